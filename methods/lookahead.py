@@ -1,0 +1,129 @@
+"""Lookahead decoding: a window of Jacobi iterates fills a pool of n-grams, which are guessed."""
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree, TreeLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of lookahead decoding."""
+
+    level: int = field(default=5, metadata={"help": "n-gram size N", "min": 3})
+    window: int = field(default=7, metadata={"help": "window size W", "min": 1})
+    guesses: int = field(default=7, metadata={"help": "n-grams kept for each token G", "min": 1})
+
+
+class Lookahead(Drafter):
+    """Keeps a 2-D window of Jacobi iterates and a pool of the n-grams that its columns formed.
+
+    The window is a part of the tree. Its level 0 is a chain under the root; column i of level 1
+    hangs below the i-th of (root, level 0), and column i of a later level below the same column
+    of the level above. These are scratch nodes. The pool's n-grams for the pending token are the
+    guesses: a trie under the root, the nodes that may be accepted. Each step shifts the window by
+    one column, whatever was accepted.
+
+    Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
+    Decoding"; behaviour checked against Spec-Bench's copy of hao-ai-lab/LookaheadDecoding.
+
+    Deviation: the official match counter stops one token early, so that a fully matched guess
+    loses its bonus token there, not here. The window starts from prompt tokens drawn with the
+    request's seed, there with a fixed one; it starts in the first step, there in the prefill.
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        self._options = options
+        self._device = context.target.device
+        self._layouts: dict[tuple[int, ...], TreeLayout] = {}
+        self._pool: dict[int, OrderedDict[tuple[int, ...], None]] = {}
+        self._levels: list[list[int]] = []
+        self._num_guessed = 0
+
+    def start(self, state: State, prefill: Forward) -> None:
+        rng = random.Random(state.request.seed)
+        size = self._options.window + self._options.level - 3
+        self._levels = [rng.choices(state.request.prompt_ids, k=size)]
+        self._pool.clear()
+
+    @property
+    def _is_filled(self) -> bool:
+        return len(self._levels) == self._options.level - 1
+
+    def propose(self, state: State) -> DraftTree:
+        guesses = self._pool.get(state.pending, ()) if self._is_filled else ()
+        tokens, parents = [state.pending], [0]
+        _add_trie(tokens, parents, guesses)
+        self._num_guessed = len(tokens)
+        _add_window(tokens, parents, self._levels)
+        layout = self._layouts.get(tuple(parents))
+        if layout is None:
+            layout = TreeLayout.from_parents(parents, self._device)
+            self._layouts[tuple(parents)] = layout
+        ids = torch.tensor(tokens, device=self._device)
+        return DraftTree(ids, layout, num_verify=self._num_guessed)
+
+    def observe(self, state: State, outcome: Outcome) -> None:
+        results = list(outcome.verdict.next_ids[-len(self._levels[-1]) :])
+        if not self._is_filled:
+            # The prompt's window shrinks by a column a step until every level is there.
+            is_first = len(self._levels) == 1
+            self._levels = [level[1:] for level in self._levels]
+            self._levels.append(results if is_first else results[1:])
+            return
+        root = state.token_ids[-len(outcome.verdict.token_ids) - 1]
+        self._fill_pool(root, results)
+        self._levels = [self._levels[1][1:], *self._levels[2:], results]
+
+    def _fill_pool(self, root: int, results: list[int]) -> None:
+        """Enter each column's n-gram under the token above it; the oldest of a full key goes."""
+        for key, *gram in zip([root, *self._levels[0]], *self._levels[1:], results, strict=True):
+            grams = self._pool.setdefault(key, OrderedDict())
+            grams[tuple(gram)] = None
+            grams.move_to_end(tuple(gram))
+            if len(grams) > self._options.guesses:
+                grams.popitem(last=False)
+
+
+def _add_trie(tokens: list[int], parents: list[int], guesses: Iterable[tuple[int, ...]]) -> None:
+    """Append the guesses as a trie under node 0; siblings must carry distinct tokens."""
+    nodes: dict[tuple[int, ...], int] = {(): 0}
+    for guess in guesses:
+        for end in range(1, len(guess) + 1):
+            prefix = tuple(guess[:end])
+            if prefix not in nodes:
+                nodes[prefix] = len(tokens)
+                tokens.append(prefix[-1])
+                parents.append(nodes[prefix[:-1]])
+
+
+def _add_window(tokens: list[int], parents: list[int], levels: list[list[int]]) -> None:
+    """Append the window's levels under node 0."""
+    above = [0]
+    for token in levels[0]:
+        parents.append(above[-1])
+        above.append(len(tokens))
+        tokens.append(token)
+    for level in levels[1:]:
+        nodes = []
+        for token, parent in zip(level, above, strict=False):
+            parents.append(parent)
+            nodes.append(len(tokens))
+            tokens.append(token)
+        above = nodes
+
+
+METHOD = Method(
+    name="lookahead",
+    title="Lookahead",
+    summary="Jacobi iteration in a window collects n-grams, which are verified as guesses",
+    paper="Fu et al. 2024, Lookahead Decoding",
+    options=Options,
+    build=Lookahead,
+)

@@ -1,0 +1,62 @@
+"""Prompt lookup decoding: the continuation of an earlier occurrence of the last tokens."""
+
+from dataclasses import dataclass, field
+
+from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of prompt lookup decoding."""
+
+    ngram: int = field(default=3, metadata={"help": "longest n-gram looked up", "min": 1})
+    num_tokens: int = field(default=10, metadata={"help": "tokens copied as the draft", "min": 1})
+
+
+class PromptLookup(Drafter):
+    """Looks the last n tokens up in prompt and output, longest n first, earliest match first.
+
+    A match counts only if its continuation is `num_tokens` long, as in Spec-Bench's model/pld.
+    The first occurrence of an n-gram has the longest continuation, so that one table from n-gram
+    to its first occurrence answers each step in constant time.
+
+    Deviation: without a match the step runs on the pending token alone, where Spec-Bench drafts a
+    dummy token (id 100).
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        self._options = options
+        self._first_end: dict[tuple[int, ...], int] = {}
+        self._num_indexed = 0
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._first_end.clear()
+        self._num_indexed = 0
+
+    def propose(self, state: State) -> DraftTree:
+        tokens, wanted = state.token_ids, self._options.num_tokens
+        self._index(tokens)
+        for n in range(min(self._options.ngram, len(tokens)), 0, -1):
+            end = self._first_end[tuple(tokens[-n:])]
+            if end + wanted <= len(tokens):
+                return state.chain(tokens[end : end + wanted])
+        return state.chain()
+
+    def _index(self, tokens: list[int]) -> None:
+        """Enter every n-gram that ends in a token not seen before."""
+        for end in range(self._num_indexed + 1, len(tokens) + 1):
+            for n in range(1, min(self._options.ngram, end) + 1):
+                self._first_end.setdefault(tuple(tokens[end - n : end]), end)
+        self._num_indexed = len(tokens)
+
+
+METHOD = Method(
+    name="pld",
+    title="PLD",
+    summary="prompt lookup: drafts the continuation of an earlier occurrence of the last tokens",
+    paper="Saxena 2023, Prompt Lookup Decoding",
+    options=Options,
+    build=PromptLookup,
+)

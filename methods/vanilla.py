@@ -1,0 +1,31 @@
+"""Vanilla decoding: one token a step, in the same loop as all methods. Every speedup's baseline."""
+
+from dataclasses import dataclass
+
+from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Vanilla has no options."""
+
+
+class Vanilla(Drafter):
+    """Proposes the pending token alone."""
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        pass
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain()
+
+
+METHOD = Method(
+    name="vanilla",
+    title="Vanilla",
+    summary="autoregressive decoding, one token a step",
+    paper="",
+    options=Options,
+    build=Vanilla,
+)

@@ -1,0 +1,1 @@
+"""Records -> numbers. No model is loaded here and nothing is printed."""

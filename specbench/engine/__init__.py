@@ -1,0 +1,1 @@
+"""The engine: one target, one loop, one counter, one cache for every method."""

@@ -1,0 +1,146 @@
+"""Acceptance: the target's logits over a tree decide which path is emitted.
+
+Every rule answers the same question at every node: which token follows here, and which child, if
+any, is accepted as it? The deepest accepted path wins. All of it is tensor code without a loop
+over nodes; one copy to the host ends the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from specbench.engine.tree import DraftTree
+from specbench.types import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule decided.
+
+    `path` is the accepted root path, root first, as node indices. `token_ids` are what the step
+    emits: the accepted draft tokens, then the bonus token. `next_ids` is the token that the rule
+    chose behind every node, scratch nodes included.
+    """
+
+    path: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    next_ids: tuple[int, ...]
+
+    @property
+    def num_accepted(self) -> int:
+        """Accepted draft tokens: the path without its root."""
+        return len(self.path) - 1
+
+
+class Sampler:
+    """Turns logits into distributions and tokens, by transformers' own logits processors."""
+
+    def __init__(self, sampling: Sampling, device: torch.device, seed: int) -> None:
+        self.sampling = sampling
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self._processors = LogitsProcessorList()
+        if sampling.is_greedy:
+            return
+        if sampling.temperature != 1.0:
+            self._processors.append(TemperatureLogitsWarper(sampling.temperature))
+        if sampling.top_k:
+            self._processors.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1.0:
+            self._processors.append(TopPLogitsWarper(sampling.top_p))
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """The distribution [rows, vocab] that tokens are drawn from, behind `logits` of that shape.
+
+        At least float32: in half precision a softmax over a vocabulary does not sum to one.
+        """
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        return torch.softmax(self._processors(None, logits.to(dtype)), -1)
+
+    def uniform(self, rows: int) -> Tensor:
+        """`rows` numbers in [0, 1), float64."""
+        device = self.generator.device
+        return torch.rand(rows, dtype=torch.float64, device=device, generator=self.generator)
+
+    def draw(self, probs: Tensor) -> Tensor:
+        """One token [rows] from each row of `probs` [rows, vocab], which need not sum to one."""
+        cdf = probs.double().cumsum(-1)
+        at = self.uniform(probs.shape[0])[:, None] * cdf[:, -1:]
+        return torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp_(max=probs.shape[-1] - 1)
+
+    def pick(self, logits: Tensor) -> Tensor:
+        """The next token [rows] behind `logits` [rows, vocab]: the best one, or one drawn."""
+        return logits.argmax(-1) if self.sampling.is_greedy else self.draw(self.probs(logits))
+
+
+class Rule(Protocol):
+    """Decides a step. A method may bring its own; the default is `lossless`."""
+
+    def __call__(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Verdict: ...
+
+
+def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Verdict:
+    """The rule whose output is distributed as the target's own, at every temperature.
+
+    Accept child x with probability min(1, p(x) / q(x)); on rejection p becomes
+    norm(max(p - q, 0)) for the next sibling (Leviathan et al. 2023, algorithm 1; over siblings:
+    SpecInfer, Miao et al. 2024). For deterministic guesses q is a point mass, and the rule
+    becomes: draw the next token from p, and accept the child that carries it. Greedy decoding is
+    the same with the best token in place of a drawn one.
+    """
+    if tree.q is None or sampler.sampling.is_greedy:
+        next_ids = sampler.pick(logits)
+        accepted = tree.tokens == next_ids[tree.layout.parents]
+    else:
+        accepted, next_ids = _reject(tree, tree.q, sampler.probs(logits), sampler)
+    return select(tree, accepted, next_ids)
+
+
+def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
+    """Rejection sampling at all nodes at once, one round for each sibling rank."""
+    n = tree.num_nodes
+    may_accept = torch.arange(n, device=p.device) < tree.num_verify
+    accepted = torch.zeros(n, dtype=torch.bool, device=p.device)
+    is_open = torch.ones(n, dtype=torch.bool, device=p.device)
+    chance = sampler.uniform(n)
+    for child in tree.layout.siblings:  # [nodes]
+        token = tree.tokens[child][:, None]
+        proposal = q[child]
+        is_tried = is_open & (child > 0) & may_accept[child]
+        ratio_holds = chance[child] * proposal.gather(1, token)[:, 0] < p.gather(1, token)[:, 0]
+        is_kept = is_tried & ratio_holds
+        accepted = accepted.index_put((child[is_kept],), is_kept.new_ones(()))
+        is_open = is_open & ~is_kept
+        rest = (p - proposal).clamp_(min=0)
+        mass = rest.sum(-1, keepdim=True)
+        # A residual of no mass means p equals q, where only rounding can reject.
+        is_rejected = (is_tried & ~is_kept)[:, None] & (mass > 0)
+        p = torch.where(is_rejected, rest / mass, p)
+    return accepted, sampler.draw(p)
+
+
+def select(tree: DraftTree, accepted: Tensor, next_ids: Tensor) -> Verdict:
+    """The deepest path of accepted nodes, ties going to the first, and the token behind it.
+
+    `accepted` [nodes] says of each node whether it is right below its parent; `next_ids` [nodes]
+    which token follows a node.
+    """
+    ok = accepted.clone()
+    ok[0] = True
+    ok[tree.num_verify :] = False
+    is_path = ~(tree.layout.ancestors & ~ok).any(-1)
+    best = torch.where(is_path, tree.layout.depths, -1).argmax()
+    on_path = tree.layout.ancestors[best]
+    host = torch.stack([on_path.long(), tree.tokens, next_ids]).tolist()
+    path = tuple(i for i, on in enumerate(host[0]) if on)
+    drafted = tuple(host[1][i] for i in path[1:])
+    return Verdict(path, (*drafted, host[2][path[-1]]), tuple(host[2]))

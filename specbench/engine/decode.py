@@ -1,0 +1,88 @@
+"""The loop that every method runs in, and the one place where tokens are counted and cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from specbench.engine.accept import Sampler
+from specbench.engine.clock import Clock, DeviceClock
+from specbench.engine.drafter import Drafter, Outcome, State
+from specbench.engine.target import Target
+from specbench.errors import UserError
+from specbench.types import Completion, Request, Step, StopReason
+
+
+@torch.inference_mode()
+def decode(
+    target: Target, drafter: Drafter, request: Request, clock: Clock | None = None
+) -> Completion:
+    """Complete one request.
+
+    Raises:
+        UserError: the budget is no positive number, or the prompt fills the target's context.
+    """
+    limit = token_limit(target, request)
+    clock = clock or DeviceClock(target.device)
+    sampler = Sampler(request.sampling, target.device, request.seed)
+    state = State(request, sampler, limit)
+    steps: list[Step] = []
+    with target.watched(drafter.needs):
+        began = clock.now()
+        prefill = target.prefill(request.prompt_ids, room=limit)
+        is_done = emit(state, sampler.pick(prefill.logits).tolist())[1]
+        prefilled = clock.now()
+        if not is_done:
+            drafter.start(state, prefill)
+        while not is_done:
+            tree = drafter.propose(state)
+            forward = target.forward(tree)
+            verdict = drafter.rule(tree, forward.logits, sampler)
+            target.commit(verdict.path)
+            count, is_done = emit(state, verdict.token_ids)
+            steps.append(Step(tree.num_nodes, count))
+            if not is_done:
+                drafter.observe(state, Outcome(tree, forward, verdict))
+        ended = clock.now()
+    token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
+    reason = stop_reason(target, request, token_ids)
+    return Completion(token_ids, reason, tuple(steps), prefilled - began, ended - prefilled)
+
+
+def token_limit(target: Target, request: Request) -> int:
+    """How many tokens the request may produce: its budget, or what the context has left."""
+    if request.max_new_tokens < 1:
+        raise UserError(
+            f"A budget of {request.max_new_tokens} new tokens leaves nothing to measure.",
+            "Give --max-new-tokens a positive number.",
+        )
+    left = target.context - len(request.prompt_ids)
+    if not request.prompt_ids or left < 1:
+        raise UserError(
+            f"A prompt of {len(request.prompt_ids)} tokens cannot be completed by a model with a "
+            f"context of {target.context}.",
+            "Shorten the prompt, or use a model with a longer context.",
+        )
+    return min(request.max_new_tokens, left)
+
+
+def emit(state: State, token_ids: Iterable[int]) -> tuple[int, bool]:
+    """Append what a step produced, cut behind the first EOS and at the limit.
+
+    Returns how many tokens count, and whether the completion is over.
+    """
+    count = 0
+    for token in token_ids:
+        state.token_ids.append(token)
+        count += 1
+        if token in state.request.eos_ids or state.room == 0:
+            return count, True
+    return count, False
+
+
+def stop_reason(target: Target, request: Request, token_ids: tuple[int, ...]) -> StopReason:
+    """Why a finished completion ended; EOS as the last allowed token counts as EOS."""
+    if token_ids[-1] in request.eos_ids:
+        return "eos"
+    return "budget" if len(token_ids) == request.max_new_tokens else "length"

@@ -1,0 +1,108 @@
+"""The draft tree: a rooted tree of guesses, the root being the pending token.
+
+Knows shapes and ancestry. Knows nothing of models, methods or acceptance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TreeLayout:
+    """The topology of a tree, without its tokens. Node 0 is the root; a parent precedes its child.
+
+    Static layouts are built once and reused; dynamic ones come from `from_tensors`, which neither
+    loops over nodes nor waits for the device.
+    """
+
+    parents: Tensor  # [nodes] int64; the root's parent is itself
+    depths: Tensor  # [nodes] int64; the root's is 0
+    ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and all above it
+
+    @property
+    def num_nodes(self) -> int:
+        return self.parents.shape[0]
+
+    @classmethod
+    def from_parents(cls, parents: Sequence[int], device: torch.device | str) -> TreeLayout:
+        """A layout from host indices: `parents[0]` is the root's own index, 0."""
+        if not parents or parents[0] != 0:
+            raise ValueError("a tree starts with its root, whose parent is node 0 itself")
+        depths, rows = [0], [1]
+        for node, parent in enumerate(parents[1:], start=1):
+            if not 0 <= parent < node:
+                raise ValueError(f"node {node} has parent {parent}; a parent precedes its child")
+            depths.append(depths[parent] + 1)
+            rows.append(rows[parent] | 1 << node)
+        n = len(parents)
+        ancestors = [[bool(row >> i & 1) for i in range(n)] for row in rows]
+        return cls(
+            torch.tensor(parents, device=device),
+            torch.tensor(depths, device=device),
+            torch.tensor(ancestors, device=device),
+        )
+
+    @classmethod
+    def from_tensors(cls, parents: Tensor, depths: Tensor, max_depth: int) -> TreeLayout:
+        """A layout from device tensors [nodes]; `max_depth` bounds the depths."""
+        n = parents.shape[0]
+        reach = torch.eye(n, device=parents.device)
+        reach[torch.arange(n, device=parents.device), parents] = 1.0
+        for _ in range(max(max_depth - 1, 0).bit_length()):  # each squaring doubles the reach
+            reach = (reach @ reach).clamp_(max=1.0)
+        return cls(parents, depths, reach > 0)
+
+    @cached_property
+    def siblings(self) -> Tensor:
+        """[max_siblings, nodes] int64: row r holds each node's r-th child, 0 where it has none."""
+        parents = self.parents.tolist()
+        rows: list[list[int]] = []
+        seen = [0] * len(parents)
+        for node, parent in enumerate(parents[1:], start=1):
+            rank = seen[parent]
+            seen[parent] += 1
+            if rank == len(rows):
+                rows.append([0] * len(parents))
+            rows[rank][parent] = node
+        return torch.tensor(rows, device=self.parents.device).view(len(rows), len(parents))
+
+
+@cache
+def chain_layout(num_nodes: int, device: torch.device) -> TreeLayout:
+    """The layout of a chain: every node is the child of the one before it."""
+    return TreeLayout.from_parents([max(i - 1, 0) for i in range(num_nodes)], device)
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Guesses for the tokens after the committed ones.
+
+    Node 0 is the pending token: emitted, but not in the target's cache yet. The first
+    `num_verify` nodes may be accepted; the others are scratch nodes, which the target computes and
+    the drafter is shown, but which are never accepted. Siblings carry distinct tokens.
+
+    `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its
+    earlier siblings were rejected (row 0 is unused); None stands for deterministic guesses, whose
+    distribution is a point mass.
+    """
+
+    tokens: Tensor  # [nodes] int64
+    layout: TreeLayout
+    num_verify: int
+    q: Tensor | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        return self.layout.num_nodes
+
+    @classmethod
+    def chain(cls, tokens: Tensor, q: Tensor | None = None) -> DraftTree:
+        """A chain of guesses [nodes] below the pending token `tokens[0]`."""
+        n = tokens.shape[0]
+        return cls(tokens, chain_layout(n, tokens.device), n, q)

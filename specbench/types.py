@@ -1,0 +1,129 @@
+"""The vocabulary: the values that travel between the rooms and are logged.
+
+Knows plain numbers, strings and token ids. Knows nothing of torch, models, files or terminals.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA = 1
+"""Version of `run.json` and `samples.jsonl`."""
+
+StopReason = Literal["eos", "budget", "length"]
+"""Why a completion ended: an end token, the request's budget, or the model's context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the target picks a token. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 are off."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to complete. `seed` drives every random draw made for it."""
+
+    prompt_ids: tuple[int, ...]
+    max_new_tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+    eos_ids: frozenset[int] = frozenset()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One target forward after the prefill.
+
+    `num_nodes` counts the tree's nodes, root and scratch nodes included. `accept_length` counts the
+    tokens the step emitted: accepted draft tokens plus the bonus token, less what EOS or the
+    budget cut.
+    """
+
+    num_nodes: int
+    accept_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What one request produced, and the time it took.
+
+    `prefill_s` runs until the first token is on the host, `decode_s` from there to the last one.
+    `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step.
+    """
+
+    token_ids: tuple[int, ...]
+    stop_reason: StopReason
+    steps: tuple[Step, ...]
+    prefill_s: float
+    decode_s: float
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def accept_lengths(self) -> tuple[int, ...]:
+        return tuple(step.accept_length for step in self.steps)
+
+    @property
+    def num_nodes(self) -> tuple[int, ...]:
+        return tuple(step.num_nodes for step in self.steps)
+
+    @property
+    def wall_s(self) -> float:
+        return self.prefill_s + self.decode_s
+
+
+@dataclass(frozen=True, slots=True)
+class SampleKey:
+    """What identifies one line of `samples.jsonl`; every line has its own."""
+
+    method: str
+    temperature: float
+    task: str
+    sample_id: str
+    turn: int
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of `samples.jsonl`: the outcome of one key.
+
+    `method` of the key is the method's full spelling with its given options ("pld:ngram=2"). A
+    failed sample has status "error", the error's text, and neither tokens nor times.
+    """
+
+    key: SampleKey
+    status: Literal["ok", "error"]
+    prompt_tokens: int
+    token_ids: tuple[int, ...] = ()
+    text: str = ""
+    stop_reason: StopReason | None = None
+    prefill_s: float | None = None
+    decode_s: float | None = None
+    accept_lengths: tuple[int, ...] = ()
+    num_nodes: tuple[int, ...] = ()
+    seed: int = 0
+    error: str | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status == "ok"
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def wall_s(self) -> float | None:
+        if self.prefill_s is None or self.decode_s is None:
+            return None
+        return self.prefill_s + self.decode_s
