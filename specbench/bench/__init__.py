@@ -1,0 +1,1 @@
+"""What is run, and the run: tasks, prompts, models, plan, runner, store, doctor."""

@@ -1,0 +1,122 @@
+"""Examining a machine: what it can run, and whether its baseline can be trusted."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from specbench.bench import environment
+from specbench.bench.memory import free_bytes
+from specbench.bench.plan import Plan, make_plan
+from specbench.bench.runner import Completer
+from specbench.bench.session import build_completers, load_model
+from specbench.bench.spec import RunSpec
+from specbench.types import Request
+
+if TYPE_CHECKING:
+    from specbench.engine.target import Target
+
+NUM_PROMPTS, NUM_TOKENS, NUM_ROUNDS = 3, 64, 5
+MARGIN = 1.05
+"""How much slower our loop may measure before it counts: these timings scatter by a few percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at; `is_ok` None is a fact without a verdict."""
+
+    name: str
+    is_ok: bool | None
+    text: str
+
+
+def examine(model: str, device: str, *, is_offline: bool) -> Iterator[Finding]:
+    """What `specbench doctor` reports, line by line."""
+    facts = environment.capture()
+    versions = f"Python {facts['python']}, torch {facts['torch']['version']}"
+    yield Finding("software", None, f"specbench {facts['specbench']}, {versions}")
+    spec = RunSpec(model=model, methods=("vanilla",), device=device, limit=1)
+    plan = make_plan(spec, is_offline=is_offline)
+    yield Finding("device", None, _device(plan))
+    free = free_bytes(plan.device.name) / 1e9
+    yield Finding("memory", None, f"{free:.1f} GB free on {plan.device.name}")
+    target = load_model(plan)
+    yield Finding("model", None, f"{plan.card.title} in {plan.dtype}, context {target.context}")
+    yield _tree(target)
+    yield from _baseline(plan, target)
+
+
+def _device(plan: Plan) -> str:
+    why = plan.device.why_no_gpu
+    return f"{plan.device.name}; no GPU, because {why}" if why else plan.device.name
+
+
+def _tree(target: Target) -> Finding:
+    """A branch of a tree must see what a plain sequence sees."""
+    import torch
+
+    from specbench.engine.tree import DraftTree, TreeLayout
+
+    prompt, branch = (1, 5, 6, 7), (8, 9, 10)
+    with torch.inference_mode():
+        target.prefill(prompt)
+        layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
+        tokens = torch.tensor([7, 11, *branch], device=target.device)
+        tree = DraftTree(tokens, layout, num_verify=5)
+        target.crop(len(prompt) - 1)
+        on_tree = target.forward(tree).logits[-1].float()
+        plain = target.prefill((*prompt, *branch)).logits[-1].float()
+        difference = (on_tree - plain).abs().max().item()
+    scale = plain.abs().max().item()
+    is_ok = difference <= scale * 40 * torch.finfo(target.dtype).eps
+    return Finding("tree", is_ok, f"a branch differs from a plain forward by {difference:.1e}")
+
+
+def _baseline(plan: Plan, target: Target) -> Iterator[Finding]:
+    """Vanilla in our loop against the model's own `generate`: the same tokens, as fast?"""
+    complete = build_completers(target, plan.contestants)["vanilla"]
+    tokens_agree, ours_s, theirs_s = True, [], []
+    for prompts in list(plan.prompts.values())[:NUM_PROMPTS]:
+        ids = plan.codec.render([{"role": "user", "content": prompts[0].turns[0]}])
+        request = Request(ids, NUM_TOKENS)
+        for turn in range(NUM_ROUNDS + 1):
+            seconds, ours = _timed(partial(_complete, complete, request))
+            other_s, theirs = _timed(partial(_generate, target, ids))
+            tokens_agree &= tuple(ours) == tuple(theirs)
+            if turn:  # the first round warms up
+                ours_s.append(seconds)
+                theirs_s.append(other_s)
+    yield Finding(
+        "baseline tokens", tokens_agree,
+        "vanilla in our loop " + ("equals" if tokens_agree else "DIFFERS from") + " generate",
+    )  # fmt: skip
+    ratio = statistics.median(ours_s) / statistics.median(theirs_s)
+    rate = NUM_TOKENS / statistics.median(ours_s)
+    yield Finding(
+        "baseline speed", ratio <= MARGIN,
+        f"{rate:.0f} tokens/s, {ratio:.2f} of the time that generate takes",
+    )  # fmt: skip
+
+
+def _complete(complete: Completer, request: Request) -> Sequence[int]:
+    return complete(request).token_ids
+
+
+def _generate(target: Target, ids: tuple[int, ...]) -> list[int]:
+    import torch
+
+    out = target.model.generate(
+        torch.tensor([ids], device=target.device), max_new_tokens=NUM_TOKENS,
+        min_new_tokens=NUM_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    return out[0, len(ids) :].tolist()
+
+
+def _timed(call: Callable[[], Sequence[int]]) -> tuple[float, Sequence[int]]:
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result

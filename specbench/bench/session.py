@@ -1,0 +1,201 @@
+"""A plan brought to life: the target loaded, the drafters built, the run written to its folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specbench.bench import environment
+from specbench.bench.plan import Contestant, Plan
+from specbench.bench.runner import Completer, Progress, Runner
+from specbench.bench.spec import RunSpec
+from specbench.bench.store import HEADER, RunFolder, StoredRun, list_runs, read_header, read_run
+from specbench.errors import RunFolderError, SpecbenchError, UserError
+from specbench.types import Record, Request
+
+if TYPE_CHECKING:
+    from specbench.engine.target import Target
+
+WARM_UP_TOKENS = 32
+
+
+def load_model(plan: Plan) -> Target:
+    """The plan's target, on its device."""
+    import torch
+
+    from specbench.engine.load import load_target
+
+    dtype = getattr(torch, plan.dtype)
+    return load_target(plan.model_path, dtype=dtype, device=torch.device(plan.device.name))
+
+
+def build_completers(target: Target, contestants: Sequence[Contestant]) -> dict[str, Completer]:
+    """For each contestant what completes a request: its drafter in the engine's loop."""
+    from specbench.engine.decode import decode
+    from specbench.engine.drafter import BuildContext
+
+    return {
+        c.label: partial(decode, target, c.method.build(c.options, BuildContext(target, c.weights)))
+        for c in contestants
+    }
+
+
+def check_prompts(plan: Plan, context: int) -> None:
+    """Refuse prompts whose first turn fills the model's context, before anything is measured.
+
+    Raises:
+        UserError: names the first such sample, with its length.
+    """
+    for task, prompts in plan.prompts.items():
+        for prompt in prompts:
+            length = len(plan.codec.render([{"role": "user", "content": prompt.turns[0]}]))
+            if length >= context:
+                raise UserError(
+                    f"Prompt {prompt.sample_id} of {task} has {length} tokens, which fills the "
+                    f"context of {plan.card.name} ({context} tokens).",
+                    "Leave it out (--limit, --dataset), or use a model with a longer context.",
+                )
+
+
+def choose_folder(
+    spec: RunSpec, output: Path | None, is_resumed: bool, root: Path
+) -> tuple[Path, bool]:
+    """Where the run is written, and whether it goes on with one that lies there.
+
+    Raises:
+        RunFolderError: the folder holds a run already, or nothing to resume, or another spec's run.
+    """
+    if is_resumed:
+        path = output or _newest_unfinished(spec, root)
+        differences = spec.differences(_asked(read_header(path)))
+        if differences:
+            raise RunFolderError(
+                f"The run in {path} has another specification: {'; '.join(differences)}.",
+                "Repeat its options, or start a new run without --resume.",
+            )
+        return path, True
+    if output is None:
+        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        name = f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(spec.model).name)}"
+        taken = sum(1 for _ in root.glob(f"{name}*"))
+        return root / (f"{name}-{taken + 1}" if taken else name), False
+    if (output / HEADER).exists():
+        raise RunFolderError(
+            f"{output} holds a run already.",
+            "Go on with it by --resume, or give another --output.",
+        )
+    return output, False
+
+
+def _newest_unfinished(spec: RunSpec, root: Path) -> Path:
+    for path, header in list_runs(root):
+        is_open = header.get("status") != "complete"
+        if is_open and not spec.differences(_asked(header)):
+            return path
+    raise RunFolderError(
+        f"No unfinished run with these options lies in {root}.",
+        "See `specbench list runs`, and name one with --output DIR --resume.",
+    )
+
+
+def _asked(header: Mapping[str, Any]) -> RunSpec:
+    return RunSpec.from_json(header["spec"]["asked"])
+
+
+def run_plan(
+    plan: Plan, path: Path, progress: Progress, given: Sequence[str], command: Sequence[str] = ()
+) -> StoredRun:
+    """Run everything that is missing in the folder, and leave a valid run however it ends.
+
+    An interrupt leaves the status `interrupted` and is raised again; an error, `failed`.
+    """
+    with RunFolder(path) as folder:
+        header = _header(plan, path, given, command)
+        folder.write_header(header)
+        progress.message(f"Loading {plan.card.title} ({plan.dtype}, {plan.device.name}) …")
+        status = "failed"
+        try:
+            target = load_model(plan)
+            check_prompts(plan, target.context)
+            completers = build_completers(target, plan.contestants)
+            header = {**header, "warnings": _warnings(plan)}
+            _run(plan, completers, folder, progress)
+            status = "complete"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            folder.write_header({**header, "status": status, "finished": _now()})
+    return read_run(path)
+
+
+def _run(
+    plan: Plan, completers: Mapping[str, Completer], folder: RunFolder, progress: Progress
+) -> None:
+    runner = Runner(plan.spec, plan.max_new_tokens, completers, plan.codec, folder, progress)
+    done = folder.records()
+    missing = runner.total(plan.prompts) - len(done)
+    if not missing:
+        return
+    progress.message("Warming up …")
+    warm_up(plan, completers)
+    progress.started(missing)
+    try:
+        for _ in runner.run(plan.prompts, done):
+            pass
+    finally:
+        progress.finished()
+
+
+def warm_up(plan: Plan, completers: Mapping[str, Completer]) -> None:
+    """Let every method decode a little, so that no first sample pays for what is done once."""
+    turn = next(iter(plan.prompts.values()))[0].turns[0]
+    prompt_ids = plan.codec.render([{"role": "user", "content": turn}])
+    tokens = min(WARM_UP_TOKENS, plan.max_new_tokens)
+    for complete in completers.values():
+        for temperature in plan.spec.temperatures:
+            request = Request(prompt_ids, tokens, plan.spec.sampling(temperature))
+            try:
+                complete(request)
+            except (SpecbenchError, RuntimeError, ValueError):
+                continue  # every sample of this method will record the same failure
+
+
+def _header(plan: Plan, path: Path, given: Sequence[str], command: Sequence[str]) -> dict[str, Any]:
+    try:
+        created = read_header(path)["created"]
+    except RunFolderError:
+        created = _now()
+    described = plan.describe()
+    return {
+        "id": path.name,
+        "status": "running",
+        "created": created,
+        "finished": None,
+        "command": list(command),
+        "spec": {
+            "values": described.pop("effective"),
+            "asked": plan.spec.to_json(),
+            "given": sorted(given),
+        },
+        "environment": environment.capture(),
+        "warnings": _warnings(plan),
+        **described,
+    }
+
+
+def _warnings(plan: Plan) -> list[str]:
+    return [plan.codec.template.warning] if plan.codec.template.warning else []
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def failures(records: Sequence[Record]) -> list[Record]:
+    """The records of samples that failed."""
+    return [record for record in records if not record.is_ok]

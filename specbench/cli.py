@@ -1,0 +1,236 @@
+"""The command line: options to values, values to the rooms that do the work, results to stdout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.errors import SpecbenchError
+
+RUNS, REPORTS = Path("results/runs"), Path("reports")
+
+app = typer.Typer(
+    name="specbench",
+    help="How much faster is each speculative-decoding method, on which task, on this machine?",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Many = list[str] | None
+
+
+@app.callback()
+def _global(
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+) -> None:
+    """Read by `main`, before any command runs."""
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    method: Annotated[
+        Many, typer.Option(help="Methods, e.g. pld,sps:num_tokens=4 [default: all there are]")
+    ] = None,
+    model: Annotated[str, typer.Option(help="A known model, a folder or a hub id.")] = "tiny",
+    dataset: Annotated[Many, typer.Option(help="Tasks [default: the six of the papers]")] = None,
+    prompts: Annotated[
+        str, typer.Option(help="bundled, paper, hub, or a JSONL file of your own.")
+    ] = "bundled",
+    limit: Annotated[int | None, typer.Option(help="Only the first N prompts a task.")] = None,
+    temperature: Annotated[
+        Many, typer.Option(help="0 is greedy; several are all run [default: 0]")
+    ] = None,
+    top_p: Annotated[float, typer.Option(help="Nucleus sampling at T > 0.")] = 1.0,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Budget an answer [default: 128 for tiny, else 512]")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Passes over all prompts.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    template: Annotated[
+        str, typer.Option(help="Chat template: auto, none, or the name of one.")
+    ] = "auto",
+    history: Annotated[
+        str, typer.Option(help="What a second turn sees: the baseline's answer (shared) or own.")
+    ] = "shared",
+    baseline: Annotated[bool, typer.Option(help="Run vanilla too, for the speedups.")] = True,
+    output: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with an unfinished run.")] = False,
+    offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
+    quiet: Annotated[bool, typer.Option(help="Print the table only.")] = False,
+) -> None:
+    """Measure methods on tasks, print the table, keep run and report."""
+    from specbench.bench.plan import make_plan
+    from specbench.bench.session import choose_folder, failures, run_plan
+    from specbench.bench.spec import RunSpec
+    from specbench.report.console import progress_view
+    from specbench.report.render import print_report, write_report
+
+    spec = RunSpec(
+        model, _split(method), _split(dataset, ","), prompts, limit, _temperatures(temperature),
+        top_p, max_new_tokens, repeats, seed, device, dtype, template,
+        history, baseline,  # type: ignore[arg-type]  # checked by RunSpec
+    )  # fmt: skip
+    path, _ = choose_folder(spec, output, resume, RUNS)
+    _quiet_libraries()
+    plan = make_plan(spec, is_offline=offline)
+    with progress_view(is_quiet=quiet) as progress:
+        for name in plan.no_checkpoint:
+            progress.message(f"{name}: no checkpoint for {plan.card.name}")
+        stored = run_plan(plan, path, progress, _given(context), sys.argv[1:])
+    print_report(stored)
+    out_dir = path / "report" if output else REPORTS / path.name
+    write_report(stored, out_dir)
+    if not quiet:
+        typer.echo(f"Run: {path}\nReport: {out_dir}", err=True)
+    raise typer.Exit(1 if failures(stored.records) else 0)
+
+
+@app.command()
+def report(
+    run: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    format: Annotated[str, typer.Option(help="table, markdown or csv.")] = "table",
+    out: Annotated[Path | None, typer.Option(help="Write table and plots there.")] = None,
+) -> None:
+    """Print the table of finished runs, in one of several forms."""
+    from specbench.bench.store import read_run
+    from specbench.errors import unknown_name
+    from specbench.report import render
+
+    runs = [read_run(path) for path in run]
+    if format == "table":
+        render.print_report(runs)
+    elif format == "markdown":
+        sys.stdout.write(render.render_markdown(runs))
+    elif format == "csv":
+        sys.stdout.write(render.render_csv(runs))
+    else:
+        raise unknown_name("format", format, ("table", "markdown", "csv"))
+    if out is not None:
+        for path in render.write_report(runs, out):
+            typer.echo(path, err=True)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, models, datasets or runs.")],
+) -> None:
+    """List what there is."""
+    from specbench.report.listing import listing
+
+    _print_table(listing(what, RUNS))
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A method, model, dataset or run folder.")],
+) -> None:
+    """Show one method, model, dataset or run in full."""
+    from specbench.report.listing import details
+
+    for table in details(name):
+        _print_table(table)
+
+
+@app.command()
+def doctor(
+    model: Annotated[str, typer.Option(help="The model to check with.")] = "tiny",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
+) -> None:
+    """Check this machine: what it can run, and whether our baseline is an honest one."""
+    from specbench.bench.doctor import examine
+
+    _quiet_libraries()
+    findings = examine(model, device, is_offline=offline)
+    for finding in findings:
+        mark = {True: "ok", False: "PROBLEM", None: "note"}[finding.is_ok]
+        typer.echo(f"{mark:8}{finding.name}: {finding.text}")
+    raise typer.Exit(1 if any(finding.is_ok is False for finding in findings) else 0)
+
+
+@app.command()
+def fetch(
+    model: Annotated[str | None, typer.Option(help="A model with all its drafters.")] = None,
+    dataset: Annotated[Many, typer.Option(help="Tasks whose paper prompts to fetch.")] = None,
+) -> None:
+    """Download the papers' prompts, or a model and its drafters, ahead of a run."""
+    from specbench.bench.fetch import fetch as fetch_files
+
+    tasks = _split(dataset, ",") or (() if model else None)
+    is_complete = True
+    for fetched in fetch_files(tasks, model):
+        if fetched.error is None:
+            typer.echo(f"{fetched.what}: {fetched.num_bytes / 1e6:.1f} MB")
+        else:
+            is_complete = False
+            typer.echo(f"{fetched.error.message}\n{fetched.error.hint}", err=True)
+    raise typer.Exit(0 if is_complete else 2)
+
+
+def main() -> None:
+    """The console script: errors are one message and an exit code, never a traceback."""
+    is_debug = "--debug" in sys.argv
+    try:
+        app()
+    except SpecbenchError as error:
+        if is_debug:
+            raise
+        typer.echo(f"Error: {error.message}", err=True)
+        if error.hint:
+            typer.echo(error.hint, err=True)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. Go on with --resume.", err=True)
+        raise SystemExit(130) from None
+
+
+def _split(values: Many, separator: str | None = None) -> tuple[str, ...]:
+    parts = [part for value in values or () for part in value.split(separator or "\0")]
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _temperatures(values: Many) -> tuple[float, ...]:
+    from specbench.errors import UserError
+
+    try:
+        return tuple(dict.fromkeys(float(text) for text in _split(values, ","))) or (0.0,)
+    except ValueError as error:
+        raise UserError(f"--temperature: {error}.", "Give numbers, such as 0 or 0,1.") from error
+
+
+def _given(context: typer.Context) -> list[str]:
+    """The options that the user wrote, as opposed to defaults."""
+    return [
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+
+
+def _quiet_libraries() -> None:
+    """Keep the libraries' own progress bars and advice out of ours."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def _print_table(table: tuple[str, list[list[str]]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title, (headings, *rows) = table
+    shown = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, no_wrap=place == 0)
+    for row in rows:
+        shown.add_row(*row)
+    console = Console()
+    console.print(shown, width=None if console.is_terminal else 160)

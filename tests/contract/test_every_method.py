@@ -1,0 +1,132 @@
+"""What every registered method promises, whatever its idea; installed plug-ins included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter
+from specbench.engine.target import Target
+from specbench.registry import names
+from specbench.types import Completion, Request, Sampling
+from tests.support.models import prompts, random_llama, random_target
+from tests.support.weights import build
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return random_target(layers=8)
+
+
+@pytest.fixture(params=names())
+def drafter(request: pytest.FixtureRequest, target: Target, tmp_path: Path) -> Drafter:
+    return build(request.param, target, tmp_path)
+
+
+def complete(target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes) -> Completion:
+    values = {"max_new_tokens": 60, "eos_ids": frozenset({2}), "seed": 3, **changes}
+    return decode(target, drafter, Request(prompt, **values))
+
+
+def greedy_by_generate(target: Target, prompt: tuple[int, ...], count: int) -> list[int]:
+    out = target.model.generate(
+        torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=2
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("prompt", prompts())
+def test_greedy_output_is_that_of_generate(
+    target: Target, drafter: Drafter, prompt: tuple[int, ...]
+) -> None:
+    done = complete(target, drafter, prompt)
+    assert list(done.token_ids) == greedy_by_generate(target, prompt, 60)
+
+
+def test_the_count_of_a_completion_adds_up(target: Target, drafter: Drafter) -> None:
+    done = complete(target, drafter, prompts()[0])
+    assert 1 + sum(done.accept_lengths) == done.num_tokens
+    assert all(1 <= a <= n for a, n in zip(done.accept_lengths, done.num_nodes, strict=True))
+
+
+def test_two_prompts_in_a_row_leak_nothing(target: Target, drafter: Drafter) -> None:
+    first, second = prompts()[:2]
+    fresh = complete(target, drafter, second)
+    complete(target, drafter, first)
+    again = complete(target, drafter, second)
+    assert (again.token_ids, again.steps) == (fresh.token_ids, fresh.steps)
+
+
+def test_the_same_seed_gives_the_same_tokens(target: Target, drafter: Drafter) -> None:
+    draws = [
+        complete(target, drafter, prompts()[1], sampling=Sampling(1.0), seed=seed)
+        for seed in (5, 5, 6)
+    ]
+    assert draws[0].token_ids == draws[1].token_ids != draws[2].token_ids
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 7])
+def test_a_budget_is_never_exceeded(target: Target, drafter: Drafter, budget: int) -> None:
+    done = complete(target, drafter, prompts()[3], max_new_tokens=budget, eos_ids=frozenset())
+    assert done.num_tokens == budget
+    assert done.stop_reason == "budget"
+
+
+def test_nothing_behind_eos_is_emitted(target: Target, drafter: Drafter) -> None:
+    free = complete(target, drafter, prompts()[3], eos_ids=frozenset())
+    eos = free.token_ids[len(free.token_ids) // 2]
+    done = complete(target, drafter, prompts()[3], eos_ids=frozenset({eos}))
+    assert done.token_ids == free.token_ids[: free.token_ids.index(eos) + 1]
+    assert done.stop_reason == "eos"
+
+
+def test_the_context_ends_a_completion(tmp_path: Path) -> None:
+    short = random_target(layers=3, max_position_embeddings=32)
+    for name in names():
+        done = complete(short, build(name, short, tmp_path), prompts()[1], eos_ids=frozenset())
+        assert (done.num_tokens, done.stop_reason) == (32 - len(prompts()[1]), "length"), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_sampled_tokens_are_distributed_as_the_targets(name: str, tmp_path: Path) -> None:
+    """A chi-square test of three tokens against the target's own distribution of them.
+
+    Vocabulary and budget are small, so that the joint distribution is known in full.
+    """
+    model = random_llama(layers=2, vocab_size=7, max_position_embeddings=64)
+    target = Target(model)
+    drafter = build(name, target, tmp_path)
+    prompt = (3, 4, 5, 6, 3, 4, 5, 6, 3, 4)
+    exact = joint_distribution(model, prompt)
+    draws = 2500
+    counts = torch.zeros(7, 7, 7)
+    for seed in range(draws):
+        tokens = complete(
+            target, drafter, prompt, sampling=Sampling(1.0), max_new_tokens=3,
+            eos_ids=frozenset(), seed=seed,
+        ).token_ids  # fmt: skip
+        counts[tokens] += 1
+    expected = exact.flatten() * draws
+    common = expected >= 5
+    observed = torch.cat([counts.flatten()[common], counts.flatten()[~common].sum()[None]])
+    wanted = torch.cat([expected[common], expected[~common].sum()[None]])
+    assert chisquare(observed.numpy(), wanted.numpy()).pvalue > 1e-3
+
+
+@torch.inference_mode()
+def joint_distribution(model: torch.nn.Module, prompt: tuple[int, ...]) -> torch.Tensor:
+    vocab = 7
+    first, second = (grid.flatten() for grid in torch.meshgrid(
+        torch.arange(vocab), torch.arange(vocab), indexing="ij"))  # fmt: skip
+    ids = torch.cat(
+        [torch.tensor(prompt).repeat(vocab * vocab, 1), first[:, None], second[:, None]], 1
+    )
+    probs = model(ids).logits[:, -3:].softmax(-1)
+    one = probs[:, 0].gather(1, first[:, None])[:, 0]
+    two = probs[:, 1].gather(1, second[:, None])[:, 0]
+    return ((one * two)[:, None] * probs[:, 2]).view(vocab, vocab, vocab).float()

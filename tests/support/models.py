@@ -1,0 +1,54 @@
+"""Small random models that tests run on: sharp enough that greedy paths are not ties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from specbench.engine.target import Target
+
+VOCAB = 50
+
+
+def random_llama(layers: int = 4, seed: int = 0, **changes: object) -> LlamaForCausalLM:
+    """A random Llama in float64 with grouped heads; `changes` go to its config."""
+    values = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**{**values, **changes})).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4)
+    return model
+
+
+def random_target(layers: int = 4, seed: int = 0, **changes: object) -> Target:
+    return Target(random_llama(layers, seed, **changes))
+
+
+def save(model: PreTrainedModel, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    return folder
+
+
+def prompts(count: int = 3, seed: int = 0) -> list[tuple[int, ...]]:
+    """Prompts of several lengths, a repetitive one among them."""
+    rng = torch.Generator().manual_seed(seed)
+    made = [
+        tuple(torch.randint(3, VOCAB, (length,), generator=rng).tolist())
+        for length in (5, 17, 40)[:count]
+    ]
+    return [*made, (7, 8, 9, 10, 11) * 6]

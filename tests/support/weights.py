@@ -1,0 +1,26 @@
+"""Drafter checkpoints for the contract suite: what each built-in method needs to be built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.target import Target
+from specbench.registry import get, make_options
+from tests.support.models import random_llama, save
+
+
+def _sps(target: Target, folder: Path) -> Path:
+    return save(random_llama(layers=2, seed=1, vocab_size=target.vocab_size), folder)
+
+
+WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {"sps": _sps}
+"""Model-card key of a method's weights -> a maker of a random checkpoint in its format."""
+
+
+def build(name: str, target: Target, folder: Path, **options: str) -> Drafter:
+    """A drafter of the method on a random checkpoint where it needs one."""
+    method = get(name)
+    weights = WEIGHTS[method.weights](target, folder / name) if method.weights else None
+    return method.build(make_options(method, options), BuildContext(target, weights))
