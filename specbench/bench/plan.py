@@ -43,7 +43,7 @@ class Contestant:
             "name": self.method.name,
             "title": self.method.title,
             "options": asdict(self.options),
-            "is_lossless": self.method.is_lossless,
+            "is_lossless": getattr(self.options, "is_lossless", self.method.is_lossless),
             "weights": identify(self.weights).describe() if self.weights else None,
         }
 
@@ -67,7 +67,7 @@ class Plan:
     dtype: Dtype
     codec: ChatCodec
     contestants: tuple[Contestant, ...]
-    no_checkpoint: tuple[str, ...]
+    no_checkpoint: tuple[Contestant, ...]
     prompt_sets: tuple[PromptSet, ...]
     max_new_tokens: int
 
@@ -98,8 +98,8 @@ class Plan:
                 "is_embedded": self.card.is_embedded,
                 **identify(self.model_path).describe(),
             },
-            "methods": {c.label: c.describe() for c in self.contestants},
-            "no_checkpoint": list(self.no_checkpoint),
+            "methods": {c.label: c.describe() for c in self.contestants + self.no_checkpoint},
+            "no_checkpoint": [c.label for c in self.no_checkpoint],
             "columns": {one.task.name: one.task.title for one in self.prompt_sets},
             "prompts": [one.describe() for one in self.prompt_sets],
         }
@@ -182,8 +182,8 @@ def _enter(
     card: ModelCard,
     choices: Sequence[tuple[registry.MethodChoice, Method, Any]],
     is_offline: bool,
-) -> tuple[tuple[Contestant, ...], tuple[str, ...]]:
-    """The methods that run, the baseline first, and the names of those without a checkpoint."""
+) -> tuple[tuple[Contestant, ...], tuple[Contestant, ...]]:
+    """The methods that run, the baseline first, and those that lack a checkpoint."""
     asked = list(choices)
     if not asked:
         methods = [registry.get(entry.name) for entry in registry.entries() if not entry.error]
@@ -200,11 +200,12 @@ def _enter(
         if is_there:
             entered.append(Contestant(_label(choice), method, options, weights))
         else:
-            missing.append(str(choice))
+            missing.append(Contestant(_label(choice), method, options))
     if choices and missing and all(c.method.name == BASELINE for c in entered):
+        names = [c.method.name for c in missing]
         raise UserError(
-            f"{card.name} has no checkpoint for {', '.join(missing)}.",
-            f"Name one: --method {missing[0]}:weights=DIR_OR_HUB_ID; `specbench show {card.name}` "
+            f"{card.name} has no checkpoint for {', '.join(names)}.",
+            f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID; `specbench show {card.name}` "
             "lists what there is.",
         )
     labels = [c.label for c in entered]

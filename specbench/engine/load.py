@@ -33,7 +33,7 @@ def load_target(path: Path, *, dtype: torch.dtype, device: torch.device) -> Targ
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=dtype, device_map=_device_map(path, device),
-            output_loading_info=True,
+            output_loading_info=True, ignore_mismatched_sizes=True,  # check_complete refuses them
         )  # fmt: skip
     except torch.OutOfMemoryError:
         raise
@@ -72,7 +72,7 @@ def check_attention(config: Any, path: Path) -> None:
 def check_complete(path: Path, report: dict[str, Any]) -> None:
     """Refuse weights that do not cover the model: a missing tensor would be noise."""
     missing = sorted(report["missing_keys"])
-    misshapen = sorted(str(key) for key in report["mismatched_keys"])
+    misshapen = sorted(str(key[0]) for key in report["mismatched_keys"])
     errors = [str(error) for error in report.get("error_msgs", ())]
     for what, keys in (("lacks", missing), ("misshapes", misshapen), ("cannot read", errors)):
         if keys:

@@ -1,0 +1,173 @@
+"""A run's records -> the numbers of a report, in the order in which they are shown.
+
+Knows which cells a run has and how they combine over tasks. Refuses to know how a cell's numbers
+are defined (`cells`) and how they are shown (`report`).
+
+Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all tasks as one cell.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from specbench.analysis.cells import (
+    NO_CHECKPOINT,
+    NOT_RUN,
+    CellKey,
+    CellMetrics,
+    CellRecords,
+    measure_cell,
+)
+from specbench.analysis.header import RunInfo, read_header
+from specbench.analysis.stats import Bootstrap, Draws, Estimate, Missing, Value, mean
+from specbench.types import Record
+
+BASELINE = "vanilla"
+POOLED = ""
+"""The task of a cell that takes all tasks together."""
+
+
+class Run(Protocol):
+    """What is read of a stored run: its header (`run.json`) and its records."""
+
+    @property
+    def header(self) -> Mapping[str, Any]: ...
+    @property
+    def records(self) -> Sequence[Record]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MethodMetrics:
+    """A method at one temperature over all tasks: the means of its cells with their intervals, and
+    all tasks as one cell, without intervals.
+    """
+
+    speedup: Value
+    decode_speedup: Value
+    mat: Value
+    pooled: CellMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """All numbers of one run."""
+
+    info: RunInfo
+    methods: tuple[str, ...]
+    temperatures: tuple[float, ...]
+    tasks: tuple[str, ...]
+    cells: Mapping[CellKey, CellMetrics]
+    overall: Mapping[tuple[str, float], MethodMetrics]
+    bootstrap: Bootstrap
+
+    def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
+        return self.cells[CellKey(method, temperature, task)]
+
+    def pooled(self, method: str, temperature: float) -> CellMetrics:
+        return self.overall[method, temperature].pooled
+
+
+def measure(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics:
+    """Every number of a run. Nothing is raised for what is missing."""
+    bootstrap = bootstrap or Bootstrap()
+    grouped = _group(run.records)
+    info = read_header(run.header)
+    methods = _methods(info, grouped)
+    temperatures = _temperatures(info, grouped)
+    tasks = tuple(dict.fromkeys([*info.columns, *(key.task for key in grouped if key.task)]))
+    cells = {}
+    for temperature in temperatures:
+        for task in (*tasks, POOLED):
+            baseline = grouped.get(CellKey(BASELINE, temperature, task), [])
+            draws = None if task == POOLED else Draws(bootstrap, task)
+            for method in methods:
+                key = CellKey(method, temperature, task)
+                blank = NO_CHECKPOINT if method in info.no_checkpoint else NOT_RUN
+                own = grouped.get(key, [])
+                cells[key] = measure_cell(CellRecords(key, own, baseline, blank), draws)
+    overall: dict[tuple[str, float], MethodMetrics] = {}
+    for temperature in temperatures:
+        overall |= _overall(cells, methods, temperature, tasks)
+    return RunMetrics(info, methods, temperatures, tasks, cells, overall, bootstrap)
+
+
+def _group(records: Iterable[Record]) -> dict[CellKey, list[Record]]:
+    """The records of every cell, and of all tasks together under `POOLED`."""
+    grouped: dict[CellKey, list[Record]] = defaultdict(list)
+    for record in records:
+        key = record.key
+        grouped[CellKey(key.method, key.temperature, key.task)].append(record)
+        grouped[CellKey(key.method, key.temperature, POOLED)].append(record)
+    return grouped
+
+
+def _methods(info: RunInfo, grouped: Iterable[CellKey]) -> tuple[str, ...]:
+    """The baseline first, then as asked for, then what only the records know."""
+    asked = [method.spelling for method in info.methods]
+    names = dict.fromkeys([*asked, *(key.method for key in grouped)])
+    return tuple(sorted(names, key=lambda name: name != BASELINE))
+
+
+def _temperatures(info: RunInfo, grouped: Iterable[CellKey]) -> tuple[float, ...]:
+    asked = info.spec.get("temperatures")
+    listed = asked if isinstance(asked, list | tuple) else []
+    numbers = [float(item) for item in listed if isinstance(item, int | float)]
+    return tuple(sorted({*numbers, *(key.temperature for key in grouped)}))
+
+
+def _overall(
+    cells: Mapping[CellKey, CellMetrics],
+    methods: Sequence[str],
+    temperature: float,
+    tasks: Sequence[str],
+) -> dict[tuple[str, float], MethodMetrics]:
+    rows = {
+        method: [cells[CellKey(method, temperature, task)] for task in tasks] for method in methods
+    }
+    speedups = _means({method: [cell.speedup for cell in row] for method, row in rows.items()})
+    decoded = _means(
+        {method: [cell.decode_speedup for cell in row] for method, row in rows.items()}
+    )
+    mats = _means({method: [cell.mat for cell in row] for method, row in rows.items()})
+    return {
+        (method, temperature): MethodMetrics(
+            speedups[method],
+            decoded[method],
+            mats[method],
+            cells[CellKey(method, temperature, POOLED)],
+        )
+        for method in methods
+    }
+
+
+def _means(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
+    """Each method's mean over its row of tasks.
+
+    Means are compared down a column, so a method that lacks a task which another one has gets none.
+    Tasks that no method has yet are left out; the baseline alone does not make a task count.
+    """
+    others = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
+    wanted = [
+        any(isinstance(value, Estimate) for value in column) for column in zip(*others, strict=True)
+    ]
+    return {
+        method: _mean(
+            [
+                value
+                for value, is_wanted in zip(row, wanted, strict=True)
+                if is_wanted or not any(wanted)
+            ]
+        )
+        for method, row in rows.items()
+    }
+
+
+def _mean(values: Sequence[Value]) -> Value:
+    known = [value for value in values if isinstance(value, Estimate)]
+    if known and len(known) == len(values):
+        return mean(known)
+    if known:
+        return Missing(f"{len(known)} of {len(values)} tasks")
+    reasons = {value.reason for value in values if isinstance(value, Missing)}
+    return Missing(reasons.pop() if len(reasons) == 1 else "no task measured")

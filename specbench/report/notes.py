@@ -1,0 +1,166 @@
+"""What stands below a table: where the numbers come from, how they are made and what is missing."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from specbench.analysis.cells import CellMetrics
+from specbench.analysis.header import UNKNOWN
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.stats import MIN_DEGREES, Estimate, Missing
+from specbench.report import formats
+from specbench.report.progress import first_line
+
+_STATES = {
+    "interrupted": "The run was interrupted: this is what it had done. --resume goes on with it.",
+    "running": "The run has not ended (it is going on, or was killed): this is what it had done.",
+    "failed": "The run failed: this is what it had done.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line of the footer. A warning is something to act on or to doubt."""
+
+    label: str
+    text: str
+    is_warning: bool = False
+
+
+def notes(runs: Sequence[RunMetrics]) -> tuple[Note, ...]:
+    """The footer of a table of these runs: facts per run, warnings per run, definitions."""
+    facts = [note for run in runs for note in _facts(run)]
+    missing = [Note("Missing", text) for run in runs for text in _missing(run)]
+    warnings = [note for run in runs for note in _warnings(run)]
+    return (*dict.fromkeys([*facts, *_definitions(runs), *missing, *warnings]),)
+
+
+def _facts(run: RunMetrics) -> Iterable[Note]:
+    info, spec = run.info, run.info.spec
+    yield Note("Machine", info.machine.device)
+    yield Note("Software", f"{info.machine.software}, commit {info.machine.commit}")
+    words = [
+        f"{info.id}, {info.status}",
+        f"model {info.model}",
+        info.dtype,
+        f"device {spec.get('device', UNKNOWN)}",
+        f"prompts {spec.get('prompts', UNKNOWN)}",
+        f"at most {spec.get('max_new_tokens', UNKNOWN)} new tokens",
+        f"seed {spec.get('seed', UNKNOWN)}",
+    ]
+    yield Note("Run", ", ".join(words))
+    yield Note("Samples", _samples(run))
+
+
+def _samples(run: RunMetrics) -> str:
+    pooled = [cell for overall in run.overall.values() if (cell := overall.pooled).num_done]
+    if not pooled:
+        return "none finished"
+    samples = _range([cell.num_samples for cell in pooled])
+    done = _range([cell.num_done for cell in pooled])
+    return (
+        f"{samples} per method and temperature; completions, with turns and repeats: {done}; "
+        f"failed: {sum(_failures(run).values())}"
+    )
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _failures(run: RunMetrics) -> dict[str, int]:
+    """How often each method failed, of those that did."""
+    failures = Counter[str]()
+    for (method, _), overall in run.overall.items():
+        failures[run.info.method(method).label] += overall.pooled.num_failed
+    return dict(+failures)
+
+
+def _failed(run: RunMetrics) -> str:
+    failures = _failures(run)
+    if not failures:
+        return ""
+    errors = (overall.pooled.first_error for overall in run.overall.values())
+    first = next((error for error in errors if error), "no reason given")
+    counts = ", ".join(f"{label} {number}" for label, number in failures.items())
+    return f"Failed completions: {counts}. The first says: {first_line(first)}"
+
+
+def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
+    draws = {(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs}
+    drawn = " and ".join(f"{number} resamples, seed {seed}" for number, seed in sorted(draws))
+    yield Note(
+        "Speedup",
+        "vanilla's time per token / the method's, prefill included, over the same samples. "
+        f"Intervals are 95 %, by cluster bootstrap over samples ({drawn}).",
+    )
+    yield Note("MAT", "mean accepted tokens: tokens emitted / steps of the target model.")
+    if any(len(run.tasks) > 1 for run in runs):
+        yield Note("Mean", "the arithmetic mean of the tasks' values, as in published tables.")
+    if any(not method.is_lossless for run in runs for method in run.info.methods):
+        yield Note("*", "not lossless: the output may differ from vanilla's.")
+
+
+def _warnings(run: RunMetrics) -> Iterable[Note]:
+    texts = [
+        _STATES.get(run.info.status, ""),
+        _failed(run),
+        _few_samples(run),
+        *_differing(run),
+        *run.info.warnings,
+    ]
+    return (Note("Warning", text, is_warning=True) for text in texts if text)
+
+
+def _few_samples(run: RunMetrics) -> str:
+    few: dict[str, int] = {}
+    for key, cell in run.cells.items():
+        if key.task and key.method != BASELINE and 0 < cell.num_samples <= MIN_DEGREES:
+            title = run.info.columns.get(key.task, key.task)
+            few[title] = min(cell.num_samples, few.get(title, cell.num_samples))
+    tasks = _list(f"{title} ({number})" for title, number in few.items())
+    return f"Fewer than {MIN_DEGREES + 1} samples, so no interval: {tasks}." if few else ""
+
+
+def _differing(run: RunMetrics) -> Iterable[str]:
+    """Lossless methods whose greedy output is not vanilla's everywhere."""
+    for (method, _), overall in run.overall.items():
+        rate, info = overall.pooled.match_rate, run.info.method(method)
+        if info.is_lossless and isinstance(rate, Estimate) and rate.value < 1:
+            yield (
+                f"{info.label} should give vanilla's tokens at temperature 0, and does in "
+                f"{formats.percent(rate)} of the completions: near-ties of the numerics, or a bug."
+            )
+
+
+def _missing(run: RunMetrics) -> Iterable[str]:
+    """Why values are missing, one line per reason. A reason that all of a method's cells share is
+    said of the method alone.
+    """
+    where: dict[str, list[str]] = defaultdict(list)
+    for method in run.methods:
+        label = run.info.method(method).label
+        cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
+        reasons = {key: reason for key, cell in cells.items() if (reason := _reason(cell))}
+        if len(reasons) == len(cells) and len(set(reasons.values())) == 1:
+            where[next(iter(reasons.values()))].append(label)
+            continue
+        for key, reason in reasons.items():
+            at = f" at T={key.temperature:g}" if len(run.temperatures) > 1 else ""
+            where[reason].append(f"{label} on {run.info.columns.get(key.task, key.task)}{at}")
+    return [f"{reason.capitalize()}: {_list(places)}." for reason, places in where.items()]
+
+
+def _reason(cell: CellMetrics) -> str | None:
+    for value in (cell.speedup, cell.mat):
+        if isinstance(value, Missing):
+            return value.reason
+    return None
+
+
+def _list(items: Iterable[str], most: int = 6) -> str:
+    """The items, shortened when they are many."""
+    unique = list(dict.fromkeys(items))
+    rest = f" and {len(unique) - most} more" if len(unique) > most else ""
+    return ", ".join(unique[:most]) + rest

@@ -1,0 +1,107 @@
+"""All numbers as one tidy table: a line per run, temperature, method and task, for machines.
+
+Knows column names. A number that is missing is an empty field, and its reason stands in the column
+`speedup_missing` or `mat_missing`. Two more lines per method are over all tasks: "mean" has the
+arithmetic means of the tasks' values, "pooled" takes all tasks as one.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+
+from specbench.analysis.cells import CellMetrics
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.stats import Estimate, Missing, Value
+
+# fmt: off
+COLUMNS = (
+    "run", "model", "is_stand_in", "dtype", "temperature", "method", "title", "is_lossless", "task",
+    "speedup", "speedup_low", "speedup_high", "speedup_missing",
+    "decode_speedup", "decode_speedup_low", "decode_speedup_high",
+    "mat", "mat_low", "mat_high", "mat_missing", "mat_macro",
+    "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "match_rate",
+    "num_samples", "num_pairs", "num_done", "num_failed", "num_tokens", "num_steps",
+)
+# fmt: on
+
+Field = str | int | float | bool | None
+
+
+def to_csv(runs: Sequence[RunMetrics]) -> str:
+    """The lines of `tidy_rows` as CSV."""
+    text = StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for run in runs:
+        writer.writerows(tidy_rows(run))
+    return text.getvalue()
+
+
+def tidy_rows(run: RunMetrics) -> Iterable[Mapping[str, Field]]:
+    """One mapping per cell, then the lines over all tasks, in the table's order."""
+    for temperature in run.temperatures:
+        for method in run.methods:
+            start = _identity(run, method, temperature)
+            for task in run.tasks:
+                yield {**start, "task": task, **_cell(run.cell(method, temperature, task))}
+            overall = run.overall[method, temperature]
+            yield {
+                **start,
+                "task": "mean",
+                **_numbers("speedup", overall.speedup),
+                "speedup_missing": _reason(overall.speedup),
+                **_numbers("decode_speedup", overall.decode_speedup),
+                **_numbers("mat", overall.mat),
+                "mat_missing": _reason(overall.mat),
+            }
+            yield {**start, "task": "pooled", **_cell(overall.pooled)}
+
+
+def _identity(run: RunMetrics, method: str, temperature: float) -> dict[str, Field]:
+    about = run.info.method(method)
+    return {
+        "run": run.info.id,
+        "model": run.info.model,
+        "is_stand_in": run.info.is_stand_in,
+        "dtype": run.info.dtype,
+        "temperature": temperature,
+        "method": method,
+        "title": about.title,
+        "is_lossless": about.is_lossless,
+    }
+
+
+def _cell(cell: CellMetrics) -> dict[str, Field]:
+    return {
+        **_numbers("speedup", cell.speedup),
+        "speedup_missing": _reason(cell.speedup),
+        **_numbers("decode_speedup", cell.decode_speedup),
+        **_numbers("mat", cell.mat),
+        "mat_missing": _reason(cell.mat),
+        "mat_macro": _number(cell.mat_macro),
+        **_numbers("tokens_per_s", cell.tokens_per_s),
+        "match_rate": _number(cell.match_rate),
+        "num_samples": cell.num_samples,
+        "num_pairs": cell.num_pairs,
+        "num_done": cell.num_done,
+        "num_failed": cell.num_failed,
+        "num_tokens": cell.num_tokens,
+        "num_steps": cell.num_steps,
+    }
+
+
+def _numbers(name: str, value: Value) -> dict[str, Field]:
+    interval = value.interval if isinstance(value, Estimate) else None
+    return {
+        name: _number(value),
+        f"{name}_low": interval.low if interval else None,
+        f"{name}_high": interval.high if interval else None,
+    }
+
+
+def _number(value: Value) -> float | None:
+    return value.value if isinstance(value, Estimate) else None
+
+
+def _reason(value: Value) -> str | None:
+    return value.reason if isinstance(value, Missing) else None

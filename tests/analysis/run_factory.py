@@ -1,0 +1,181 @@
+"""Hand-made runs: records with given times and accept lengths, and a plausible header."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specbench.types import Record, SampleKey
+
+TASKS = {
+    "mt_bench": "MT-bench",
+    "humaneval": "HumanEval",
+    "gsm8k": "GSM8K",
+    "alpaca": "Alpaca",
+    "cnn_dm": "CNN/DM",
+    "natural_questions": "Natural Ques.",
+}
+TITLES = {
+    "vanilla": "Vanilla",
+    "pld": "PLD",
+    "sps": "SpS",
+    "lookahead": "Lookahead",
+    "medusa": "Medusa",
+    "hydra": "Hydra",
+    "eagle": "EAGLE",
+    "eagle2": "EAGLE-2",
+    "eagle3": "EAGLE-3",
+}
+SPEEDS = {
+    "vanilla": 1.0,
+    "pld": 1.38,
+    "sps": 1.55,
+    "lookahead": 1.41,
+    "medusa": 1.9,
+    "hydra": 2.2,
+    "eagle": 2.4,
+    "eagle2": 3.1,
+    "eagle3": 3.9,
+}
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    records: Sequence[Record] = ()
+    header: Mapping[str, Any] = field(default_factory=dict)
+
+
+def record(
+    method: str = "vanilla",
+    sample: str = "a",
+    *,
+    task: str = "gsm8k",
+    temperature: float = 0.0,
+    turn: int = 0,
+    repeat: int = 0,
+    prefill_s: float = 0.0,
+    decode_s: float = 1.0,
+    accept_lengths: Sequence[int] = (1, 1, 1),
+    token_ids: Sequence[int] | None = None,
+) -> Record:
+    """A finished record; its number of tokens follows from the accept lengths."""
+    return Record(
+        key=SampleKey(method, temperature, task, f"{task}/{sample}", turn, repeat),
+        status="ok",
+        prompt_tokens=10,
+        token_ids=tuple(range(1 + sum(accept_lengths)) if token_ids is None else token_ids),
+        text="",
+        stop_reason="budget",
+        prefill_s=prefill_s,
+        decode_s=decode_s,
+        accept_lengths=tuple(accept_lengths),
+    )
+
+
+def failed(method: str, sample: str = "a", *, task: str = "gsm8k", error: str = "boom") -> Record:
+    key = SampleKey(method, 0.0, task, f"{task}/{sample}", 0, 0)
+    return Record(key=key, status="error", prompt_tokens=10, error=error)
+
+
+def header(
+    methods: Sequence[str],
+    tasks: Sequence[str] = tuple(TASKS),
+    temperatures: Sequence[float] = (0.0,),
+    **changes: Any,
+) -> dict[str, Any]:
+    described = {
+        name: {"name": name, "title": TITLES[name], "options": {}, "is_lossless": True}
+        for name in methods
+    }
+    values = {
+        "model": "tiny",
+        "methods": list(methods),
+        "tasks": list(tasks),
+        "temperatures": list(temperatures),
+        "prompts": "bundled",
+        "limit": None,
+        "max_new_tokens": 128,
+        "repeats": 1,
+        "seed": 0,
+        "dtype": "float32",
+        "device": "cpu",
+    }
+    return {
+        "schema": 1,
+        "id": "20261120-120000-tiny",
+        "status": "complete",
+        "created": "2026-11-20T12:00:00+00:00",
+        "finished": "2026-11-20T12:02:00+00:00",
+        "spec": {"values": values, "given": ["model"]},
+        "environment": {
+            "specbench": "0.1.0",
+            "git": {"commit": "0123456789abcdef", "is_dirty": False},
+            "python": "3.11.9",
+            "cpu": {"model": "Example CPU 9000", "num_cores": 2, "memory_bytes": 8 * 2**30},
+            "gpus": [],
+            "torch": {"version": "2.13.0", "devices": [], "num_threads": 2},
+            "transformers": "5.17.0",
+        },
+        "model": {
+            "name": "tiny",
+            "label": "tiny (embedded, trained by specbench)",
+            "source": "embedded",
+            "revision": None,
+            "dtype": "float32",
+            "is_stand_in": False,
+        },
+        "methods": described,
+        "columns": {task: TASKS[task] for task in tasks},
+        "no_checkpoint": [],
+        "warnings": [],
+    } | changes
+
+
+def full_run(
+    methods: Sequence[str] = ("vanilla", "pld", "sps", "lookahead"),
+    tasks: Sequence[str] = tuple(TASKS),
+    temperatures: Sequence[float] = (0.0,),
+    num_samples: int = 8,
+    **changes: Any,
+) -> FakeRun:
+    """A plausible run: every cell filled, from a fixed seed."""
+    generator = random.Random(7)
+    records = []
+    for temperature in temperatures:
+        for number, task in enumerate(tasks):
+            for sample in range(num_samples):
+                num_steps = generator.randint(30, 120)
+                for method in methods:
+                    speed = SPEEDS[method] ** (1 - temperature * 0.2 - 0.08 * number)
+                    records.append(
+                        _plausible(generator, method, task, temperature, sample, num_steps, speed)
+                    )
+    return FakeRun(records, header(methods, tasks, temperatures, **changes))
+
+
+def _plausible(
+    generator: random.Random,
+    method: str,
+    task: str,
+    temperature: float,
+    sample: int,
+    num_tokens: int,
+    speed: float,
+) -> Record:
+    lengths: list[int] = []
+    while sum(lengths) < num_tokens:
+        most = num_tokens - sum(lengths)
+        mean = speed * 1.2 if method != "vanilla" else 1.0
+        length = 1 if method == "vanilla" else int(mean) + (generator.random() < mean % 1)
+        lengths.append(min(most, max(1, length)))
+    noise = 1.0 if method == "vanilla" else generator.lognormvariate(0, 0.12)
+    seconds = 0.0025 * num_tokens * noise / speed
+    return record(
+        method,
+        str(sample),
+        task=task,
+        temperature=temperature,
+        prefill_s=0.004,
+        decode_s=seconds,
+        accept_lengths=lengths,
+    )

@@ -1,0 +1,136 @@
+"""One cell's numbers against truths computed by hand."""
+
+import pytest
+
+from specbench.analysis.cells import (
+    ALL_FAILED,
+    BASELINE_FAILED,
+    NO_BASELINE,
+    NO_SHARED,
+    NO_STEPS,
+    NOT_GREEDY,
+    NOT_RUN,
+    CellKey,
+    CellMetrics,
+    CellRecords,
+    measure_cell,
+)
+from specbench.analysis.stats import Estimate, Value
+from specbench.types import Record
+from tests.analysis.run_factory import failed, record
+
+
+def cell(own: list[Record], baseline: list[Record], temperature: float = 0.0) -> CellMetrics:
+    return measure_cell(CellRecords(CellKey("pld", temperature, "gsm8k"), own, baseline))
+
+
+def number(value: Value) -> float:
+    assert isinstance(value, Estimate), value
+    return value.value
+
+
+def test_with_equal_token_counts_speedup_is_the_ratio_of_seconds() -> None:
+    baseline = [record(sample="a", decode_s=3.0), record(sample="b", decode_s=1.0)]
+    own = [record("pld", "a", decode_s=1.5), record("pld", "b", decode_s=0.5)]
+    assert number(cell(own, baseline).speedup) == pytest.approx(4.0 / 2.0)
+
+
+def test_different_token_counts_are_compared_per_token() -> None:
+    baseline = [record(decode_s=2.0, accept_lengths=[1] * 9)]  # 10 tokens: 0.2 s each
+    own = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
+    assert number(cell(own, baseline).speedup) == pytest.approx(0.2 / 0.08)
+
+
+def test_wall_speedup_counts_the_prefill_and_decode_speedup_does_not() -> None:
+    baseline = [record(prefill_s=1.0, decode_s=3.0)]
+    own = [record("pld", prefill_s=1.0, decode_s=1.0)]
+    measured = cell(own, baseline)
+    assert number(measured.speedup) == pytest.approx(4.0 / 2.0)
+    assert number(measured.decode_speedup) == pytest.approx(3.0)
+
+
+def test_decode_time_is_per_token_after_the_first() -> None:
+    baseline = [record(decode_s=2.0, accept_lengths=[1, 1])]  # 2 tokens after the first: 1 s each
+    own = [record("pld", decode_s=2.0, accept_lengths=[2, 2])]  # 4 after the first: 0.5 s each
+    assert number(cell(own, baseline).decode_speedup) == pytest.approx(2.0)
+
+
+def test_only_completions_finished_by_both_are_compared() -> None:
+    baseline = [record(sample="a", decode_s=2.0), record(sample="b", decode_s=100.0)]
+    own = [record("pld", "a", decode_s=1.0), record("pld", "c", decode_s=50.0)]
+    measured = cell(own, [*baseline, failed("vanilla", "c")])
+    assert number(measured.speedup) == pytest.approx(2.0)
+    assert measured.num_pairs == 1
+
+
+def test_turns_and_repeats_are_paired_with_their_own() -> None:
+    baseline = [record(turn=0, decode_s=1.0), record(turn=1, decode_s=3.0)]
+    own = [record("pld", turn=1, decode_s=1.0), record("pld", turn=1, repeat=1, decode_s=9.0)]
+    assert number(cell(own, baseline).speedup) == pytest.approx(3.0)
+
+
+def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
+    own = [
+        record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step
+        record("pld", "b", accept_lengths=[1, 1, 2]),  # 4 tokens in 3 steps
+    ]
+    measured = cell(own, [])
+    assert number(measured.mat) == pytest.approx(8 / 4)
+    assert number(measured.mat_macro) == pytest.approx((4 + 4 / 3) / 2)
+    assert measured.accept_histogram == {1: 2, 2: 1, 4: 1}
+    assert measured.num_steps == 4
+    assert measured.num_tokens == 10
+
+
+def test_tokens_per_second_count_prefill_time_and_every_token() -> None:
+    own = [record("pld", prefill_s=0.5, decode_s=1.5, accept_lengths=[3, 4])]
+    assert number(cell(own, []).tokens_per_s) == pytest.approx(8 / 2.0)
+
+
+def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
+    baseline = [record(sample=name, token_ids=[1, 2, 3, 4]) for name in "abcd"]
+    own = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
+    own.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
+    assert number(cell(own, baseline).match_rate) == 0.75
+    assert cell(own, baseline, temperature=1.0).match_rate == NOT_GREEDY
+
+
+def test_failures_are_counted_and_take_part_in_nothing() -> None:
+    baseline = [record(sample="a", decode_s=2.0)]
+    measured = cell([record("pld", "a", decode_s=1.0), failed("pld", "b")], baseline)
+    assert (measured.num_done, measured.num_failed, measured.num_samples) == (1, 1, 1)
+    assert number(measured.speedup) == pytest.approx(2.0)
+
+
+def test_what_is_missing_says_why() -> None:
+    baseline, own = [record()], [record("pld")]
+    assert cell([], baseline).speedup == NOT_RUN
+    assert cell([], baseline).mat == NOT_RUN
+    assert cell([failed("pld")], baseline).mat == ALL_FAILED
+    assert cell(own, []).speedup == NO_BASELINE
+    assert cell(own, []).match_rate == NO_BASELINE
+    assert cell(own, [failed("vanilla")]).speedup == BASELINE_FAILED
+    assert cell(own, [record(sample="z")]).speedup == NO_SHARED
+
+
+def test_completions_of_one_token_have_a_speedup_but_no_mat_and_no_decode_speedup() -> None:
+    baseline = [record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])]
+    measured = cell([record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[])], baseline)
+    assert number(measured.speedup) == pytest.approx(2.0)
+    assert measured.decode_speedup == NO_STEPS
+    assert measured.mat == NO_STEPS
+
+
+@pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf")])
+def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
+    measured = cell([record("pld", decode_s=seconds)], [record()])
+    assert measured.num_failed == 1
+    assert measured.speedup == ALL_FAILED
+
+
+def test_a_record_that_accepted_known_lengths_gives_them_back() -> None:
+    """An oracle that accepts k of n guesses always: MAT is k + 1, the histogram one bar."""
+    own = [record("pld", str(i), accept_lengths=[4] * (i + 1)) for i in range(5)]
+    measured = cell(own, [])
+    assert number(measured.mat) == number(measured.mat_macro) == 4.0
+    assert measured.accept_histogram == {4: 15}

@@ -1,0 +1,186 @@
+"""A whole run's numbers: which cells there are and how they combine."""
+
+import random
+
+import pytest
+
+from specbench.analysis.cells import ALL_FAILED, NO_CHECKPOINT, NOT_RUN, CellKey
+from specbench.analysis.header import UNKNOWN, read_header
+from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.stats import Estimate, Missing, Value
+from specbench.bench.environment import capture
+from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
+
+
+def number(value: Value) -> float:
+    assert isinstance(value, Estimate), value
+    return value.value
+
+
+def two_tasks(*dropped: tuple[str, str]) -> FakeRun:
+    """pld is 2 times vanilla's speed on gsm8k and 4 times on alpaca; sps 3 times on both."""
+    seconds = {"vanilla": (12.0, 12.0), "pld": (6.0, 3.0), "sps": (4.0, 4.0)}
+    records = [
+        record(method, task=task, decode_s=own[i], accept_lengths=[2] * (i + 1))
+        for method, own in seconds.items()
+        for i, task in enumerate(("gsm8k", "alpaca"))
+        if (method, task) not in dropped
+    ]
+    return FakeRun(records, header(list(seconds), ("gsm8k", "alpaca")))
+
+
+def speedup(run: RunMetrics, method: str) -> Value:
+    return run.overall[method, 0.0].speedup
+
+
+def test_the_mean_is_arithmetic_over_tasks() -> None:
+    run = measure(two_tasks())
+    assert number(speedup(run, "pld")) == pytest.approx((2 + 4) / 2)
+    assert number(speedup(run, "sps")) == pytest.approx(3)
+    assert number(speedup(run, "vanilla")) == 1.0
+
+
+def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
+    seconds = {("gsm8k", "vanilla"): 12.0, ("gsm8k", "pld"): 6.0}
+    seconds |= {("alpaca", "vanilla"): 3.0, ("alpaca", "pld"): 4.0}
+    lengths = {"gsm8k": [2, 2], "alpaca": [1]}
+    records = [
+        record(method, task=task, decode_s=s, accept_lengths=lengths[task])
+        for (task, method), s in seconds.items()
+    ]
+    run = measure(FakeRun(records, header(["vanilla", "pld"], ("gsm8k", "alpaca"))))
+    pooled = run.overall["pld", 0.0].pooled
+    assert number(pooled.speedup) == pytest.approx(15.0 / 10.0)
+    assert number(pooled.mat) == pytest.approx(5 / 3)
+    assert number(run.overall["pld", 0.0].mat) == pytest.approx((2 + 1) / 2)
+
+
+def test_a_method_that_lacks_a_task_has_no_mean() -> None:
+    run = measure(two_tasks(("pld", "alpaca")))
+    assert speedup(run, "pld") == Missing("1 of 2 tasks")
+    assert number(speedup(run, "sps")) == pytest.approx(3)
+
+
+def test_a_task_that_only_the_baseline_has_takes_no_part_in_means() -> None:
+    run = measure(two_tasks(("pld", "alpaca"), ("sps", "alpaca")))
+    assert number(speedup(run, "pld")) == pytest.approx(2)
+    assert number(speedup(run, "vanilla")) == 1.0
+
+
+def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
+    described = header(["vanilla", "pld", "medusa", "eagle"], ("gsm8k", "alpaca"))
+    described["no_checkpoint"] = ["medusa"]
+    run = measure(FakeRun([record(), record("pld"), failed("eagle")], described))
+    assert set(run.cells) == {
+        CellKey(method, 0.0, task)
+        for method in ("vanilla", "pld", "medusa", "eagle")
+        for task in ("gsm8k", "alpaca", "")
+    }
+    assert run.cell("medusa", 0.0, "gsm8k").speedup == NO_CHECKPOINT
+    assert run.cell("eagle", 0.0, "gsm8k").speedup == ALL_FAILED
+    assert run.cell("pld", 0.0, "alpaca").speedup == NOT_RUN
+    assert run.overall["medusa", 0.0].mat == NO_CHECKPOINT
+
+
+def test_the_baseline_is_the_first_row_and_the_others_stand_as_asked_for() -> None:
+    described = header(["sps", "pld", "vanilla"], ("gsm8k",))
+    run = measure(FakeRun([record("extra"), record(), record("pld")], described))
+    assert run.methods == ("vanilla", "sps", "pld", "extra")
+
+
+def test_a_method_with_options_is_a_method_of_its_own() -> None:
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["spec"]["values"]["methods"] = ["vanilla", "pld", "pld:ngram=2"]
+    records = [record(decode_s=4.0), record("pld", decode_s=2.0), record("pld:ngram=2")]
+    run = measure(FakeRun(records, described))
+    assert number(run.cell("pld", 0.0, "gsm8k").speedup) == pytest.approx(2)
+    assert number(run.cell("pld:ngram=2", 0.0, "gsm8k").speedup) == pytest.approx(4)
+    assert run.info.method("pld:ngram=2").label == "PLD (ngram=2)"
+
+
+def test_temperatures_are_measured_apart() -> None:
+    records = [record(decode_s=4.0), record("pld", decode_s=2.0)]
+    records += [record(temperature=1.0, decode_s=4.0)]
+    records += [record("pld", temperature=1.0, decode_s=1.0)]
+    run = measure(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",), (0.0, 1.0))))
+    assert number(run.cell("pld", 0.0, "gsm8k").speedup) == pytest.approx(2)
+    assert number(run.cell("pld", 1.0, "gsm8k").speedup) == pytest.approx(4)
+
+
+def test_the_order_in_which_records_were_written_changes_no_number() -> None:
+    run = full_run(num_samples=6)
+    shuffled = list(run.records)
+    random.Random(1).shuffle(shuffled)
+    first, second = measure(run), measure(FakeRun(shuffled, run.header))
+    for key, cell in first.cells.items():
+        assert number(second.cells[key].speedup) == pytest.approx(number(cell.speedup))
+        if key.task:
+            assert cell.speedup.interval is not None  # type: ignore[union-attr]
+
+
+def test_the_turns_of_a_sample_are_one_cluster() -> None:
+    """Doubling every sample with a second turn just like the first tells nothing new."""
+    run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=6)
+    twice = [
+        record(
+            r.key.method,
+            r.key.sample_id.removeprefix("gsm8k/"),
+            turn=turn,
+            prefill_s=r.prefill_s or 0.0,
+            decode_s=r.decode_s or 0.0,
+            accept_lengths=r.accept_lengths,
+        )
+        for r in run.records
+        for turn in (0, 1)
+    ]
+    once = measure(run).cell("pld", 0.0, "gsm8k").speedup
+    doubled = measure(FakeRun(twice, run.header)).cell("pld", 0.0, "gsm8k").speedup
+    assert isinstance(once, Estimate)
+    assert isinstance(doubled, Estimate)
+    assert once.interval is not None
+    assert doubled.interval is not None
+    assert doubled.interval.low == pytest.approx(once.interval.low)
+    assert doubled.interval.high == pytest.approx(once.interval.high)
+
+
+def test_nothing_at_all_is_measured_without_an_error() -> None:
+    run = measure(FakeRun())
+    assert (run.methods, run.tasks, run.temperatures) == ((), (), ())
+
+
+def test_an_empty_header_is_unknown_throughout() -> None:
+    info = read_header({})
+    assert (info.id, info.status, info.model_label, info.dtype) == (UNKNOWN,) * 4
+    assert info.machine.device == UNKNOWN
+    assert info.method("pld").label == "pld"
+
+
+@pytest.mark.parametrize("odd", [None, 3, "text", [], {"values": None}])
+def test_an_odd_header_raises_nothing(odd: object) -> None:
+    keys = ("spec", "environment", "model", "methods", "columns", "no_checkpoint", "warnings")
+    measure(FakeRun([record()], dict.fromkeys(keys, odd)))
+
+
+def test_a_gpu_is_the_machine_only_where_it_was_used() -> None:
+    described = header(["vanilla"])
+    gpu = {"name": "NVIDIA H200", "memory_bytes": 139 * 2**30, "driver": "570.1"}
+    described["environment"] |= {"gpus": [gpu], "torch": {"devices": ["NVIDIA H200"]}}
+    assert read_header(described).machine.device.startswith("Example CPU 9000, 2 cores")
+    described["spec"]["values"]["device"] = "cuda:0"
+    assert read_header(described).machine.device == "NVIDIA H200, 139 GiB, driver 570.1"
+
+
+def test_of_several_gpus_the_one_used_is_named_though_torch_orders_them_differently() -> None:
+    described = header(["vanilla"])
+    gpus = [{"name": name, "memory_bytes": 24 * 2**30, "driver": "1"} for name in ("slow", "fast")]
+    described["environment"] |= {"gpus": gpus, "torch": {"devices": ["fast", "slow"]}}
+    described["spec"]["values"]["device"] = "cuda:0"
+    assert read_header(described).machine.device == "fast, 24 GiB, driver 1"
+
+
+def test_what_the_recorded_environment_says_is_found_in_it() -> None:
+    environment = capture()
+    machine = read_header({"environment": environment}).machine
+    assert environment["torch"]["version"] in machine.software
+    assert environment["cpu"]["model"] in machine.device or environment["gpus"]
+    assert UNKNOWN not in machine.software

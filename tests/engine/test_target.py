@@ -1,0 +1,192 @@
+"""The target over trees, on every supported family of architectures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.load import load_target
+from specbench.engine.target import Needs, Target
+from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.errors import CheckpointError, UserError
+from specbench.types import Request
+from tests.support.models import random_llama, random_target, save
+
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+ARCHITECTURES = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
+    "llama, wide heads": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED, head_dim=24)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**GROUPED, head_dim=16)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=None)),
+    "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**GROUPED, num_local_experts=4)),
+    "gpt-neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES)),
+}
+
+
+def random_model(name: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = ARCHITECTURES[name]().eval()
+    if name != "mixtral":  # its grouped matrix product has no float64
+        model.double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4)
+    return model
+
+
+class Oracle(Drafter):
+    """Knows the right answer, and hides it among wrong siblings: every step commits a branch."""
+
+    def __init__(self, answer: list[int], depth: int = 3) -> None:
+        self.answer, self.depth = answer, depth
+
+    def propose(self, state: State) -> DraftTree:
+        done = len(state.token_ids) - len(state.request.prompt_ids)
+        tokens, parents, parent = [state.pending], [0], 0
+        for token in self.answer[done : done + self.depth]:
+            tokens += [(token + 1) % 50, token, (token + 2) % 50]
+            parents += [parent] * 3
+            parent = len(tokens) - 2
+        layout = TreeLayout.from_parents(parents, "cpu")
+        return DraftTree(torch.tensor(tokens), layout, len(tokens))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_tree_decoding_gives_the_tokens_of_generate(name: str) -> None:
+    model = random_model(name)
+    prompt = (1, 7, 8, 9, 10, 11)
+    answer = model.generate(
+        torch.tensor([prompt]), max_new_tokens=40, do_sample=False, eos_token_id=None
+    )[0, len(prompt) :].tolist()
+    done = decode(Target(model), Oracle(answer), Request(prompt, 40))
+    assert list(done.token_ids) == answer
+    assert done.accept_lengths == (4,) * 9 + (3,)
+
+
+@torch.inference_mode()
+def test_a_node_sees_the_committed_tokens_and_its_ancestors_only() -> None:
+    target = random_target()
+    target.prefill((1, 5, 6))
+    layout = TreeLayout.from_parents([0, 0, 0, 2, 1], "cpu")
+    tree = DraftTree(torch.tensor([7, 11, 8, 9, 12]), layout, 5)
+    first = target.forward(tree).logits
+    assert torch.equal(target.forward(tree).logits, first)
+    for node, sequence in ((3, (1, 5, 6, 7, 8, 9)), (4, (1, 5, 6, 7, 11, 12))):
+        plain = target.model(torch.tensor([sequence])).logits[0, -1]
+        torch.testing.assert_close(first[node], plain)
+
+
+@torch.inference_mode()
+def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
+    target, other = random_target(), random_target()
+    target.prefill((1, 5, 6), room=4)
+    layout = TreeLayout.from_parents([0, 0, 0, 2, 3], "cpu")
+    for _ in range(100):  # far behind the capacity that was reserved
+        target.forward(DraftTree(torch.tensor([7, 11, 8, 9, 12]), layout, 5))
+        target.commit([0, 2, 3])
+    other.prefill((1, 5, 6, *(7, 8, 9) * 100))
+    assert target.cache.length == other.cache.length == 303
+    for mine, theirs in zip(target.cache.layers, other.cache.layers, strict=True):
+        torch.testing.assert_close(mine.keys[:, :, :303], theirs.keys[:, :, :303])
+        torch.testing.assert_close(mine.values[:, :, :303], theirs.values[:, :, :303])
+
+
+@torch.inference_mode()
+def test_watched_needs_show_what_hidden_states_output_shows() -> None:
+    target = random_target(layers=4)
+    needs = Needs(hidden=True, layer_inputs=(1, 3), all_prompt_positions=True)
+    with target.watched(needs):
+        forward = target.prefill((1, 5, 6, 7))
+    full = target.model(torch.tensor([[1, 5, 6, 7]]), output_hidden_states=True)
+    assert forward.hidden is not None
+    torch.testing.assert_close(forward.hidden, full.hidden_states[-1][0])
+    for layer in (1, 3):
+        torch.testing.assert_close(forward.layer_inputs[layer], full.hidden_states[layer][0])
+    assert target.prefill((1, 5)).hidden is None
+
+
+@torch.inference_mode()
+def test_extending_and_cropping_is_prefilling() -> None:
+    target = random_target()
+    target.extend([1, 5, 6])
+    target.extend([9, 9])
+    target.crop(3)
+    extended = target.extend([7, 8])
+    torch.testing.assert_close(extended, target.prefill((1, 5, 6, 7, 8)).logits[0])
+
+
+def test_a_sliding_window_is_refused_by_name(tmp_path: Path) -> None:
+    folder = save(MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=16)), tmp_path)
+    with pytest.raises(CheckpointError, match="mistral model with sliding_attention"):
+        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_a_model_without_positions_is_refused(tmp_path: Path) -> None:
+    config = BloomConfig(vocab_size=50, hidden_size=32, n_layer=2, n_head=4)
+    folder = save(BloomForCausalLM(config), tmp_path)
+    with pytest.raises(CheckpointError, match="bloom model"):
+        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save(random_llama(layers=2), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
+
+
+def test_a_misshapen_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save(random_llama(layers=2), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = torch.zeros(49, 32)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight"):
+        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("prompt", "budget"), [((1,) * 512, 5), ((), 5), ((1, 5), 0)])
+def test_a_request_that_cannot_be_completed_is_refused(
+    prompt: tuple[int, ...], budget: int
+) -> None:
+    with pytest.raises(UserError, match=r"context|budget"):
+        decode(random_target(), Oracle([]), Request(prompt, budget))

@@ -1,0 +1,1 @@
+"""Numbers -> tables, plots and a live console."""

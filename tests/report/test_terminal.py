@@ -1,0 +1,113 @@
+"""The table on a terminal: golden drawings, and what must hold at any width."""
+
+from io import BytesIO, StringIO, TextIOWrapper
+
+import pytest
+from rich.console import Console
+
+from specbench.analysis.metrics import measure
+from specbench.report.render import print_report
+from specbench.report.table import build_table
+from tests.analysis.run_factory import FakeRun, full_run, header, record
+from tests.report.drawing import (
+    GOLDEN,
+    TERMINAL,
+    all_failed,
+    drawn,
+    nine_methods,
+    no_baseline,
+    one_sample,
+    two_temperatures,
+)
+
+EVERY_RUN = [nine_methods, two_temperatures, one_sample, no_baseline, all_failed, FakeRun]
+
+
+@pytest.mark.parametrize("name", TERMINAL)
+def test_a_report_is_drawn_as_recorded(name: str) -> None:
+    run, width = TERMINAL[name]
+    assert drawn(run(), width) == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("make", EVERY_RUN)
+def test_no_line_is_wider_than_the_terminal_and_nothing_is_nan(make: type, width: int) -> None:
+    text = drawn(make(), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "nan" not in text.lower()
+    assert "…" not in text
+
+
+def test_six_tasks_with_both_values_fit_into_a_hundred_columns() -> None:
+    first = drawn(nine_methods(), 100).split("95 %")[0]
+    line = next(line for line in first.splitlines() if line.startswith("EAGLE-3"))
+    assert len(line.split()) == 1 + 2 * 7
+
+
+def test_the_best_values_of_a_column_are_bold() -> None:
+    block = build_table([measure(nine_methods())]).blocks[0]
+    for i in range(7):
+        assert [row.method for row in block.rows if row.cells[i].is_best_speedup] == ["eagle3"]
+        assert [row.method for row in block.rows if row.cells[i].is_best_mat] == ["eagle3"]
+
+
+def test_values_that_are_equal_as_shown_are_both_best() -> None:
+    records = [record(decode_s=2.0), record("pld", decode_s=1.0), record("sps", decode_s=0.9999)]
+    run = FakeRun(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))
+    rows = build_table([measure(run)]).blocks[0].rows
+    assert [row.cells[0].is_best_speedup for row in rows] == [False, True, True]
+
+
+def test_the_baseline_is_best_where_every_method_is_slower_and_no_contest_alone() -> None:
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    slow = FakeRun([record(decode_s=1.0), record("pld", decode_s=2.0)], described)
+    alone = FakeRun([record()], described)
+    assert build_table([measure(slow)]).blocks[0].rows[0].cells[0].is_best_speedup
+    assert not build_table([measure(alone)]).blocks[0].rows[0].cells[0].is_best_speedup
+
+
+def test_a_stand_in_says_so_in_the_title() -> None:
+    model = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": True, "dtype": "bfloat16"}
+    run = full_run(("vanilla", "pld"), ("gsm8k",), model=model)
+    assert "stand-in" in drawn(run).splitlines()[0]
+
+
+def test_several_runs_are_several_blocks_per_temperature() -> None:
+    model = {"name": "other", "label": "Other", "is_stand_in": False, "dtype": "float32"}
+    runs = [
+        full_run(("vanilla", "pld"), ("gsm8k",), (0.0, 1.0)),
+        full_run(("vanilla", "sps"), ("alpaca",), (0.0,), model=model),
+    ]
+    table = build_table([measure(run) for run in runs])
+    tiny = "tiny (embedded, trained by specbench)"
+    assert [(block.temperature, block.model) for block in table.blocks] == [
+        (0.0, tiny),
+        (0.0, "Other"),
+        (1.0, tiny),
+    ]
+    console = Console(width=100, file=StringIO(), color_system=None)
+    print_report(runs, console)
+    assert "Temperature=0, Other" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["methods"]["pld"]["title"] = "[red]方法[/red]"
+    described["columns"] = {"gsm8k": "数学 [bold]"}
+    run = FakeRun([record(decode_s=2.0), record("pld", "ß/🙂")], described)
+    text = drawn(run, 80)
+    assert "[red]方法[/red]" in text
+    assert "数学" in text
+    assert "[bold]" in text
+
+
+def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
+    raw = BytesIO()
+    stream = TextIOWrapper(raw, encoding="ascii")
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["methods"]["pld"]["title"] = "方法"
+    run = full_run(("vanilla", "pld"), ("gsm8k",))
+    print_report(FakeRun(run.records, described), Console(file=stream, width=100))
+    stream.flush()
+    assert b"?? " in raw.getvalue()
+    assert "~0." in raw.getvalue().decode("ascii")
