@@ -77,6 +77,16 @@ class Sampler:
         at = self.uniform(probs.shape[0])[:, None] * cdf[:, -1:]
         return torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp_(max=probs.shape[-1] - 1)
 
+    def draw_distinct(self, probs: Tensor, count: int) -> Tensor:
+        """`count` tokens [rows, count] of each row, drawn in this order without replacement.
+
+        Where fewer tokens have a probability, others follow them.
+        """
+        # Of waiting times with rates p, the shortest ones are such a draw.
+        times = torch.empty_like(probs, dtype=torch.float64)
+        times.exponential_(generator=self.generator)
+        return (probs / times).topk(count).indices
+
     def pick(self, logits: Tensor) -> Tensor:
         """The next token [rows] behind `logits` [rows, vocab]: the best one, or one drawn."""
         return logits.argmax(-1) if self.sampling.is_greedy else self.draw(self.probs(logits))
@@ -118,7 +128,7 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
         is_tried = is_open & (child > 0) & may_accept[child]
         ratio_holds = chance[child] * proposal.gather(1, token)[:, 0] < p.gather(1, token)[:, 0]
         is_kept = is_tried & ratio_holds
-        accepted = accepted.index_put((child[is_kept],), is_kept.new_ones(()))
+        accepted = accepted.scatter(0, child, accepted[child] | is_kept)
         is_open = is_open & ~is_kept
         rest = (p - proposal).clamp_(min=0)
         mass = rest.sum(-1, keepdim=True)
@@ -128,17 +138,47 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
     return accepted, sampler.draw(p)
 
 
-def select(tree: DraftTree, accepted: Tensor, next_ids: Tensor) -> Verdict:
-    """The deepest path of accepted nodes, ties going to the first, and the token behind it.
+def typical(
+    tree: DraftTree, logits: Tensor, sampler: Sampler, *, threshold: float, alpha: float
+) -> Verdict:
+    """Medusa's typical acceptance: keep what the target finds likely enough. Not lossless.
+
+    A node is accepted if its probability exceeds min(threshold, alpha * exp(-entropy)); of the
+    deepest paths the likeliest wins, and the target's best token follows. Greedy decoding is that
+    of `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked against
+    Spec-Bench's model/medusa.
+    """
+    next_ids = logits.argmax(-1)
+    if sampler.sampling.is_greedy:
+        return select(tree, tree.tokens == next_ids[tree.layout.parents], next_ids)
+    p = sampler.probs(logits)
+    enough = torch.exp(-torch.special.entr(p).sum(-1)).mul_(alpha).clamp_(max=threshold)
+    parents = tree.layout.parents
+    likelihood = p[parents, tree.tokens]
+    return select(tree, likelihood > enough[parents], next_ids, likelihood)
+
+
+def select(
+    tree: DraftTree, accepted: Tensor, next_ids: Tensor, likelihood: Tensor | None = None
+) -> Verdict:
+    """The deepest path of accepted nodes, and the token behind it.
 
     `accepted` [nodes] says of each node whether it is right below its parent; `next_ids` [nodes]
-    which token follows a node.
+    which token follows a node. Of equally deep paths the first wins, or, where `likelihood`
+    [nodes] in (0, 1] is given, the one with the greatest product of it.
     """
     ok = accepted.clone()
     ok[0] = True
     ok[tree.num_verify :] = False
     is_path = ~(tree.layout.ancestors & ~ok).any(-1)
-    best = torch.where(is_path, tree.layout.depths, -1).argmax()
+    depths = torch.where(is_path, tree.layout.depths, -1)
+    if likelihood is None:
+        best = depths.argmax()
+    else:
+        log = torch.where(ok, likelihood, 1.0).log_()
+        log[0] = 0.0
+        total = tree.layout.ancestors.to(log.dtype) @ log
+        best = torch.where(depths == depths.max(), total, -torch.inf).argmax()
     on_path = tree.layout.ancestors[best]
     host = torch.stack([on_path.long(), tree.tokens, next_ids]).tolist()
     path = tuple(i for i, on in enumerate(host[0]) if on)

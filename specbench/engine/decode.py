@@ -31,7 +31,9 @@ def decode(
     with target.watched(drafter.needs):
         began = clock.now()
         prefill = target.prefill(request.prompt_ids, room=limit)
-        is_done = emit(state, sampler.pick(prefill.logits).tolist())[1]
+        # The prefill is a step too, over the prompt's last token as its tree.
+        first = drafter.rule(state.chain(), prefill.logits, sampler)
+        is_done = emit(state, first.token_ids)[1]
         prefilled = clock.now()
         if not is_done:
             drafter.start(state, prefill)

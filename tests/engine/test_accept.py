@@ -41,9 +41,7 @@ def test_a_right_node_below_a_wrong_one_is_not_accepted() -> None:
 
 
 def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
-    verdict = lossless(
-        tree([1, 2, 3], [0, 0, 1], num_verify=1), logits_for([2, 3, 7]), sampler()
-    )
+    verdict = lossless(tree([1, 2, 3], [0, 0, 1], num_verify=1), logits_for([2, 3, 7]), sampler())
     assert verdict.path == (0,)
     assert verdict.next_ids == (2, 3, 7)
 

@@ -1,0 +1,164 @@
+"""The runner with completers that need no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from specbench.bench.prompts import Prompt
+from specbench.bench.runner import Message, Runner, seed_of
+from specbench.bench.spec import RunSpec
+from specbench.errors import UserError
+from specbench.types import Completion, Record, Request, SampleKey, Step
+
+
+class Words:
+    """A codec whose tokens are numbers of words."""
+
+    eos_ids = frozenset({0})
+
+    def __init__(self) -> None:
+        self.rendered: list[list[Message]] = []
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        self.rendered.append(list(messages))
+        return tuple(range(1, 1 + len(messages)))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return f"answer {token_ids[0]}"
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.started_methods: list[str] = []
+
+    def started(self, total: int) -> None: ...
+    def message(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+    def sample_started(self, method: str, task: str, sample_id: str) -> None:
+        self.started_methods.append(method)
+
+    def sample_finished(self, record: Record) -> None:
+        self.records.append(record)
+
+
+def answering(number: int):
+    def complete(request: Request) -> Completion:
+        return Completion((number, 0), "eos", (Step(1, 1),), 0.1, 0.2)
+
+    return complete
+
+
+def failing(request: Request) -> Completion:
+    raise RuntimeError("the head is on fire\nand more")
+
+
+PROMPTS = {
+    "chat": [Prompt("chat/1", "", ("hello", "again")), Prompt("chat/2", "", ("bye",))],
+    "maths": [Prompt("maths/1", "", ("1+1",))],
+}
+
+
+def run(completers, spec: RunSpec | None = None, done: Sequence[Record] = ()):
+    watcher, codec, stored = Watcher(), Words(), []
+
+    class Sink:
+        def append(self, record: Record) -> None:
+            stored.append(record)
+
+    runner = Runner(spec or RunSpec(), 16, completers, codec, Sink(), watcher)
+    list(runner.run(PROMPTS, done))
+    return stored, watcher, codec, runner
+
+
+def test_every_method_turn_and_repeat_is_run_once() -> None:
+    completers = {"vanilla": answering(1), "pld": answering(2)}
+    stored, _, _, runner = run(completers, RunSpec(repeats=2, temperatures=(0.0, 1.0)))
+    keys = [record.key for record in stored]
+    assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 4 == runner.total(PROMPTS)
+
+
+def test_the_first_method_rotates_from_turn_to_turn() -> None:
+    completers = {name: answering(1) for name in ("vanilla", "pld", "sps")}
+    _, watcher, _, _ = run(completers)
+    assert watcher.started_methods[::3] == ["vanilla", "pld", "sps", "vanilla"]
+
+
+def test_a_shared_history_holds_the_baselines_answer() -> None:
+    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)})
+    second_turns = [messages for messages in codec.rendered if len(messages) == 3]
+    assert [m[1]["content"] for m in second_turns] == ["answer 1", "answer 1"]
+
+
+def test_an_own_history_holds_the_methods_answer() -> None:
+    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)}, RunSpec(history="own"))
+    second_turns = [messages for messages in codec.rendered if len(messages) == 3]
+    assert {m[1]["content"] for m in second_turns} == {"answer 1", "answer 2"}
+
+
+def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:
+    stored, _, _, _ = run({"vanilla": answering(1), "pld": failing})
+    by_method = {name: [r for r in stored if r.key.method == name] for name in ("vanilla", "pld")}
+    assert [r.status for r in by_method["vanilla"]] == ["ok"] * 4
+    assert {r.error for r in by_method["pld"]} == {"RuntimeError: the head is on fire"}
+    assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
+
+
+def test_a_turn_behind_a_failed_baseline_turn_is_an_error_for_all() -> None:
+    stored, _, _, _ = run({"vanilla": failing, "pld": answering(2)})
+    second = [r for r in stored if r.key.turn == 1]
+    assert {r.error for r in second} == {"Turn 0 that this one goes on from has failed."}
+
+
+def test_a_resumed_run_does_only_what_is_missing_and_keeps_the_history() -> None:
+    completers = {"vanilla": answering(1), "pld": answering(2)}
+    whole, _, _, _ = run(completers)
+    for cut in range(len(whole)):
+        rest, _, codec, _ = run({n: answering(9) for n in completers}, done=whole[:cut])
+        assert [r.key for r in rest] == [r.key for r in whole[cut:]]
+        if cut == 2:
+            assert codec.rendered[0][1]["content"] == "answer 1"
+
+
+def test_an_interrupt_stores_nothing_half() -> None:
+    def interrupted(request: Request) -> Completion:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run({"vanilla": interrupted})
+
+
+def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repeat() -> None:
+    key = SampleKey("vanilla", 1.0, "maths", "maths/1", 0, 0)
+    same = SampleKey("pld", 1.0, "maths", "maths/1", 0, 0)
+    other = SampleKey("vanilla", 1.0, "maths", "maths/1", 0, 1)
+    assert seed_of(0, key) == seed_of(0, same) != seed_of(0, other)
+    assert seed_of(0, key) != seed_of(1, key)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_new_tokens": 0}, "--max-new-tokens 0"),
+        ({"limit": 0}, "--limit 0"),
+        ({"temperatures": (-1.0,)}, "--temperature -1.0"),
+        ({"temperatures": (float("nan"),)}, "--temperature nan"),
+        ({"top_p": 0.0}, "--top-p 0.0"),
+        ({"dtype": "int8"}, "No dtype 'int8'"),
+        ({"device": "tpu"}, "No device 'tpu'"),
+        ({"history": "none"}, "No history 'none'"),
+    ],
+)
+def test_a_value_out_of_range_is_told_before_anything_runs(values, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        RunSpec(**values)
+
+
+def test_a_spec_survives_its_json() -> None:
+    spec = RunSpec(methods=("pld", "sps"), temperatures=(0.0, 1.0), limit=3)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert spec.differences(RunSpec(methods=("pld",), temperatures=(0.0, 1.0), limit=3)) == [
+        "methods is ('pld',) there and ('pld', 'sps') here"
+    ]

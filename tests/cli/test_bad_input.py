@@ -1,0 +1,157 @@
+"""Each mistake is one clear message with the fix, exit code 2, and no traceback."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from tests.cli.conftest import Specbench
+from tests.support.checkpoint import save_checkpoint, write_prompts
+
+SMALL = ("--template", "none", "--max-new-tokens", "4", "--offline", "--quiet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "--method", "pdl"), "No method 'pdl'. Did you mean 'pld'?"),
+        (("run", "--method", "pld:ngrams=2"), "Did you mean 'ngram'?"),
+        (("run", "--method", "pld:ngram=two"), "is no int"),
+        (("run", "--method", "pld:ngram=0"), "too small"),
+        (("run", "--method", "sps:schedule=steady"), "No value of sps:schedule 'steady'"),
+        (("run", "--model", "vicuna"), "No model 'vicuna'"),
+        (("run", "--model", "./nowhere"), "no model folder"),
+        (("run", "--dataset", "gsm9k"), "Did you mean 'gsm8k'?"),
+        (("run", "--prompts", "gone.jsonl"), "gone.jsonl"),
+        (("run", "--max-new-tokens", "0"), "--max-new-tokens 0"),
+        (("run", "--temperature", "warm"), "--temperature"),
+        (("run", "--device", "cuda:7"), "--device cuda:7 cannot be used"),
+        (("run", "--resume"), "No unfinished run"),
+        (("run", "--resume", "--output", "gone"), "No run lies in gone"),
+        (("list", "things"), "No kind of thing 'things'"),
+        (("show", "nothing"), "'nothing'"),
+        (("report", "gone"), "No run lies in gone"),
+    ],
+)
+def test_a_wrong_name_or_value_is_one_message(
+    specbench: Specbench, arguments: tuple[str, ...], message: str
+) -> None:
+    said = specbench(*arguments)
+    assert said.code == 2
+    assert message in said.err
+    assert said.err.startswith("Error: ") and said.err.count("\n") <= 3
+    assert "Traceback" not in said.err
+    assert not Path("results").exists()
+
+
+def test_a_model_of_the_hub_without_network_says_what_is_missing(specbench: Specbench) -> None:
+    said = specbench("run", "--method", "pld", "--model", "vicuna-7b", "--offline")
+    assert said.code == 2
+    assert "vicuna-7b" in said.err
+
+
+def test_a_method_without_checkpoint_is_told_when_asked_for_alone(
+    specbench: Specbench, model: Path, prompt_file: Path
+) -> None:
+    said = specbench("run", "--model", model, "--method", "sps", "--prompts", prompt_file, *SMALL)
+    assert said.code == 2
+    assert "has no checkpoint for sps" in said.err
+
+
+def test_a_method_without_checkpoint_is_a_cell_beside_others(
+    specbench: Specbench, model: Path, prompt_file: Path
+) -> None:
+    said = specbench(
+        "run", "--model", model, "--method", "sps,pld", "--prompts", prompt_file, *SMALL
+    )
+    assert said.code == 0
+    assert "no checkpoint" in said.out.lower()
+
+
+def test_a_broken_line_of_a_prompt_file_is_named(specbench: Specbench, model: Path) -> None:
+    Path("mine.jsonl").write_text('{"turns": ["a"]}\n{"turns": \n')
+    said = specbench("run", "--model", model, "--method", "pld", "--prompts", "mine.jsonl", *SMALL)
+    assert said.code == 2
+    assert "mine.jsonl" in said.err and "line 2" in said.err
+
+
+def test_a_prompt_longer_than_the_context_is_named_with_its_length(
+    specbench: Specbench, model: Path
+) -> None:
+    prompts = write_prompts(Path("long.jsonl"), ["short"], ["x" * 600])
+    said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompts, *SMALL)
+    assert said.code == 2
+    assert "601 tokens" in said.err and "512" in said.err
+
+
+def test_a_missing_file_of_a_checkpoint_is_named(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "copy"))
+    (copy / "config.json").unlink()
+    said = specbench("run", "--model", copy, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    assert (said.code, "config.json" in said.err) == (2, True)
+
+
+def test_truncated_weights_are_told_before_a_run_begins(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "copy"))
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    said = specbench("run", "--model", copy, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    assert said.code == 2
+    assert "model.safetensors" in said.err
+    assert not Path("results").exists()
+
+
+def test_a_missing_tensor_is_named(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "copy"))
+    tensors = load_file(copy / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, copy / "model.safetensors", {"format": "pt"})
+    said = specbench("run", "--model", copy, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    assert (said.code, "model.norm.weight" in said.err) == (2, True)
+
+
+def test_a_draft_of_another_vocabulary_is_refused(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    other = save_checkpoint(tmp_path / "other", seed=1, layers=1)
+    path = other / "tokenizer.json"
+    path.write_text(path.read_text().replace('"a": ', '"a\\u00ad": ', 1))
+    said = specbench("run", "--model", model, "--method", f"sps:weights={other}", "--prompts",
+                     prompt_file, *SMALL)  # fmt: skip
+    assert said.code == 2
+    assert "vocabulary" in said.err
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_figure(
+    specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from specbench.bench import memory
+
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    assert said.code == 2
+    assert "does not fit" in said.err and "GB" in said.err
+
+
+def test_an_unwritable_output_is_told(specbench: Specbench, model: Path, prompt_file: Path) -> None:
+    Path("taken").write_text("")
+    said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL,
+                     "--output", "taken")  # fmt: skip
+    assert said.code == 2
+    assert "taken cannot be written" in said.err
+
+
+def test_a_run_of_a_newer_schema_is_refused(specbench: Specbench) -> None:
+    Path("newer").mkdir()
+    Path("newer/run.json").write_text('{"schema": 2}')
+    said = specbench("report", "newer")
+    assert (said.code, "newer specbench" in said.err) == (2, True)

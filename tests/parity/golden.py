@@ -1,0 +1,74 @@
+"""The official implementations' outputs on tiny checkpoints in their own formats.
+
+They are no part of the project: `SPECBENCH_PARITY` names the folder that holds them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.registry import get
+from specbench.types import Completion, Request, Sampling
+
+FOLDER = Path(os.environ.get("SPECBENCH_PARITY", "")) / "set_a"
+needs_parity = pytest.mark.skipif(
+    not ("SPECBENCH_PARITY" in os.environ and FOLDER.is_dir()),
+    reason="SPECBENCH_PARITY names no folder with set_a, the official implementations' outputs",
+)
+EOS = 2
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One prompt's outcome in an official implementation."""
+
+    id: str
+    output_ids: list[int]
+    accept_lengths: list[int]
+
+
+@cache
+def load_golden(name: str) -> list[Golden]:
+    lines = (FOLDER / "golden" / f"{name}.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [Golden(row["id"], row["output_ids"], row["accept_lengths"]) for row in rows]
+
+
+@cache
+def prompt_ids() -> list[tuple[int, ...]]:
+    lines = (FOLDER / "prompts.jsonl").read_text().splitlines()
+    return [tuple(json.loads(line)["input_ids"]) for line in lines]
+
+
+@cache
+def target() -> Target:
+    return load_target(FOLDER / "target", dtype=torch.float32, device=torch.device("cpu"))
+
+
+def complete_all(
+    method: str, weights: str | None = None, max_new_tokens: int = 128, **options: object
+) -> list[Completion]:
+    """All golden prompts, greedily, through one drafter."""
+    found = get(method)
+    folder = FOLDER / weights if weights else None
+    drafter = found.build(found.options(**options), BuildContext(target(), folder))
+    return [
+        decode(target(), drafter, Request(ids, max_new_tokens, Sampling(), frozenset({EOS}), 10))
+        for ids in prompt_ids()
+    ]
+
+
+def mean_accepted(lists: Sequence[Sequence[int]]) -> float:
+    return sum(map(sum, lists)) / sum(map(len, lists))
