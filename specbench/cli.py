@@ -81,8 +81,8 @@ def run(
     _quiet_libraries()
     plan = make_plan(spec, is_offline=offline)
     with progress_view(is_quiet=quiet) as progress:
-        for absent in plan.no_checkpoint:
-            progress.message(f"{absent.label}: no checkpoint for {plan.card.name}")
+        for absent in plan.setup.no_checkpoint:
+            progress.message(f"{absent.label}: no checkpoint for {plan.setup.card.name}")
         stored = run_plan(plan, path, progress, _given(context), sys.argv[1:])
     print_report(stored)
     out_dir = path / "report" if output else REPORTS / path.name

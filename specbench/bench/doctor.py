@@ -42,17 +42,20 @@ def examine(model: str, device: str, *, is_offline: bool) -> Iterator[Finding]:
     spec = RunSpec(model=model, methods=("vanilla",), device=device, limit=1)
     plan = make_plan(spec, is_offline=is_offline)
     yield Finding("device", None, _device(plan))
-    free = free_bytes(plan.device.name) / 1e9
-    yield Finding("memory", None, f"{free:.1f} GB free on {plan.device.name}")
-    target = load_model(plan)
-    yield Finding("model", None, f"{plan.card.title} in {plan.dtype}, context {target.context}")
+    device_name = plan.setup.device.name
+    free = free_bytes(device_name) / 1e9
+    yield Finding("memory", None, f"{free:.1f} GB free on {device_name}")
+    setup = plan.setup
+    target = load_model(setup)
+    yield Finding("model", None, f"{setup.card.title} in {setup.dtype}, context {target.context}")
     yield _tree(target)
     yield from _baseline(plan, target)
 
 
 def _device(plan: Plan) -> str:
-    why = plan.device.why_no_gpu
-    return f"{plan.device.name}; no GPU, because {why}" if why else plan.device.name
+    device = plan.setup.device
+    why = device.why_no_gpu
+    return f"{device.name}; no GPU, because {why}" if why else device.name
 
 
 def _tree(target: Target) -> Finding:
@@ -78,10 +81,10 @@ def _tree(target: Target) -> Finding:
 
 def _baseline(plan: Plan, target: Target) -> Iterator[Finding]:
     """Vanilla in our loop against the model's own `generate`: the same tokens, as fast?"""
-    complete = build_completers(target, plan.contestants)["vanilla"]
+    complete = build_completers(target, plan.setup.contestants)["vanilla"]
     tokens_agree, ours_s, theirs_s = True, [], []
     for prompts in list(plan.prompts.values())[:NUM_PROMPTS]:
-        ids = plan.codec.render([{"role": "user", "content": prompts[0].turns[0]}])
+        ids = plan.setup.codec.render([{"role": "user", "content": prompts[0].turns[0]}])
         request = Request(ids, NUM_TOKENS)
         for turn in range(NUM_ROUNDS + 1):
             seconds, ours = _timed(partial(_complete, complete, request))

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench import registry
-from specbench.bench.checkpoints import check_checkpoint, check_same_vocabulary, identify
+from specbench.bench.checkpoints import (
+    check_checkpoint,
+    check_same_vocabulary,
+    identify,
+    read_config,
+)
 from specbench.bench.hub import resolve, resolve_drafter, resolve_model
 from specbench.bench.memory import check_fits
 from specbench.bench.models import Dtype, ModelCard, find_model, pick_dtype
@@ -57,17 +62,36 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A run that can start: every name resolved, every file there, the memory enough."""
+class Setup:
+    """A model and its methods, ready to be loaded: every file there, the memory enough."""
 
-    spec: RunSpec
     card: ModelCard
-    model_path: Path
+    path: Path
     device: Device
     dtype: Dtype
     codec: ChatCodec
     contestants: tuple[Contestant, ...]
     no_checkpoint: tuple[Contestant, ...]
+
+    def describe(self) -> dict[str, Any]:
+        """What `run.json` keeps of the model."""
+        return {
+            "name": self.card.name,
+            "label": self.card.note or self.card.title,
+            "source": "embedded" if self.card.is_embedded else self.card.repo,
+            "dtype": self.dtype,
+            "is_stand_in": False,
+            "is_embedded": self.card.is_embedded,
+            **identify(self.path).describe(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run that can start."""
+
+    spec: RunSpec
+    setup: Setup
     prompt_sets: tuple[PromptSet, ...]
     max_new_tokens: int
 
@@ -78,28 +102,21 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """The part of `run.json` that this plan decides."""
+        setup = self.setup
         effective = {
             **self.spec.to_json(),
-            "methods": [c.label for c in self.contestants],
+            "methods": [c.label for c in setup.contestants],
             "tasks": [one.task.name for one in self.prompt_sets],
-            "device": self.device.name,
-            "dtype": self.dtype,
+            "device": setup.device.name,
+            "dtype": setup.dtype,
             "max_new_tokens": self.max_new_tokens,
-            "template": self.codec.template.name,
+            "template": setup.codec.template.name,
         }
         return {
             "effective": effective,
-            "model": {
-                "name": self.card.name,
-                "label": self.card.note or self.card.title,
-                "source": "embedded" if self.card.is_embedded else self.card.repo,
-                "dtype": self.dtype,
-                "is_stand_in": False,
-                "is_embedded": self.card.is_embedded,
-                **identify(self.model_path).describe(),
-            },
-            "methods": {c.label: c.describe() for c in self.contestants + self.no_checkpoint},
-            "no_checkpoint": [c.label for c in self.no_checkpoint],
+            "model": setup.describe(),
+            "methods": {c.label: c.describe() for c in setup.contestants + setup.no_checkpoint},
+            "no_checkpoint": [c.label for c in setup.no_checkpoint],
             "columns": {one.task.name: one.task.title for one in self.prompt_sets},
             "prompts": [one.describe() for one in self.prompt_sets],
         }
@@ -111,12 +128,25 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     Raises:
         UserError: a name, value or file that does not hold.
     """
+    tasks = plan_tasks(spec.tasks, spec.prompts)
+    sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    setup = make_setup(spec, is_offline=is_offline)
+    _check_lengths(setup, sets)
+    budget = EMBEDDED_BUDGET if setup.card.is_embedded else DEFAULT_BUDGET
+    return Plan(spec, setup, sets, spec.max_new_tokens or budget)
+
+
+def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
+    """Resolve and check the model and the methods that `spec` names.
+
+    Raises:
+        UserError: a name, value or file that does not hold.
+    """
     choices = [
         (choice, method, registry.make_options(method, choice.given))
         for choice in registry.parse_choices(spec.methods)
         for method in [registry.get(choice.name)]
     ]
-    tasks = plan_tasks(spec.tasks, spec.prompts)
     card = find_model(spec.model)
     device = pick_device(spec.device)
     if card.shape is not None and not card.is_embedded:  # before a download of gigabytes
@@ -124,7 +154,6 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
             card.shape, pick_dtype(card, spec.dtype, device.name), device.name, what=card.name
         )
     contestants, missing = _enter(spec, card, choices, is_offline)
-    sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     path = resolve_model(card, offline=is_offline)
     dtype = pick_dtype(card, spec.dtype, device.name, path)
     check_fits(path, dtype, device.name, what=f"Model {card.name}")
@@ -134,19 +163,24 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
             check_same_vocabulary(
                 codec.tokenizer, load_tokenizer(contestant.weights), what=str(contestant.weights)
             )
-    budget = EMBEDDED_BUDGET if card.is_embedded else DEFAULT_BUDGET
-    return Plan(
-        spec,
-        card,
-        path,
-        device,
-        dtype,
-        codec,
-        contestants,
-        missing,
-        sets,
-        spec.max_new_tokens or budget,
-    )
+    return Setup(card, path, device, dtype, codec, contestants, missing)
+
+
+def _check_lengths(setup: Setup, sets: Sequence[PromptSet]) -> None:
+    """Refuse a prompt whose first turn fills the model's context."""
+    config = read_config(setup.path, setup.card.name)
+    context = (config.get("text_config") or config).get("max_position_embeddings")
+    if not isinstance(context, int):
+        return  # loading the model will say so
+    for prompt_set in sets:
+        for prompt in prompt_set.prompts:
+            length = len(setup.codec.render([{"role": "user", "content": prompt.turns[0]}]))
+            if length >= context:
+                raise UserError(
+                    f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "
+                    f"{setup.card.name} ({context} tokens).",
+                    "Leave it out (--limit, --dataset), or use a model with a longer context.",
+                )
 
 
 def pick_device(requested: str) -> Device:

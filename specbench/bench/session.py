@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.bench import environment
-from specbench.bench.plan import Contestant, Plan
+from specbench.bench.plan import Contestant, Plan, Setup
 from specbench.bench.runner import Completer, Progress, Runner
 from specbench.bench.spec import RunSpec
 from specbench.bench.store import HEADER, RunFolder, StoredRun, list_runs, read_header, read_run
-from specbench.errors import RunFolderError, SpecbenchError, UserError
+from specbench.errors import RunFolderError, SpecbenchError
 from specbench.types import Record, Request
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 WARM_UP_TOKENS = 32
 
 
-def load_model(plan: Plan) -> Target:
-    """The plan's target, on its device."""
+def load_model(setup: Setup) -> Target:
+    """The target, on its device."""
     import torch
 
     from specbench.engine.load import load_target
 
-    dtype = getattr(torch, plan.dtype)
-    return load_target(plan.model_path, dtype=dtype, device=torch.device(plan.device.name))
+    dtype = getattr(torch, setup.dtype)
+    return load_target(setup.path, dtype=dtype, device=torch.device(setup.device.name))
 
 
 def build_completers(target: Target, contestants: Sequence[Contestant]) -> dict[str, Completer]:
@@ -42,23 +42,6 @@ def build_completers(target: Target, contestants: Sequence[Contestant]) -> dict[
         c.label: partial(decode, target, c.method.build(c.options, BuildContext(target, c.weights)))
         for c in contestants
     }
-
-
-def check_prompts(plan: Plan, context: int) -> None:
-    """Refuse prompts whose first turn fills the model's context, before anything is measured.
-
-    Raises:
-        UserError: names the first such sample, with its length.
-    """
-    for task, prompts in plan.prompts.items():
-        for prompt in prompts:
-            length = len(plan.codec.render([{"role": "user", "content": prompt.turns[0]}]))
-            if length >= context:
-                raise UserError(
-                    f"Prompt {prompt.sample_id} of {task} has {length} tokens, which fills the "
-                    f"context of {plan.card.name} ({context} tokens).",
-                    "Leave it out (--limit, --dataset), or use a model with a longer context.",
-                )
 
 
 def choose_folder(
@@ -116,13 +99,11 @@ def run_plan(
     with RunFolder(path) as folder:
         header = _header(plan, path, given, command)
         folder.write_header(header)
-        progress.message(f"Loading {plan.card.title} ({plan.dtype}, {plan.device.name}) …")
+        setup = plan.setup
+        progress.message(f"Loading {setup.card.title} ({setup.dtype}, {setup.device.name}) …")
         status = "failed"
         try:
-            target = load_model(plan)
-            check_prompts(plan, target.context)
-            completers = build_completers(target, plan.contestants)
-            header = {**header, "warnings": _warnings(plan)}
+            completers = build_completers(load_model(setup), setup.contestants)
             _run(plan, completers, folder, progress)
             status = "complete"
         except KeyboardInterrupt:
@@ -136,7 +117,7 @@ def run_plan(
 def _run(
     plan: Plan, completers: Mapping[str, Completer], folder: RunFolder, progress: Progress
 ) -> None:
-    runner = Runner(plan.spec, plan.max_new_tokens, completers, plan.codec, folder, progress)
+    runner = Runner(plan.spec, plan.max_new_tokens, completers, plan.setup.codec, folder, progress)
     done = folder.records()
     missing = runner.total(plan.prompts) - len(done)
     if not missing:
@@ -154,7 +135,7 @@ def _run(
 def warm_up(plan: Plan, completers: Mapping[str, Completer]) -> None:
     """Let every method decode a little, so that no first sample pays for what is done once."""
     turn = next(iter(plan.prompts.values()))[0].turns[0]
-    prompt_ids = plan.codec.render([{"role": "user", "content": turn}])
+    prompt_ids = plan.setup.codec.render([{"role": "user", "content": turn}])
     tokens = min(WARM_UP_TOKENS, plan.max_new_tokens)
     for complete in completers.values():
         for temperature in plan.spec.temperatures:
@@ -189,7 +170,8 @@ def _header(plan: Plan, path: Path, given: Sequence[str], command: Sequence[str]
 
 
 def _warnings(plan: Plan) -> list[str]:
-    return [plan.codec.template.warning] if plan.codec.template.warning else []
+    warning = plan.setup.codec.template.warning
+    return [warning] if warning else []
 
 
 def _now() -> str:
