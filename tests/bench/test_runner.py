@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from specbench.bench.prompts import Prompt
-from specbench.bench.runner import Message, Runner, seed_of
+from specbench.bench.runner import Completer, Message, Runner, seed_of
 from specbench.bench.spec import RunSpec
 from specbench.errors import UserError
 from specbench.types import Completion, Record, Request, SampleKey, Step
@@ -44,7 +45,7 @@ class Watcher:
         self.records.append(record)
 
 
-def answering(number: int):
+def answering(number: int) -> Completer:
     def complete(request: Request) -> Completion:
         return Completion((number, 0), "eos", (Step(1, 1),), 0.1, 0.2)
 
@@ -61,8 +62,13 @@ PROMPTS = {
 }
 
 
-def run(completers, spec: RunSpec | None = None, done: Sequence[Record] = ()):
-    watcher, codec, stored = Watcher(), Words(), []
+def run(
+    completers: Mapping[str, Completer],
+    spec: RunSpec | None = None,
+    done: Sequence[Record] = (),
+) -> tuple[list[Record], Watcher, Words, Runner]:
+    watcher, codec = Watcher(), Words()
+    stored: list[Record] = []
 
     class Sink:
         def append(self, record: Record) -> None:
@@ -151,7 +157,9 @@ def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repea
         ({"history": "none"}, "No history 'none'"),
     ],
 )
-def test_a_value_out_of_range_is_told_before_anything_runs(values, message: str) -> None:
+def test_a_value_out_of_range_is_told_before_anything_runs(
+    values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         RunSpec(**values)
 

@@ -32,8 +32,7 @@ def write(path: Path, *records: Record, **header: Any) -> None:
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
-    failed = record(1, status="error", token_ids=(), stop_reason=None, prefill_s=None,
-                    decode_s=None, accept_lengths=(), num_nodes=(), text="", error="boom")  # fmt: skip
+    failed = Record(record(1).key, "error", 9, seed=7, error="boom")
     write(tmp_path, record(), failed)
     run = read_run(tmp_path)
     assert run.records == (record(), failed)
@@ -81,7 +80,7 @@ def test_a_full_disk_is_told_and_leaves_whole_lines(
     write(tmp_path)
     with RunFolder(tmp_path) as folder:
         folder.append(record(0))
-        real = folder._samples
+        real: Any = folder._samples
 
         class Full:
             def __getattr__(self, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,8 +28,10 @@ def drafter(request: pytest.FixtureRequest, target: Target, tmp_path: Path) -> D
     return build(request.param, target, tmp_path)
 
 
-def complete(target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes) -> Completion:
-    values = {"max_new_tokens": 60, "eos_ids": frozenset({2}), "seed": 3, **changes}
+def complete(
+    target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes: Any
+) -> Completion:
+    values: dict[str, Any] = {"max_new_tokens": 60, "eos_ids": frozenset({2}), "seed": 3, **changes}
     return decode(target, drafter, Request(prompt, **values))
 
 

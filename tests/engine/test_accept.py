@@ -12,8 +12,8 @@ from specbench.types import Sampling
 CPU = torch.device("cpu")
 
 
-def sampler(temperature: float = 0.0, seed: int = 0, **changes: float) -> Sampler:
-    return Sampler(Sampling(temperature, **changes), CPU, seed)
+def sampler(temperature: float = 0.0, seed: int = 0, top_p: float = 1.0, top_k: int = 0) -> Sampler:
+    return Sampler(Sampling(temperature, top_p, top_k), CPU, seed)
 
 
 def tree(tokens: list[int], parents: list[int], num_verify: int | None = None) -> DraftTree:
