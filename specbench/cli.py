@@ -148,11 +148,12 @@ def doctor(
     from specbench.bench.doctor import examine
 
     _quiet_libraries()
-    findings = examine(model, device, is_offline=offline)
-    for finding in findings:
+    is_sound = True
+    for finding in examine(model, device, is_offline=offline):
         mark = {True: "ok", False: "PROBLEM", None: "note"}[finding.is_ok]
         typer.echo(f"{mark:8}{finding.name}: {finding.text}")
-    raise typer.Exit(1 if any(finding.is_ok is False for finding in findings) else 0)
+        is_sound &= finding.is_ok is not False
+    raise typer.Exit(0 if is_sound else 1)
 
 
 @app.command()
@@ -229,8 +230,7 @@ def _print_table(table: tuple[str, list[list[str]]]) -> None:
     title, (headings, *rows) = table
     shown = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for place, heading in enumerate(headings):
-        shown.add_column(heading, no_wrap=place == 0)
+        shown.add_column(heading, no_wrap=place == 0, overflow="fold")
     for row in rows:
         shown.add_row(*row)
-    console = Console()
-    console.print(shown, width=None if console.is_terminal else 160)
+    Console(width=None if sys.stdout.isatty() else 160).print(shown)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from specbench.bench import environment
 from specbench.bench.memory import free_bytes
-from specbench.bench.plan import Plan, make_plan
+from specbench.bench.plan import Setup, make_setup
 from specbench.bench.runner import Completer
 from specbench.bench.session import build_completers, load_model
 from specbench.bench.spec import RunSpec
@@ -20,7 +20,12 @@ from specbench.types import Request
 if TYPE_CHECKING:
     from specbench.engine.target import Target
 
-NUM_PROMPTS, NUM_TOKENS, NUM_ROUNDS = 3, 64, 5
+PROMPTS = (
+    "Write a short letter to a friend about the sea.",
+    "What is the capital of France, and which river runs through it?",
+    "Count from one to twenty.",
+)
+NUM_TOKENS, NUM_ROUNDS = 64, 5
 MARGIN = 1.05
 """How much slower our loop may measure before it counts: these timings scatter by a few percent."""
 
@@ -39,23 +44,15 @@ def examine(model: str, device: str, *, is_offline: bool) -> Iterator[Finding]:
     facts = environment.capture()
     versions = f"Python {facts['python']}, torch {facts['torch']['version']}"
     yield Finding("software", None, f"specbench {facts['specbench']}, {versions}")
-    spec = RunSpec(model=model, methods=("vanilla",), device=device, limit=1)
-    plan = make_plan(spec, is_offline=is_offline)
-    yield Finding("device", None, _device(plan))
-    device_name = plan.setup.device.name
-    free = free_bytes(device_name) / 1e9
-    yield Finding("memory", None, f"{free:.1f} GB free on {device_name}")
-    setup = plan.setup
+    spec = RunSpec(model=model, methods=("vanilla",), device=device)
+    setup = make_setup(spec, is_offline=is_offline)
+    where, why = setup.device.name, setup.device.why_no_gpu
+    yield Finding("device", None, f"{where}; no GPU, because {why}" if why else where)
+    yield Finding("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
     target = load_model(setup)
     yield Finding("model", None, f"{setup.card.title} in {setup.dtype}, context {target.context}")
     yield _tree(target)
-    yield from _baseline(plan, target)
-
-
-def _device(plan: Plan) -> str:
-    device = plan.setup.device
-    why = device.why_no_gpu
-    return f"{device.name}; no GPU, because {why}" if why else device.name
+    yield from _baseline(setup, target)
 
 
 def _tree(target: Target) -> Finding:
@@ -79,12 +76,12 @@ def _tree(target: Target) -> Finding:
     return Finding("tree", is_ok, f"a branch differs from a plain forward by {difference:.1e}")
 
 
-def _baseline(plan: Plan, target: Target) -> Iterator[Finding]:
+def _baseline(setup: Setup, target: Target) -> Iterator[Finding]:
     """Vanilla in our loop against the model's own `generate`: the same tokens, as fast?"""
-    complete = build_completers(target, plan.setup.contestants)["vanilla"]
+    complete = build_completers(target, setup.contestants)["vanilla"]
     tokens_agree, ours_s, theirs_s = True, [], []
-    for prompts in list(plan.prompts.values())[:NUM_PROMPTS]:
-        ids = plan.setup.codec.render([{"role": "user", "content": prompts[0].turns[0]}])
+    for prompt in PROMPTS:
+        ids = setup.codec.render([{"role": "user", "content": prompt}])
         request = Request(ids, NUM_TOKENS)
         for turn in range(NUM_ROUNDS + 1):
             seconds, ours = _timed(partial(_complete, complete, request))

@@ -104,3 +104,10 @@ class Method:
     build: Callable[[Any, BuildContext], Drafter]
     weights: str | None = None
     is_lossless: bool = True
+
+    def is_lossless_with(self, options: Any) -> bool:
+        """Whether what it emits under these options is distributed as the target's own output.
+
+        Options that decide it (another acceptance rule) say so by a property `is_lossless`.
+        """
+        return self.is_lossless and getattr(options, "is_lossless", True)
