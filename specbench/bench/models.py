@@ -99,6 +99,12 @@ def known_models() -> Mapping[str, ModelCard]:
     return models
 
 
+@functools.cache
+def draft_parameters() -> Mapping[str, int]:
+    """Parameters of known draft models, by repository."""
+    return {repo: millions * 10**6 for repo, millions in _tables()["draft_parameters"].items()}
+
+
 def find_model(name: str) -> ModelCard:
     """The model a user means: an alias, else a folder that exists, else a Hub id `org/name`.
 

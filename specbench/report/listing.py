@@ -11,6 +11,7 @@ from pathlib import Path
 
 from specbench import registry
 from specbench.bench.models import ModelCard, find_model, known_models
+from specbench.bench.sizes import num_parameters
 from specbench.bench.store import HEADER, list_runs, read_header
 from specbench.bench.tasks import TaskCard, load_cards
 from specbench.errors import UserError, unknown_name
@@ -42,7 +43,8 @@ def details(name: str) -> list[Listing]:
     if (Path(name) / HEADER).is_file():
         return [_run(Path(name))]
     try:
-        return [_model(find_model(name))]
+        card = find_model(name)
+        return [_model(card), _drafters(card)]
     except UserError:
         known = [*registry.names(), *cards, *known_models()]
         raise unknown_name("method, model, dataset or run", name, known) from None
@@ -97,11 +99,21 @@ def _model(card: ModelCard) -> Listing:
         rows.append(["parameters", f"{card.shape.num_parameters / 1e9:.2f} billion"])
     if card.note:
         rows.append(["note", card.note])
+    return "", rows
+
+
+def _drafters(card: ModelCard) -> Listing:
+    """What there is for each method; a method without a row needs no checkpoint."""
+    rows = [["method", "checkpoint", "parameters", "of the target"]]
+    total = card.shape.num_parameters if card.shape else None
     for entry in registry.entries():
         drafter = card.drafter(entry.name)
-        if drafter is not None:
-            where = "embedded" if card.is_embedded else drafter.repo
-            rows.append([f"{entry.name} checkpoint", where])
+        if drafter is None:
+            continue
+        where = "embedded" if card.is_embedded else drafter.repo
+        count = num_parameters(card, drafter)
+        share = f"{count / total:.1%}" if count and total else "-"
+        rows.append([entry.name, where, f"{count / 1e6:,.1f} M" if count else "-", share])
     return "", rows
 
 
