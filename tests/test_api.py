@@ -49,7 +49,7 @@ def test_sampling_follows_the_seed(model: Path) -> None:
 
 def test_neither_or_both_inputs_and_two_methods_are_refused(model: Path) -> None:
     loaded = specbench.load(str(model), template="none")
-    with pytest.raises(UserError, match="exactly one|takes a prompt"):
+    with pytest.raises(UserError, match="takes a prompt"):
         loaded.generate()
     with pytest.raises(UserError, match="takes a prompt"):
         loaded.generate("a", input_ids=[1])

@@ -46,6 +46,23 @@ def capture() -> dict[str, Any]:
     }
 
 
+BUSY = 0.5
+"""Runnable processes for each usable core, before a run starts, above which times are noisy."""
+
+
+def busy_warning() -> str | None:
+    """Says so if other work keeps the processor busy; None on a quiet machine."""
+    import psutil
+
+    load, cores = psutil.getloadavg()[0], _usable_threads() or 1
+    if load <= BUSY * cores:
+        return None
+    return (
+        f"The machine was busy when the run began (load {load:.1f} on {cores} cores): times are "
+        "noisy, and speedups with them."
+    )
+
+
 def cpu() -> dict[str, Any]:
     """The processor's name, physical cores, threads this process may use, and memory in bytes."""
     import psutil

@@ -172,7 +172,7 @@ def _tiny_card() -> ModelCard:
     )
     return ModelCard(
         name="tiny",
-        title="tiny (embedded)",
+        title="tiny (embedded, trained by specbench)",
         repo=str(_TINY / "target"),
         drafters=drafters,
         note="An embedded model that this project trained, to try everything without a download.",

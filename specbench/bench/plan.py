@@ -77,7 +77,7 @@ class Setup:
         """What `run.json` keeps of the model."""
         return {
             "name": self.card.name,
-            "label": self.card.note or self.card.title,
+            "label": self.card.title,
             "source": "embedded" if self.card.is_embedded else self.card.repo,
             "dtype": self.dtype,
             "is_stand_in": False,

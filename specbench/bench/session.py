@@ -170,8 +170,8 @@ def _header(plan: Plan, path: Path, given: Sequence[str], command: Sequence[str]
 
 
 def _warnings(plan: Plan) -> list[str]:
-    warning = plan.setup.codec.template.warning
-    return [warning] if warning else []
+    found = [plan.setup.codec.template.warning, environment.busy_warning()]
+    return [warning for warning in found if warning]
 
 
 def _now() -> str:

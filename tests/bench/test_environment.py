@@ -142,3 +142,15 @@ def test_a_machine_without_driver_or_bindings_has_no_gpus(
     assert gpus() == []
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpus() == []
+
+
+def test_a_busy_machine_is_told_and_a_quiet_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    from specbench.bench import environment
+
+    monkeypatch.setattr(psutil, "getloadavg", lambda: (3.7, 0.0, 0.0))
+    monkeypatch.setattr(environment, "_usable_threads", lambda: 2)
+    assert "load 3.7 on 2 cores" in str(environment.busy_warning())
+    monkeypatch.setattr(psutil, "getloadavg", lambda: (0.4, 0.0, 0.0))
+    assert environment.busy_warning() is None

@@ -1,0 +1,47 @@
+# From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The first of these that is new enough makes the environment: make setup PYTHON=/path/to/python
+PYTHON ?= python3.11 python3.12 python3.13 python3 python
+
+help:
+	@echo "make setup   create $(VENV) and install specbench with the tested versions"
+	@echo "make run     set up, then measure every method on the embedded model"
+	@echo "make test    set up, then run all tests"
+	@echo "make check   set up, then ruff, mypy and the import order"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/pip || { \
+	  for python in $(PYTHON); do \
+	    if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	        >/dev/null 2>&1; then \
+	      echo "Creating $(VENV) with $$("$$python" --version)"; \
+	      exec "$$python" -m venv $(VENV); \
+	    fi; \
+	  done; \
+	  echo "None of these is a Python 3.11 or newer with venv and pip: $(PYTHON)." >&2; \
+	  echo "Install one (Debian, Ubuntu: apt install python3 python3-venv)," >&2; \
+	  echo "or name yours: make setup PYTHON=/path/to/python3.12" >&2; \
+	  exit 1; }
+	@echo "Installing into $(VENV). The first time takes some minutes: torch is large."
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: setup
+	$(BIN)/specbench run
+
+test: setup
+	$(BIN)/python -m pytest -m "not net"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy specbench methods tests
+	$(BIN)/python -m pytest -q tests/packaging/test_import_order.py

@@ -1,0 +1,44 @@
+"""A clean copy of the checkout, and what is built from it, once for all packaging tests."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.shell import ROOT, output, pip_install
+
+FOLDERS = ("specbench", "methods", "datasets")
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="session")
+def source_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is packaged, copied, so that builds leave nothing behind in the checkout."""
+    copy = tmp_path_factory.mktemp("source") / "checkout"
+    copy.mkdir()
+    for name in FILES:
+        shutil.copy2(ROOT / name, copy)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture(scope="session")
+def wheel(source_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as a release makes it: from the source distribution that is made first."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
+    output([*build, str(source_copy)], source_copy)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed wheel, for PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip_install("--target", folder, wheel, cwd=folder)
+    return folder

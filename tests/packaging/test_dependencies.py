@@ -1,0 +1,69 @@
+"""The declared dependencies are those that are used, and the tested versions fit them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.packaging.shell import ROOT
+from tests.packaging.test_import_order import modules
+
+NEVER_IMPORTED = {
+    "accelerate": "transformers spreads a model over several GPUs with it",
+    "sentencepiece": "transformers reads a tokenizer.model with it",
+    "protobuf": "transformers reads a tokenizer.model with it",
+}
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def declared(texts: list[str]) -> dict[str, Requirement]:
+    return {canonicalize_name(r.name): r for r in map(Requirement, texts)}
+
+
+def imported() -> set[str]:
+    """The distributions that the package imports anywhere, by what is installed here."""
+    found = set()
+    for path in modules().values():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    installed = packages_distributions()
+    foreign = found - set(sys.stdlib_module_names) - {"specbench"}
+    return {canonicalize_name(installed[name][0]) for name in foreign}
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.partition("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, _, version in pairs}
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    assert imported() - set(declared(PROJECT["dependencies"])) == set()
+
+
+def test_every_dependency_is_used() -> None:
+    unused = set(declared(PROJECT["dependencies"])) - imported()
+    assert unused == set(NEVER_IMPORTED)
+
+
+def test_every_dependency_is_pinned_to_a_version_in_its_range() -> None:
+    everything = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
+    tested = pins()
+    for name, requirement in declared(everything).items():
+        assert name in tested, f"constraints.txt does not pin {name}"
+        assert requirement.specifier.contains(tested[name]), f"{name} {tested[name]}"
+
+
+def test_no_pin_is_of_one_machine_only() -> None:
+    """A local version such as 2.13.0+cpu is on no package index."""
+    assert [name for name, version in pins().items() if not re.fullmatch(r"[\d.]+", version)] == []

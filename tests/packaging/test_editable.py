@@ -1,0 +1,49 @@
+"""An editable install is the checkout: what is added there is there at once."""
+
+import site
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.shell import output, pip_install, where
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def environment(source_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scripts of a fresh environment, specbench installed as editable.
+
+    It sees this environment's libraries as plain folders: their `.pth` files are not read, and so
+    an editable specbench of this environment is not found through them.
+    """
+    folder = tmp_path_factory.mktemp("editable")
+    output([sys.executable, "-m", "venv", "--without-pip", folder], folder)
+    (libraries,) = folder.glob("lib/python*/site-packages")
+    (libraries / "outer.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    scripts = folder / "bin"
+    options = ("--ignore-installed", "--editable", source_copy)
+    pip_install(*options, cwd=folder, into=("--python", scripts / "python"))
+    return scripts
+
+
+def test_an_editable_install_runs_from_anywhere(
+    environment: Path, source_copy: Path, tmp_path: Path
+) -> None:
+    package, method = where(tmp_path, python=environment / "python")
+    assert package == source_copy / "specbench" / "__init__.py"
+    assert method == source_copy / "methods" / "pld.py"
+    assert "gsm8k" in output([environment / "specbench", "list", "datasets"], tmp_path)
+
+
+def test_a_file_added_to_an_editable_install_is_a_method_at_once(
+    environment: Path, source_copy: Path, tmp_path: Path
+) -> None:
+    added = source_copy / "methods" / "added.py"
+    added.write_text('"""A method."""\n')
+    try:
+        listed = output([environment / "specbench", "list", "methods"], tmp_path)
+    finally:
+        added.unlink()
+    assert any(line.startswith("added ") for line in listed.splitlines())

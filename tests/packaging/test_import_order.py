@@ -1,0 +1,113 @@
+"""The rooms of the house: each imports only what stands before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.shell import ROOT, python
+
+ROOMS = (
+    "errors", "types", "engine", "methods", "registry", "zoo", "bench", "analysis", "report", "api",
+    "cli",
+)  # fmt: skip
+"""In order. `methods` sees the engine only: all a method may know is in the contract."""
+
+HEAVY = {"torch", "transformers", "pandas", "matplotlib", "datasets"}
+"""Libraries that take long to import: what must appear at once does not import them."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package and of `methods/`, by its dotted name below `specbench`."""
+    places = [(ROOT / "specbench", ""), (ROOT / "methods", "methods.")]
+    return {
+        prefix + ".".join(path.relative_to(folder).with_suffix("").parts): path
+        for folder, prefix in places
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+def imported_rooms(source: str, room: str) -> Iterator[tuple[int, str]]:
+    """Line and room of every import of ours, wherever in the file it stands."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            names = [f"specbench.{room}"]  # a relative import stays in its folder
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == "specbench" and (found := rest.partition(".")[0]) in ROOMS:
+                yield node.lineno, found
+
+
+def violations(source: str, room: str) -> list[str]:
+    """Every import of a later room, in words."""
+    seen = ROOMS[: ROOMS.index(room) + 1]
+    found = imported_rooms(source, room)
+    return [f"line {line}: {room} imports {other}" for line, other in found if other not in seen]
+
+
+def test_every_room_imports_only_rooms_before_it() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}, {violation}"
+        for name, path in modules().items()
+        if (room := name.partition(".")[0]) in ROOMS
+        for violation in violations(path.read_text(encoding="utf-8"), room)
+    ]
+    assert found == []
+
+
+def test_every_module_is_in_a_room() -> None:
+    rooms = {name.partition(".")[0] for name in modules()}
+    assert rooms - {"__init__", "__main__"} == set(ROOMS)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from specbench.bench import store",
+        "import specbench.bench.store",
+        "from specbench import registry",
+        "def f():\n    from specbench.cli import main",
+    ],
+)
+def test_an_import_of_a_later_room_is_seen(source: str) -> None:
+    assert len(violations(source, "methods")) == 1
+
+
+def test_a_drafter_may_import_the_engine_and_its_neighbours() -> None:
+    source = "from specbench.engine.drafter import Drafter\nfrom specbench.methods import _eagle"
+    assert violations(source, "methods") == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "run --help", "list methods", "list models", "list datasets", "list runs"],
+)
+def test_what_must_appear_at_once_imports_nothing_heavy(command: str, tmp_path: Path) -> None:
+    code = f"""
+import sys
+from specbench.cli import main
+sys.argv = ["specbench", *{command.split()!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print("heavy:", *sorted({HEAVY!r} & set(sys.modules)))
+"""
+    assert python(code, tmp_path, path=[ROOT]).splitlines()[-1] == "heavy:"
+
+
+def test_analysis_and_vocabulary_need_no_torch(tmp_path: Path) -> None:
+    rooms = ("errors", "types", "analysis")
+    names = [n for n in modules() if n.startswith(rooms) and n != "analysis.audit"]
+    imports = "\n".join(f"import specbench.{name.removesuffix('.__init__')}" for name in names)
+    code = f"{imports}\nimport sys\nprint({HEAVY!r} & set(sys.modules))"
+    assert python(code, tmp_path, path=[ROOT]) == "set()"

@@ -1,0 +1,136 @@
+"""A method from another package: found, listed, run; and told apart when it is broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from tests.packaging.shell import ROOT, output, pip_install, run
+
+pytestmark = pytest.mark.slow
+
+TEXT = "the cat sat on a mat and saw one more cat that sat there too so it went home"
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example package, built and installed into a folder of its own."""
+    source = tmp_path_factory.mktemp("plugin") / "package"
+    shutil.copytree(Path(__file__).with_name("plugin_package"), source)
+    folder = tmp_path_factory.mktemp("plugin-installed")
+    pip_install("--target", folder, source, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An installed package whose method needs a library that is not there."""
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "specbench_broken.py").write_text("import no_such_library\n")
+    claim(folder, "specbench-broken", "broken = specbench_broken:METHOD")
+    return folder
+
+
+def claim(folder: Path, package: str, entry_point: str) -> None:
+    """What pip would leave behind of a package with one entry point."""
+    info = folder / f"{package.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[specbench.methods]\n{entry_point}\n")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama with a tokenizer of whole words, as `save_pretrained` writes them."""
+    folder = tmp_path_factory.mktemp("model")
+    words = ["<unk>", "<s>", "</s>", *dict.fromkeys(TEXT.split())]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("prompts") / "cats.jsonl"
+    file.write_text(
+        "".join(json.dumps({"turns": [text]}) + "\n" for text in (TEXT, f"{TEXT} {TEXT}"))
+    )
+    return file
+
+
+def specbench(*arguments: str | Path) -> list[str | Path]:
+    return [sys.executable, "-m", "specbench", *arguments]
+
+
+def test_an_installed_plugin_is_listed_with_its_origin(plugin: Path, tmp_path: Path) -> None:
+    listed = output(specbench("list", "methods"), tmp_path, path=[ROOT, plugin]).splitlines()
+    (line,) = [line for line in listed if line.startswith("bigram ")]
+    assert "came after each token" in line
+    assert "specbench-bigram" in line
+
+
+def test_an_installed_plugin_runs_and_gives_vanillas_tokens(
+    plugin: Path, model: Path, prompts: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    options = "--template none --max-new-tokens 8 --device cpu --offline --quiet"
+    command = specbench(
+        "run", "--method", "bigram:num_tokens=3", "--model", model, "--prompts", prompts,
+        "--output", out, *options.split(),
+    )  # fmt: skip
+    output(command, tmp_path, path=[ROOT, plugin])
+    lines = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    tokens = {(one["method"], one["sample_id"]): one["token_ids"] for one in lines}
+    assert len(lines) == len(tokens) == 4
+    for (method, sample), token_ids in tokens.items():
+        assert token_ids == tokens["vanilla", sample], method
+    assert {one["num_tokens"] for one in lines if one["stop_reason"] == "budget"} <= {8}
+
+
+def test_a_broken_plugin_is_listed_as_broken_with_its_cause(broken: Path, tmp_path: Path) -> None:
+    listed = output(specbench("list", "methods"), tmp_path, path=[ROOT, broken]).splitlines()
+    place = next(i for i, line in enumerate(listed) if line.startswith("broken "))
+    told = " ".join(" ".join(listed[place:]).split())
+    assert "BROKEN" in told
+    assert "no_such_library" in told
+    assert any(line.startswith("pld ") for line in listed)
+
+
+def test_running_a_broken_plugin_is_a_users_error_that_names_the_cause(
+    broken: Path, tmp_path: Path
+) -> None:
+    done = run(specbench("run", "--method", "broken"), tmp_path, path=[ROOT, broken])
+    assert done.returncode == 2
+    assert "No module named 'no_such_library'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_plugin_cannot_take_the_name_of_a_method_there_is(tmp_path: Path) -> None:
+    claim(tmp_path / "site", "specbench-other", "pld = specbench_other:METHOD")
+    done = run(specbench("show", "pld"), tmp_path, path=[ROOT, tmp_path / "site"])
+    assert done.returncode == 2
+    assert "registered more than once" in done.stderr

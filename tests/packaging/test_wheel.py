@@ -1,0 +1,70 @@
+"""The wheel is whole: it runs where no checkout is."""
+
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from specbench import registry
+from tests.packaging.conftest import FOLDERS
+from tests.packaging.shell import ROOT, output, where
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_wheel_holds_every_module_weight_card_and_prompt(wheel: Path) -> None:
+    wanted = {
+        str(
+            path.relative_to(ROOT)
+            if folder == "specbench"
+            else "specbench" / path.relative_to(ROOT)
+        )
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"specbench/datasets/cards/gsm8k.toml", "specbench/methods/pld.py"} <= wanted
+    assert wanted - set(ZipFile(wheel).namelist()) == set()
+
+
+def test_the_wheel_brings_one_package_and_no_package_called_datasets(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"specbench"}
+    assert "specbench/datasets/__init__.py" not in names
+
+
+def test_the_wheel_carries_the_licence(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_an_installed_wheel_imports_nothing_from_the_checkout(
+    installed_wheel: Path, tmp_path: Path
+) -> None:
+    for file in where(tmp_path, path=[installed_wheel]):
+        assert file.is_relative_to(installed_wheel)
+
+
+def test_an_installed_wheel_lists_its_methods_and_tasks(
+    installed_wheel: Path, tmp_path: Path
+) -> None:
+    def specbench(*arguments: str) -> str:
+        command = [sys.executable, "-m", "specbench", *arguments]
+        return output(command, tmp_path, path=[installed_wheel])
+
+    methods = [
+        line.split()[0] for line in specbench("list", "methods").splitlines() if line[0] > " "
+    ]
+    assert methods[1:] == registry.names()
+    assert "natural_questions" in specbench("list", "datasets")
+    assert "num_tokens" in specbench("show", "pld")
+
+
+def test_an_installed_wheel_runs_the_embedded_model(installed_wheel: Path, tmp_path: Path) -> None:
+    options = "--method pld --dataset gsm8k --limit 1 --max-new-tokens 8 --device cpu --offline"
+    command = [sys.executable, "-m", "specbench", "run", *options.split()]
+    assert "PLD" in output(command, tmp_path, path=[installed_wheel])
+    (samples,) = tmp_path.glob("results/runs/*/samples.jsonl")
+    assert len(samples.read_text().splitlines()) == 2
