@@ -1,0 +1,132 @@
+"""Prints the time of a step on the CPU beside that of the official implementations.
+
+    SPECBENCH_PARITY=DIR python benchmarks/step_time.py [--method M ...] [--rounds N]
+
+DIR holds `calibrate.py` and `set_a`: a target, heads, prompts, and the times that the official code
+took for them on another machine. A time measured here is scaled by the ratio of the two machines'
+calibrations. All prompts run in every round, and the fastest round of each prompt counts, so that
+other work on the machine disturbs little; of several calibrations the fastest counts too, which
+is to our disadvantage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from specbench import registry
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.types import Request
+
+ROWS: dict[str, tuple[str, dict[str, str], float | None]] = {
+    "vanilla": ("vanilla", {}, None),
+    "medusa": ("medusa", {}, 1.05),
+    "hydra": ("hydra", {}, 1.05),
+    "eagle": ("eagle", {}, 1.05),
+    "eagle2": ("eagle2", {}, 0.80),
+    "eagle2_d5": ("eagle2", {"depth": "5"}, 0.80),
+    "eagle3": ("eagle3", {}, 0.80),
+    "eagle3_d5": ("eagle3", {"depth": "5"}, 0.80),
+}
+"""Row of the official times -> method, its options, and the share of their time that we allow."""
+
+
+@dataclass
+class Timing:
+    """The fastest run of each prompt, and its steps."""
+
+    best_s: list[float]
+    steps: list[int]
+
+    @property
+    def ms_per_step(self) -> float:
+        return sum(self.best_s) * 1e3 / sum(self.steps)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit status tells whether every row kept its limit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--method", action="append", choices=sorted(ROWS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args(argv)
+    folder = os.environ.get("SPECBENCH_PARITY")
+    if not folder:
+        print("SPECBENCH_PARITY does not name the folder of official outputs", file=sys.stderr)
+        return 2
+    torch.set_num_threads(given.threads)
+    root = Path(folder)
+    root = root.parent if root.name == "set_a" else root
+    official = json.loads((root / "set_a/golden/timing.json").read_text("utf-8"))
+    calibrate = _calibration(root)
+    names = given.method or list(ROWS)
+    timings, calibration_ms = measure(root / "set_a", names, given.rounds, calibrate)
+    scale = official["calibration_ms"] / calibration_ms
+    print(f"calibration {calibration_ms:.2f} ms here, {official['calibration_ms']} ms there")
+    print(f"{'method':12}{'ms/step':>9}{'scaled':>9}{'official':>10}{'ratio':>8}{'limit':>8}")
+    is_kept = True
+    for name in names:
+        limit = ROWS[name][2]
+        ours, theirs = timings[name].ms_per_step * scale, official[name]["ms_per_step"]
+        is_kept &= limit is None or ours <= limit * theirs
+        limit_text = f"{limit:8.0%}" if limit else ""
+        row = f"{name:12}{ours / scale:9.2f}{ours:9.2f}{theirs:10.2f}{ours / theirs:8.0%}"
+        print(row + limit_text)
+    return 0 if is_kept else 1
+
+
+def measure(
+    folder: Path, names: Sequence[str], rounds: int, calibrate: Callable[[], float]
+) -> tuple[dict[str, Timing], float]:
+    """Run every row's method over all prompts, the rows taking turns within each prompt."""
+    target = load_target(folder / "target", dtype=torch.float32, device=torch.device("cpu"))
+    drafters = {name: _build(name, target, folder) for name in names}
+    lines = (folder / "prompts.jsonl").read_text("utf-8").splitlines()
+    requests = [
+        Request(tuple(json.loads(line)["input_ids"]), 128, eos_ids=frozenset({2})) for line in lines
+    ]
+    for drafter in drafters.values():
+        for request in requests[:2]:
+            decode(target, drafter, request)
+    timings = {name: Timing([float("inf")] * len(requests), [0] * len(requests)) for name in names}
+    calibration_ms = float("inf")
+    for _ in range(rounds):
+        calibration_ms = min(calibration_ms, calibrate())
+        for i, request in enumerate(requests):
+            for name, drafter in drafters.items():
+                done = decode(target, drafter, request)
+                timings[name].best_s[i] = min(timings[name].best_s[i], done.wall_s)
+                timings[name].steps[i] = len(done.steps)
+    return timings, calibration_ms
+
+
+def _build(row: str, target: Target, folder: Path) -> Drafter:
+    name, options, _ = ROWS[row]
+    method = registry.get(name)
+    weights = folder / method.weights if method.weights else None
+    return method.build(registry.make_options(method, options), BuildContext(target, weights))
+
+
+def _calibration(root: Path) -> Callable[[], float]:
+    """The function that `calibrate.py` defines."""
+    spec = importlib.util.spec_from_file_location("calibrate", root / "calibrate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast(Callable[[], float], module.calibrate)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

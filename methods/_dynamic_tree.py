@@ -1,0 +1,123 @@
+"""EAGLE-2's dynamic tree: grown by the draft's confidence, then cut to its best nodes."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specbench.engine.drafter import State
+from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.methods._eagle import DraftModel, EagleDrafter
+
+_TIE = 1e-9
+"""What a level costs, so that a child never equals its parent: every kept node's parent is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """The nodes of the last level that are expanded next."""
+
+    rows: Tensor  # [top_k] the expanded node above each, as a row of the last beam
+    tokens: Tensor  # [top_k]
+    mask: Tensor  # [top_k, expanded nodes so far] additive; each sees itself and those above it
+
+
+class CandidatePool:
+    """All candidates of one draft: the root, `top_k` below it, then `top_k` below each of a beam.
+
+    Every operation has a fixed shape, and none waits for the device.
+
+    Source: Li et al. 2024, "EAGLE-2", section 4; behaviour checked against SafeAILab/EAGLE,
+    model/cnets.py.
+
+    Deviation: confidences are summed in float64, there in the model's own precision.
+    """
+
+    def __init__(
+        self, top_k: int, depth: int, num_nodes: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        width = top_k * top_k
+        size = 1 + top_k + depth * width
+        self.top_k = top_k
+        self._max_depth = depth + 1
+        self._num_nodes = min(num_nodes, size)
+        place = torch.arange(size, device=device) - 1 - top_k  # among those below a beam
+        is_below = place >= 0
+        self._depths = torch.where(is_below, 2 + place // width, 1)
+        self._depths[0] = 0
+        # Which of the expanded nodes, the root first, each candidate hangs below.
+        self._expander = torch.where(is_below, 1 + place // top_k, 0)
+        # Where the level of each expanded node begins among the candidates.
+        level = torch.arange(depth * top_k, device=device) // top_k
+        self._begins = torch.where(level > 0, 1 + top_k + (level - 1) * width, 1)
+        lowest = torch.finfo(dtype).min
+        self._self = torch.full((top_k, top_k), lowest, dtype=dtype, device=device)
+        self._self.fill_diagonal_(0)
+        self._root_score = torch.full((1,), torch.inf, dtype=torch.float64, device=device)
+        self._zero = torch.zeros(1, dtype=torch.long, device=device)
+        self._start = torch.full((1, 1), -_TIE, dtype=torch.float64, device=device)
+
+    def start(self, root: Tensor) -> None:
+        """Begin a draft with the root's token [1]."""
+        self._tokens, self._scores = [root], [self._root_score]
+        self._expanded: list[Tensor] = []
+        self._above, self._mask = self._start, self._self[:1, :0]
+
+    def add(self, log_probs: Tensor, tokens: Tensor) -> None:
+        """Enter the best children [beam, top_k] of every node of the beam, the root at first."""
+        self._scores.append((log_probs + self._above).view(-1))
+        self._tokens.append(tokens.view(-1))
+
+    def beam(self) -> Beam:
+        """Choose the best of the last level to be expanded."""
+        best = self._scores[-1].topk(self.top_k)
+        self._above = best.values[:, None] - _TIE
+        self._expanded.append(best.indices)
+        rows = best.indices // self.top_k
+        self._mask = torch.cat([self._mask.index_select(0, rows), self._self], 1)
+        return Beam(rows, self._tokens[-1].index_select(0, best.indices), self._mask)
+
+    def tree(self) -> DraftTree:
+        """The tree of the best candidates, in the order in which they were entered."""
+        scores = torch.cat(self._scores)
+        kept = scores.topk(self._num_nodes, sorted=False).indices.sort().values
+        expanded = torch.cat([self._zero, torch.cat(self._expanded) + self._begins])
+        parents = torch.searchsorted(kept, expanded[self._expander[kept]])
+        layout = TreeLayout.from_tensors(parents, self._depths[kept], self._max_depth)
+        tokens = torch.cat(self._tokens)[kept]
+        return DraftTree(tokens, layout, self._num_nodes, log_probs=scores[kept])
+
+
+class DynamicDrafter(EagleDrafter):
+    """EAGLE-2's and EAGLE-3's drafter: expands the most confident nodes, level by level.
+
+    `depth` expansions follow the first level, so that the tree is up to depth + 1 deep. Guesses
+    are the draft's best tokens at every temperature, never drawn.
+    """
+
+    def __init__(self, model: DraftModel, top_k: int, depth: int, total_tokens: int) -> None:
+        super().__init__(model, num_scratch=(depth + 1) * top_k)
+        self._depth = depth
+        self._top_k = min(top_k, model.vocab_size)
+        keys = model.layer.cache.layers[0].keys
+        self._pool = CandidatePool(self._top_k, depth, total_tokens, keys.dtype, keys.device)
+
+    def propose(self, state: State) -> DraftTree:
+        model, pool = self.model, self._pool
+        hidden = self.feed(state)
+        pool.start(self._tokens[-1:])
+        pool.add(*self._candidates(hidden))
+        for level in range(self._depth):
+            beam = pool.beam()
+            above = hidden.index_select(0, beam.rows)
+            position = state.num_committed + level
+            hidden = model.extend(above, beam.tokens, position, beam.mask)
+            pool.add(*self._candidates(hidden))
+        return pool.tree()
+
+    def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and token ids [n, top_k] of the best guesses behind each output."""
+        logits = self.model.logits(hidden)
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        best = torch.log_softmax(logits, -1, dtype=dtype).topk(self._top_k)
+        return best.values, self.model.token_ids(best.indices)

@@ -1,0 +1,91 @@
+"""EAGLE: one decoder layer extrapolates the target's features; a static tree of 25 guesses."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specbench.engine.drafter import BuildContext, Method, State
+from specbench.engine.tree import DraftTree
+from specbench.methods._eagle import EagleDrafter, EagleModel
+from specbench.methods._static_tree import StaticTree
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of EAGLE."""
+
+    tree: str = field(
+        default="eagle_25",
+        metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
+    )
+    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+
+
+class Eagle(EagleDrafter):
+    """Expands a static tree level by level, each node by the draft model's output above it.
+
+    Greedy decoding guesses the best tokens. Sampling draws the children of a node without
+    replacement from the draft's distribution, in the order of their ranks.
+
+    Source: Li et al. 2024, "EAGLE"; behaviour checked against SafeAILab/EAGLE and Spec-Bench's
+    copy of its first version.
+
+    Deviation: the tree's official name is mc_sim_7b_63, which it shares with Medusa's.
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        target = context.target
+        self._tree = tree = StaticTree.load(options.tree, target.device, max_rank=target.vocab_size)
+        expanded = sum(level.expanders.shape[0] for level in tree.levels)
+        super().__init__(EagleModel("eagle", context), num_scratch=expanded)
+        self._masks = [self.model.layer.additive(level.sees) for level in tree.levels]
+        columns = torch.arange(tree.num_candidates, device=target.device)
+        self._is_left = columns >= tree.ranks[:, None]  # [nodes, candidates]
+
+    def propose(self, state: State) -> DraftTree:
+        model, tree = self.model, self._tree
+        hidden = self.feed(state)
+        tokens = [self._tokens[-1:]]
+        probs, drawn = [], []
+        for depth, (level, mask) in enumerate(zip(tree.levels, self._masks, strict=True)):
+            logits = model.logits(hidden)
+            if state.sampler.sampling.is_greedy:
+                guesses = logits.topk(tree.num_candidates).indices
+            else:
+                probs.append(state.sampler.probs(logits))
+                guesses = state.sampler.draw_distinct(probs[-1], tree.num_candidates)
+                drawn.append(guesses)
+            tokens.append(guesses.view(-1).index_select(0, level.source))
+            if depth + 1 < len(tree.levels):
+                above = hidden.index_select(0, level.above)
+                below = tokens[-1].index_select(0, level.expanders)
+                hidden = model.extend(above, below, state.num_committed + depth, mask)
+        guessed = torch.cat(tokens)
+        q = self._proposals(guessed, torch.cat(probs), torch.cat(drawn)) if probs else None
+        return DraftTree(guessed, tree.layout, tree.num_nodes, q)
+
+    def _proposals(self, tokens: Tensor, probs: Tensor, drawn: Tensor) -> Tensor:
+        """What each node was drawn from [nodes, vocab]: without the draws before it.
+
+        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. A draw from nothing that is
+        left (top-p may leave less tokens than there are children) is a point mass.
+        """
+        parents = self._tree.expander
+        q, earlier = probs.index_select(0, parents), drawn.index_select(0, parents)
+        q.scatter_(1, earlier, q.gather(1, earlier) * self._is_left)
+        mass = q.sum(-1, keepdim=True)
+        is_empty = mass <= 0
+        q /= mass.masked_fill(is_empty, 1.0)
+        return q.scatter_add_(1, tokens[:, None], is_empty.to(q.dtype))
+
+
+METHOD = Method(
+    name="eagle",
+    title="EAGLE",
+    summary="one decoder layer extrapolates the target's features; a static tree of 25 guesses",
+    paper="Li et al. 2024, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty",
+    options=Options,
+    build=Eagle,
+    weights="eagle",
+)

@@ -1,0 +1,173 @@
+"""Hydra: Medusa's heads made sequential, each reading the tokens guessed before it."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear, silu
+
+from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
+from specbench.engine.target import Forward, Needs, Target
+from specbench.engine.tree import DraftTree
+from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
+from specbench.methods._static_tree import StaticTree
+
+FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", "model.safetensors", "pytorch_model.bin")
+ARCHITECTURES = ("mlp", "prefix-mlp")
+_PREFIX = "prefix_embeding_layer"  # the spelling of the format
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of Hydra."""
+
+    tree: str = field(
+        default="mc_sim_7b_63",
+        metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
+    )
+    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+
+
+class Head:
+    """Head i: an MLP over [hidden ; embeddings of the root and of i guesses], and a projection.
+
+    The first block is res(x) + SiLU(W x + b), its two matrices in one; later ones are
+    x + SiLU(W x + b).
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, index: int, blocks: list[str], projection: str, target: Target
+    ) -> None:
+        hidden = target.config.hidden_size
+        size = (index + 2) * hidden
+        first, *later = (f"hydra_mlp.{index}.{block}" for block in blocks)
+        parts = (f"{first}.linear", f"{first}.res_connection")
+        self._weight = torch.cat([checkpoint.take(f"{p}.weight", hidden, size) for p in parts])
+        self._bias = torch.cat([checkpoint.take(f"{p}.bias", hidden) for p in parts])
+        self._later = [
+            checkpoint.linear(f"{name}.linear", hidden, hidden, bias=True) for name in later
+        ]
+        name = f"hydra_lm_head.{index}{projection}"
+        self._projection = checkpoint.linear(name, hidden, target.vocab_size, bias=True)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores [n, vocab] of the next token behind inputs [n, (i + 2) * hidden]."""
+        gated, residual = linear(x, self._weight, self._bias).chunk(2, -1)
+        out = residual + silu(gated)
+        for block in self._later:
+            out = out + silu(block(out))
+        return self._projection(out)
+
+
+class Prefix:
+    """Hydra++'s prefix attention: a decoder layer of its own over the target's hidden states."""
+
+    def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
+        name = f"{_PREFIX}.layers.0"
+        config = layer_config(
+            checkpoint, target.config.to_dict(), f"{name}.self_attn.q_proj.weight"
+        )
+        self._input_norm = rms_norm(checkpoint, f"{name}.input_layernorm", config)
+        self.layer = DraftLayer(checkpoint, name, config, config.hidden_size)
+        self._norm = rms_norm(checkpoint, f"{_PREFIX}.norm", config)
+
+    def feed(self, hidden: Tensor) -> Tensor:
+        """Commit rows [n, hidden] behind the stable prefix; returns [1, hidden] of the last."""
+        return self._norm(self.layer.feed(hidden, self._input_norm(hidden)))
+
+
+class Hydra(Drafter):
+    """Head i guesses behind a path of i guesses, seeing their tokens.
+
+    A node of the tree is a rank among the best tokens behind its parent, so that the tree is
+    filled level by level, and only nodes with children are expanded. Architecture `mlp` reads the
+    last final hidden state; `prefix-mlp` (Hydra++) what an attention layer of its own makes of
+    all of them.
+
+    Source: Ankner et al. 2024, "Hydra"; behaviour checked against zankner/Hydra and Spec-Bench's
+    copy of it.
+
+    Deviation: the prefix layer takes its rope base from the target's config, there it is always
+    10000.
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        target = context.target
+        checkpoint = Checkpoint("hydra", context, FILES)
+        has_prefix = _architecture(checkpoint) == "prefix-mlp"
+        heads = _heads(checkpoint, target, has_prefix)
+        self._prefix = Prefix(checkpoint, target) if has_prefix else None
+        checkpoint.skip("input_embed_fn.weight", f"{_PREFIX}.embed_tokens.weight")
+        checkpoint.close()
+        self._tree = StaticTree.load(
+            options.tree, target.device, max_rank=target.vocab_size, max_depth=len(heads)
+        )
+        self._heads = heads[: len(self._tree.levels)]
+        self._embedding = target.model.get_input_embeddings().weight
+        self.needs = Needs(hidden=True, all_prompt_positions=has_prefix)
+        self._rows: Tensor  # [n, hidden], the final hidden states since the last step
+
+    def start(self, state: State, prefill: Forward) -> None:
+        assert prefill.hidden is not None
+        self._rows = prefill.hidden if self._prefix else prefill.hidden[-1:]
+        if self._prefix:
+            self._prefix.layer.cache.reset()
+            self._prefix.layer.reserve(state.num_committed + state.room)
+
+    def propose(self, state: State) -> DraftTree:
+        root = torch.tensor([state.pending], device=self._rows.device)
+        tokens, path, expanded = [root], self._hidden(state), root
+        for head, level in zip(self._heads, self._tree.levels, strict=True):
+            path = torch.cat([path, embedding(expanded, self._embedding)], -1)
+            best = head.logits(path).topk(self._tree.num_candidates).indices
+            tokens.append(best.view(-1).index_select(0, level.source))
+            expanded = tokens[-1].index_select(0, level.expanders)
+            path = path.index_select(0, level.above)
+        return DraftTree(torch.cat(tokens), self._tree.layout, self._tree.num_nodes)
+
+    def observe(self, state: State, outcome: Outcome) -> None:
+        path, hidden = outcome.verdict.path, outcome.forward.hidden
+        assert hidden is not None
+        kept = path if self._prefix else path[-1:]
+        self._rows = hidden.index_select(0, torch.tensor(kept, device=hidden.device))
+
+    def _hidden(self, state: State) -> Tensor:
+        """What the heads read of the committed tokens [1, hidden]."""
+        if self._prefix is None:
+            return self._rows
+        self._prefix.layer.cache.crop(state.num_committed - self._rows.shape[0])
+        return self._prefix.feed(self._rows)
+
+
+def _architecture(checkpoint: Checkpoint) -> str:
+    config = checkpoint.config()
+    name = config.get("hydra_head_arch", "mlp")
+    if name not in ARCHITECTURES:
+        raise checkpoint.error(f"is of architecture {name!r}, not {' or '.join(ARCHITECTURES)}")
+    if not config.get("grounded_heads", True) or config.get("hidden_state_offset", 0):
+        raise checkpoint.error("has ungrounded heads, or reads an earlier hidden state")
+    return str(name)
+
+
+def _heads(checkpoint: Checkpoint, target: Target, has_prefix: bool) -> list[Head]:
+    """All heads of the checkpoint; how many there are, and of how many blocks, its keys tell."""
+    # In prefix-mlp a dropout stands before every block and projection, and is counted.
+    first, stride, projection = (1, 2, ".1") if has_prefix else (0, 1, "")
+    num_heads = checkpoint.count(lambda i: f"hydra_mlp.{i}.{first}.linear.weight")
+    num_blocks = checkpoint.count(lambda i: f"hydra_mlp.0.{first + i * stride}.linear.weight")
+    if num_heads == 0:
+        raise checkpoint.error(f"lacks hydra_mlp.0.{first}.linear.weight")
+    blocks = [str(first + i * stride) for i in range(num_blocks)]
+    return [Head(checkpoint, i, blocks, projection, target) for i in range(num_heads)]
+
+
+METHOD = Method(
+    name="hydra",
+    title="Hydra",
+    summary="Medusa's heads made sequential, each reading the tokens guessed before it",
+    paper="Ankner et al. 2024, Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding",
+    options=Options,
+    build=Hydra,
+    weights="hydra",
+)

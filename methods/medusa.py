@@ -1,0 +1,139 @@
+"""Medusa: heads on the last hidden state guess the next tokens independently of each other."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from specbench.engine.accept import typical
+from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
+from specbench.engine.target import Forward, Needs, Target
+from specbench.engine.tree import DraftTree
+from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._static_tree import StaticTree
+
+FILES = (
+    "medusa_lm_head.pt",
+    "medusa_lm_head.safetensors",
+    "model.safetensors",
+    "pytorch_model.bin",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of Medusa."""
+
+    tree: str = field(
+        default="mc_sim_7b_63",
+        metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
+    )
+    acceptance: Literal["lossless", "typical"] = field(
+        default="lossless",
+        metadata={"help": "typical: accept what the target finds likely enough (at T > 0; lossy)"},
+    )
+    threshold: float = field(
+        default=0.09, metadata={"help": "typical: probability that always suffices", "min": 0}
+    )
+    alpha: float = field(
+        default=0.3, metadata={"help": "typical: share of exp(-entropy) that suffices", "min": 0}
+    )
+    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+
+    @property
+    def is_lossless(self) -> bool:
+        return self.acceptance == "lossless"
+
+
+class Medusa(Drafter):
+    """Head i reads the last final hidden state and guesses the token i + 2 places behind it.
+
+    A head is a few blocks x + SiLU(W x + b) and a projection to the vocabulary. A node of the tree
+    is a rank among the best tokens of the head of its depth, whatever is above it.
+
+    Source: Cai et al. 2024, "Medusa"; behaviour checked against FasterDecoding/Medusa and
+    Spec-Bench's copy of it.
+
+    Deviation: heads run on the accepted node alone, there on all nodes, and only those that the
+    tree needs. Typical acceptance is no default at T > 0. How many heads and blocks there are is
+    read off the tensors: published configs are wrong about it.
+    """
+
+    needs = Needs(hidden=True)
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        target = context.target
+        checkpoint = Checkpoint("medusa", context, FILES)
+        num_blocks = checkpoint.count(lambda i: f"0.{i}.linear.weight")
+        num_heads = checkpoint.count(lambda i: f"{i}.{num_blocks}.weight")
+        if num_heads == 0:
+            raise checkpoint.error(f"lacks 0.{num_blocks}.weight")
+        self._tree = StaticTree.load(
+            options.tree, target.device, max_rank=target.vocab_size, max_depth=num_heads
+        )
+        self._blocks, self._projections = self._read(checkpoint, target, num_blocks, num_heads)
+        depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
+        self._source = (depths - 1) * self._tree.num_candidates + ranks
+        if not options.is_lossless:
+            self.rule = partial(typical, threshold=options.threshold, alpha=options.alpha)
+        self._hidden: Tensor  # [1, hidden]
+
+    def start(self, state: State, prefill: Forward) -> None:
+        assert prefill.hidden is not None
+        self._hidden = prefill.hidden[-1:]
+
+    def propose(self, state: State) -> DraftTree:
+        heads = self._projections.shape[0]
+        x = self._hidden.expand(heads, 1, -1)
+        for weights, biases in self._blocks:
+            x = x + silu(torch.baddbmm(biases, x, weights))
+        logits = torch.bmm(x, self._projections)[:, 0]  # [heads, vocab]
+        best = logits.topk(self._tree.num_candidates).indices.view(-1)
+        root = torch.tensor([state.pending], device=best.device)
+        tokens = torch.cat([root, best.index_select(0, self._source)])
+        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
+
+    def observe(self, state: State, outcome: Outcome) -> None:
+        last = outcome.verdict.path[-1]
+        assert outcome.forward.hidden is not None
+        self._hidden = outcome.forward.hidden[last : last + 1]
+
+    def _read(
+        self, checkpoint: Checkpoint, target: Target, num_blocks: int, num_heads: int
+    ) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        """The weights of the heads that the tree needs, transposed: blocks and projections.
+
+        A block is [heads, hidden, hidden] and [heads, 1, hidden], projections are [heads, hidden,
+        vocab].
+        """
+        hidden, vocab = target.config.hidden_size, target.vocab_size
+        needed = range(len(self._tree.levels))
+        for head in range(num_heads):
+            for block in range(num_blocks):
+                checkpoint.expect(f"{head}.{block}.linear.weight", hidden, hidden)
+                checkpoint.expect(f"{head}.{block}.linear.bias", hidden)
+            checkpoint.expect(f"{head}.{num_blocks}.weight", vocab, hidden)
+        blocks = []
+        for block in range(num_blocks):
+            names = [f"{head}.{block}.linear" for head in needed]
+            weights = checkpoint.stack([f"{name}.weight" for name in names], hidden, hidden)
+            biases = checkpoint.stack([f"{name}.bias" for name in names], hidden)
+            blocks.append((weights.mT, biases[:, None]))
+        names = [f"{head}.{num_blocks}.weight" for head in needed]
+        projections = checkpoint.stack(names, vocab, hidden).mT
+        checkpoint.close()
+        return blocks, projections
+
+
+METHOD = Method(
+    name="medusa",
+    title="Medusa",
+    summary="heads on the last hidden state guess the next tokens independently of each other",
+    paper="Cai et al. 2024, Medusa: Simple LLM Inference Acceleration Framework",
+    options=Options,
+    build=Medusa,
+    weights="medusa",
+)

@@ -1,0 +1,40 @@
+"""Drafters on random heads, and completions with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.target import Target
+from specbench.registry import get
+from specbench.types import Completion, Request
+from tests.methods.checkpoints import MAKERS
+
+HEADS = ("medusa", "hydra", "eagle", "eagle2", "eagle3")
+"""The methods with trained heads."""
+
+
+def build_in(folder: Path, name: str, target: Target, **options: Any) -> Drafter:
+    """The drafter on the checkpoint in `folder`."""
+    method = get(name)
+    return method.build(method.options(**options), BuildContext(target, folder))
+
+
+def build_random(
+    name: str, target: Target, folder: Path, made: dict[str, Any] | None = None, **options: Any
+) -> Drafter:
+    """The drafter on a random checkpoint; `made` goes to the checkpoint's maker."""
+    weights = get(name).weights
+    assert weights
+    return build_in(
+        MAKERS[weights](target, folder / weights, **(made or {})), name, target, **options
+    )
+
+
+def complete(
+    target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes: Any
+) -> Completion:
+    values = {"max_new_tokens": 50, "eos_ids": frozenset({2}), "seed": 3, **changes}
+    return decode(target, drafter, Request(prompt, **values))

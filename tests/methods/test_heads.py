@@ -1,0 +1,175 @@
+"""Trained heads on targets and heads of every shape: the output is the target's own."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from specbench.engine.target import Target
+from specbench.registry import get
+from specbench.types import Sampling
+from tests.methods.building import HEADS, build_random, complete
+from tests.support.models import prompts, random_llama, random_target
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+TARGETS: dict[str, dict[str, Any]] = {
+    "grouped": {},
+    "ungrouped": {"num_key_value_heads": 4},
+    "wide_heads": {"head_dim": 20, "num_key_value_heads": 1},
+    "other_rope": {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
+    "llama3_rope": {"rope_parameters": LLAMA3_ROPE},
+    "odd_vocabulary": {"vocab_size": 53, "tie_word_embeddings": True},
+    "narrow_vocabulary": {"vocab_size": 7},
+}
+VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("medusa", {"layers": 3, "heads": 2}, {}),
+    ("medusa", {"heads": 6}, {"tree": "3x2x1x1x1x1"}),
+    ("medusa", {"layers": 0}, {}),
+    ("hydra", {"layers": 3}, {}),
+    ("hydra", {"heads": 2}, {}),
+    ("hydra", {"arch": "prefix-mlp"}, {}),
+    ("hydra", {"arch": "prefix-mlp", "layers": 2}, {"tree": "eagle_25"}),
+    ("eagle", {"fc_bias": False, "rope_theta": 500000.0}, {}),
+    ("eagle", {"qkv_bias": True, "kv_heads": 4}, {"tree": "mc_sim_7b_63"}),
+    ("eagle2", {"has_embedding": False, "name": "model.safetensors"}, {}),
+    ("eagle2", {"rope_scaling": {"type": "linear", "factor": 2.0}}, {"depth": 1, "top_k": 50}),
+    ("eagle2", {}, {"total_tokens": 2, "top_k": 1}),
+    ("eagle2", {}, {"total_tokens": 500, "depth": 3}),
+    ("eagle3", {"draft_vocab": 9}, {}),
+    ("eagle3", {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]}, {"depth": 3, "top_k": 4}),
+]
+"""Method, what its checkpoint is made with, its options."""
+
+
+@cache
+def target_of(name: str) -> Target:
+    return random_target(layers=4, **TARGETS[name])
+
+
+@cache
+def greedy(name: str, prompt: tuple[int, ...]) -> list[int]:
+    """What transformers generates, without anything of ours."""
+    out = target_of(name).model.generate(
+        torch.tensor([prompt]), max_new_tokens=50, do_sample=False, eos_token_id=2
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+def prompts_of(name: str) -> list[tuple[int, ...]]:
+    vocab = target_of(name).vocab_size
+    return [tuple(min(token, vocab - 1) for token in prompt) for prompt in (*prompts(), (4,))]
+
+
+@pytest.mark.parametrize("target_name", TARGETS)
+@pytest.mark.parametrize("method", HEADS)
+def test_greedy_output_is_the_targets_own(method: str, target_name: str, tmp_path: Path) -> None:
+    target = target_of(target_name)
+    drafter = build_random(method, target, tmp_path)
+    for prompt in prompts_of(target_name):
+        assert list(complete(target, drafter, prompt).token_ids) == greedy(target_name, prompt)
+
+
+@pytest.mark.parametrize(("method", "made", "options"), VARIANTS, ids=str)
+def test_greedy_output_is_the_targets_own_for_every_kind_of_head(
+    method: str, made: dict[str, Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    target = target_of("grouped")
+    drafter = build_random(method, target, tmp_path, made, **options)
+    for prompt in prompts_of("grouped"):
+        assert list(complete(target, drafter, prompt).token_ids) == greedy("grouped", prompt)
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_a_target_with_attention_biases_takes_heads_too(method: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+        use_sliding_window=False,
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config).double().eval()
+    target, prompt = Target(model), prompts()[1]
+    expected = model.generate(
+        torch.tensor([prompt]), max_new_tokens=50, do_sample=False, eos_token_id=2
+    )[0, len(prompt) :].tolist()
+    drafter = build_random(method, target, tmp_path)
+    assert list(complete(target, drafter, prompt).token_ids) == expected
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_two_prompts_in_a_row_leak_nothing(method: str, tmp_path: Path) -> None:
+    target = target_of("grouped")
+    drafter = build_random(method, target, tmp_path)
+    first, second = prompts()[2], prompts()[1]
+    fresh = complete(target, drafter, second)
+    complete(target, drafter, first, sampling=Sampling(1.0))
+    again = complete(target, drafter, second)
+    assert (again.token_ids, again.steps) == (fresh.token_ids, fresh.steps)
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize(
+    "sampling", [Sampling(1.0), Sampling(0.7, top_p=0.4), Sampling(1.3, top_k=3)]
+)
+def test_the_same_seed_gives_the_same_tokens(
+    method: str, sampling: Sampling, tmp_path: Path
+) -> None:
+    target = target_of("grouped")
+    drafter = build_random(method, target, tmp_path)
+    runs = [
+        complete(target, drafter, prompts()[1], sampling=sampling, seed=seed) for seed in (5, 5, 6)
+    ]
+    assert runs[0].token_ids == runs[1].token_ids != runs[2].token_ids
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_head_takes_the_targets_dtype(method: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    target = Target(random_llama(layers=4).to(dtype))
+    drafter = build_random(method, target, tmp_path)
+    for sampling in (Sampling(), Sampling(1.0)):
+        done = complete(target, drafter, prompts()[0], sampling=sampling, eos_ids=frozenset())
+        assert done.num_tokens == 50
+    layer = getattr(getattr(drafter, "model", None), "layer", None)
+    assert layer is None or layer.cache.layers[0].keys.dtype == dtype
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_the_context_and_the_budget_end_a_completion(method: str, tmp_path: Path) -> None:
+    short = random_target(layers=4, max_position_embeddings=32)
+    drafter = build_random(method, short, tmp_path)
+    prompt = prompts()[1]
+    done = complete(short, drafter, prompt, eos_ids=frozenset())
+    assert (done.num_tokens, done.stop_reason) == (32 - len(prompt), "length")
+    done = complete(short, drafter, prompt, eos_ids=frozenset(), max_new_tokens=2)
+    assert (done.num_tokens, done.stop_reason) == (2, "budget")
+
+
+def test_only_typical_acceptance_is_lossy() -> None:
+    for name in HEADS:
+        method = get(name)
+        assert method.is_lossless_with(method.options()), name
+    medusa = get("medusa")
+    assert not medusa.is_lossless_with(medusa.options(acceptance="typical"))
+
+
+def test_typical_acceptance_is_greedy_at_temperature_zero(tmp_path: Path) -> None:
+    drafter = build_random("medusa", target_of("grouped"), tmp_path, acceptance="typical")
+    done = complete(target_of("grouped"), drafter, prompts()[1])
+    assert list(done.token_ids) == greedy("grouped", prompts()[1])
+
+
+def test_eagle3_reads_three_layers_of_its_own_choice_or_by_the_formula(tmp_path: Path) -> None:
+    target = random_target(layers=8)
+    ids = "eagle_aux_hidden_state_layer_ids"
+    for given, layers in ((None, (2, 4, 5)), ([6, 1, 3], (1, 3, 6))):
+        drafter = build_random("eagle3", target, tmp_path, {ids: given})
+        assert drafter.needs.layer_inputs == layers

@@ -1,0 +1,130 @@
+"""Static and dynamic trees: which nodes they hold, and how they hang together."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from specbench.engine.tree import TreeLayout
+from specbench.errors import UserError
+from specbench.methods._dynamic_tree import CandidatePool
+from specbench.methods._static_tree import StaticTree
+from tests.methods.building import build_random, complete
+from tests.support.models import prompts, random_target
+
+CPU = torch.device("cpu")
+
+
+def load(name: str, max_rank: int = 100, max_depth: int | None = None) -> StaticTree:
+    return StaticTree.load(name, CPU, max_rank=max_rank, max_depth=max_depth)
+
+
+@pytest.mark.parametrize(("name", "nodes", "depth"), [
+    ("mc_sim_7b_63", 64, 4), ("eagle_25", 26, 5), ("4x2x1", 1 + 4 + 8 + 8, 3), ("1x1x1", 4, 3),
+])  # fmt: skip
+def test_named_trees_have_their_nodes(name: str, nodes: int, depth: int) -> None:
+    tree = load(name)
+    assert (tree.num_nodes, len(tree.levels)) == (nodes, depth)
+    assert int(tree.layout.depths.max()) == depth
+    assert all(a <= b for a, b in pairwise(tree.layout.depths.tolist()))
+
+
+def test_a_tree_is_read_from_a_file_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "tree.json"
+    path.write_text("[[2, 0], [0], [2], [0, 3], [2, 0, 1]]")
+    tree = load(str(path))
+    assert tree.layout.parents.tolist() == [0, 0, 0, 1, 2, 4]
+    assert tree.ranks.tolist() == [0, 0, 2, 3, 0, 1]
+    assert tree.num_candidates == 4
+    assert [level.source.tolist() for level in tree.levels] == [[0, 2], [3, 4], [1]]
+    assert [level.sees.tolist() for level in tree.levels[:2]] == [
+        [[True, False], [False, True]], [[False, True, True]],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "[[0, 0]]", "[0, 1]", '[["a"]]', "[[-1]]"])
+def test_a_file_that_is_no_tree_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "tree.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"tree\.json is no tree"):
+        load(str(path))
+    with pytest.raises(UserError, match=r"absent\.json is no tree"):
+        load(str(tmp_path / "absent.json"))
+
+
+def test_an_unknown_tree_is_told_what_there_is() -> None:
+    with pytest.raises(UserError, match="Did you mean 'eagle_25'"):
+        load("eagle_26")
+
+
+def test_nodes_that_cannot_be_filled_are_left_out() -> None:
+    tree = load("mc_sim_7b_63", max_rank=3, max_depth=2)
+    assert tree.layout.parents.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert tree.num_candidates == 3
+
+
+def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tuple[Tensor, ...]:
+    """A tree of random guesses, and the pool's scores, tokens and parents behind it."""
+    rng = torch.Generator().manual_seed(seed)
+    pool = CandidatePool(top_k, depth, num_nodes, torch.float32, CPU)
+    pool.start(torch.tensor([7]))
+    parents, tokens, scores, beam_nodes = [0], [7], [0.0], [0]
+    for level in range(depth + 1):
+        logits = scale * torch.randn(1 if level == 0 else top_k, 40, generator=rng)
+        best = logits.log_softmax(-1).topk(top_k)
+        begin = len(tokens)
+        for node, values, ids in zip(beam_nodes, best.values, best.indices, strict=True):
+            parents += [node] * top_k
+            tokens += ids.tolist()
+            scores += (values.double() + scores[node]).tolist()
+        pool.add(best.values, best.indices)
+        if level < depth:
+            beam = pool.beam()
+            order = torch.tensor(scores[begin:]).topk(top_k).indices + begin
+            beam_nodes = order.tolist()
+            assert beam.tokens.tolist() == [tokens[node] for node in beam_nodes]
+    tree = pool.tree()
+    layout = tree.layout
+    return tree.tokens, layout.parents, layout.depths, *map(torch.tensor, (scores, tokens, parents))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.integers(2, 60))
+def test_a_dynamic_tree_keeps_the_best_candidates_and_all_above_them(
+    seed: int, top_k: int, depth: int, num_nodes: int
+) -> None:
+    tokens, parents, depths, scores, pool_tokens, pool_parents = grow(
+        seed, top_k, depth, num_nodes, scale=1.0
+    )
+    count = min(num_nodes, len(scores))
+    kept = [0, *(scores[1:].topk(count - 1).indices + 1).sort().values.tolist()]
+    assert tokens.tolist() == pool_tokens[kept].tolist()
+    places = {node: place for place, node in enumerate(kept)}
+    assert parents.tolist() == [places[int(pool_parents[node])] for node in kept]
+    assert depths.tolist() == TreeLayout.from_parents(parents.tolist(), CPU).depths.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 60))
+def test_a_draft_that_is_certain_still_keeps_every_parent(
+    seed: int, top_k: int, num_nodes: int
+) -> None:
+    """Probabilities of one make a child's score equal its parent's."""
+    tokens, parents, depths, *_ = grow(seed, top_k, 4, num_nodes, scale=1e4)
+    expected = TreeLayout.from_parents(parents.tolist(), CPU)
+    assert depths.tolist() == expected.depths.tolist()
+    assert tokens[0] == 7
+
+
+@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "eagle2", "eagle3"])
+def test_every_tree_has_the_same_number_of_nodes(method: str, tmp_path: Path) -> None:
+    target = random_target(layers=4)
+    drafter = build_random(method, target, tmp_path)
+    counts = {n for prompt in prompts() for n in complete(target, drafter, prompt).num_nodes}
+    assert counts == {{"eagle": 26, "eagle2": 60, "eagle3": 60}.get(method, 64)}

@@ -1,0 +1,208 @@
+"""The methods with trained heads, against the official implementations, step for step."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.engine.accept import Sampler
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Drafter, State
+from specbench.engine.tree import DraftTree
+from specbench.registry import get
+from specbench.types import Completion, Request, Sampling
+from tests.parity.golden import (
+    EOS,
+    FOLDER,
+    Golden,
+    load_golden,
+    mean_accepted,
+    needs_parity,
+    prompt_ids,
+    target,
+)
+
+pytestmark = needs_parity
+
+BUDGET = 128
+LONGEST_STEP = 20
+SMALL = {"total_tokens": 24, "top_k": 4, "depth": 3}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "medusa": ("medusa", {}),
+    "hydra": ("hydra", {}),
+    "eagle": ("eagle", {}),
+    "eagle2": ("eagle2", {}),
+    "eagle2_d5": ("eagle2", {"depth": 5}),
+    "eagle2_specbench": ("eagle2", {"depth": 5}),
+    "eagle2_t24k4d3": ("eagle2", SMALL),
+    "eagle3": ("eagle3", {}),
+    "eagle3_d5": ("eagle3", {"depth": 5}),
+    "eagle3_t24k4d3": ("eagle3", SMALL),
+    "medusa_typical": ("medusa", {"acceptance": "typical"}),
+}
+"""Golden file -> method and options."""
+
+
+def build(name: str) -> Drafter:
+    method, options = CASES[name]
+    found = get(method)
+    assert found.weights
+    return found.build(found.options(**options), BuildContext(target(), FOLDER / found.weights))
+
+
+@cache
+def completions(name: str) -> list[Completion]:
+    """All prompts, with room for the official code's last step, which goes beyond the budget."""
+    drafter = build(name)
+    sampling = Sampling(0.7 if name == "medusa_typical" else 0.0)
+    return [
+        decode(target(), drafter, Request(ids, BUDGET + LONGEST_STEP, sampling, frozenset({EOS})))
+        for ids in prompt_ids()
+    ]
+
+
+def official_steps(done: Completion) -> list[int]:
+    """Accept lengths up to the step behind which the official loop ends."""
+    lengths: list[int] = []
+    for length in done.accept_lengths:
+        lengths.append(length)
+        if sum(lengths) > BUDGET:
+            break
+    return lengths
+
+
+def common_steps(done: Completion, golden: Golden) -> tuple[list[int], list[int]]:
+    """The steps of both, without the last one where an end token cut it."""
+    ours, theirs = official_steps(done), golden.accept_lengths
+    count = min(len(ours), len(theirs))
+    if EOS in golden.output_ids or EOS in done.token_ids:
+        count -= 1
+    return ours[:count], theirs[:count]
+
+
+def to_eos(token_ids: list[int]) -> list[int]:
+    return token_ids[: token_ids.index(EOS) + 1] if EOS in token_ids else token_ids
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_tokens_are_those_of_the_official_code(name: str) -> None:
+    for done, golden in zip(completions(name), load_golden(name), strict=True):
+        ours, theirs = to_eos(list(done.token_ids)), to_eos(golden.output_ids)
+        count = min(len(ours), len(theirs))
+        assert count >= min(BUDGET, len(theirs)), golden.id
+        assert ours[:count] == theirs[:count], golden.id
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_step_accepts_as_many_tokens_as_in_the_official_code(name: str) -> None:
+    for done, golden in zip(completions(name), load_golden(name), strict=True):
+        ours, theirs = common_steps(done, golden)
+        assert ours == theirs, golden.id
+        # An end token is our bonus token a step before it is their first one.
+        assert len(ours) >= len(golden.accept_lengths) - 2, golden.id
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mean_accepted_tokens_are_the_official_ones(name: str) -> None:
+    pairs = [
+        common_steps(done, golden)
+        for done, golden in zip(completions(name), load_golden(name), strict=True)
+    ]
+    ours, theirs = mean_accepted([o for o, _ in pairs]), mean_accepted([t for _, t in pairs])
+    assert ours == pytest.approx(theirs, rel=0.005)
+
+
+class Recorder(Drafter):
+    """A drafter that keeps the trees of another one."""
+
+    def __init__(self, inner: Drafter) -> None:
+        self.inner = inner
+        self.needs, self.rule = inner.needs, inner.rule
+        self.start, self.observe = inner.start, inner.observe  # type: ignore[method-assign]
+        self.trees: list[tuple[int, DraftTree]] = []
+
+    def propose(self, state: State) -> DraftTree:
+        tree = self.inner.propose(state)
+        self.trees.append((state.num_committed, tree))
+        return tree
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["medusa", "eagle", "eagle2", "eagle2_d5", "eagle2_t24k4d3",
+     "eagle3", "eagle3_d5", "eagle3_t24k4d3"],
+)  # fmt: skip
+def test_the_first_trees_are_those_of_the_official_code_node_for_node(name: str) -> None:
+    golden = json.loads((FOLDER / "golden" / f"{name}_trees.json").read_text())
+    prompts = dict(zip((row.id for row in load_golden("vanilla")), prompt_ids(), strict=True))
+    for id, steps in golden.items():
+        recorder = Recorder(build(name))
+        decode(target(), recorder, Request(prompts[id], 32))
+        for (num_committed, tree), step in zip(recorder.trees, steps, strict=False):
+            assert num_committed == step["prefix_len"]
+            assert tree.tokens.tolist() == step["draft_tokens"]
+            assert tree.layout.parents.tolist() == [0, *step["parents"][1:]]
+            assert tree.layout.depths.tolist() == step["position_offsets"]
+            assert tree.layout.ancestors.int().tolist() == step["tree_mask"]
+
+
+@pytest.mark.parametrize("name", ["eagle2", "eagle3"])
+@torch.inference_mode()
+def test_the_first_draft_is_numerically_that_of_the_official_code(name: str) -> None:
+    numerics = json.loads((FOLDER / "golden" / "numerics.json").read_text())
+    golden, prompt = numerics[name], prompt_ids()[0]
+    drafter: Any = build(name)
+    with target().watched(drafter.needs):
+        prefill = target().prefill(prompt)
+        state = State(Request(prompt, 8), Sampler(Sampling(), torch.device("cpu"), 0), limit=8)
+        state.token_ids.append(int(prefill.logits.argmax()))
+        drafter.start(state, prefill)
+    assert_near(prefill.logits[0], numerics["target"]["logits_last"])
+    features = drafter.model.features(prefill)[-1]
+    assert_near(features, golden["draft_input_features_last_pos"])
+    hidden = drafter.feed(state)
+    assert_near(hidden[0], golden["draft_first_out_hidden_last_pos"])
+    log_probs, _ = drafter._candidates(hidden)
+    assert_near(log_probs[0], golden["level1_topk_logprob"])
+    best = drafter.model.logits(hidden)[0].topk(10).indices
+    assert best.tolist() == golden["level1_topk_head_index"]
+    tree = drafter.propose(state)
+    assert tree.tokens.tolist() == golden["tree_tokens"]
+    assert tree.layout.depths.tolist() == golden["tree_depth"]
+    scores = torch.cat(drafter._pool._scores)
+    kept = scores.topk(60).indices.sort().values
+    assert (kept - 1).tolist()[1:] == golden["flat_score_index"]
+    assert_near(scores[kept][1:], golden["tree_cum_logprob"][1:])
+
+
+def assert_near(ours: torch.Tensor, theirs: list[float]) -> None:
+    torch.testing.assert_close(ours.double(), torch.tensor(theirs).double(), atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["eagle", "eagle2", "eagle3"])
+def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None:
+    """At temperature 1, within three standard errors of the difference, over eight seeds each."""
+    golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
+    drafter, ours = build(name), []
+    for seed in range(8):
+        done = [
+            decode(
+                target(),
+                drafter,
+                Request(
+                    ids, BUDGET + LONGEST_STEP, Sampling(1.0), frozenset({EOS}), 100 * i + seed
+                ),
+            )
+            for i, ids in enumerate(prompt_ids())
+        ]
+        ours.append(mean_accepted([official_steps(one) for one in done]))
+    theirs = golden["per_seed"]
+    error = math.sqrt((statistics.variance(ours) + statistics.variance(theirs)) / len(ours))
+    assert abs(statistics.mean(ours) - statistics.mean(theirs)) < 3 * error
