@@ -175,6 +175,41 @@ def fetch(
     raise typer.Exit(0 if is_complete else 2)
 
 
+@app.command()
+def train(
+    method: Annotated[str, typer.Argument(help="medusa, hydra, eagle (also eagle2) or eagle3.")],
+    model: Annotated[str, typer.Option(help="The target: a known model, folder or hub id.")],
+    data: Annotated[Path, typer.Option(help="JSONL of chats (turns, reference) or of text.")],
+    out: Annotated[Path, typer.Option(help="Where the head goes, in the official format.")],
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 2000,
+    rows: Annotated[int, typer.Option(help="Examples a step.")] = 8,
+    length: Annotated[int, typer.Option(help="Tokens an example is cut at.")] = 1024,
+    seed: Annotated[int, typer.Option(help="Of initial weights and of the order.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    template: Annotated[str, typer.Option(help="Chat template: auto, none or a name.")] = "auto",
+    resume: Annotated[bool, typer.Option(help="Go on with a stopped training.")] = False,
+    offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
+) -> None:
+    """Train a method's head for a model that has none."""
+    from specbench.bench.hub import resolve_model
+    from specbench.bench.models import find_model
+    from specbench.bench.plan import pick_device
+    from specbench.bench.templates import load_codec
+    from specbench.zoo.heads.command import Settings, check_method, train_head
+
+    check_method(method)
+    card = find_model(model)
+    path = resolve_model(card, offline=offline)
+    _quiet_libraries()
+    train_head(
+        method, path, data, out, load_codec(path, card, template),
+        settings=Settings(num_steps=steps, num_rows=rows, length=length, seed=seed),
+        device=pick_device(device).name, is_resumed=resume,
+        say=lambda text: typer.echo(text, err=True),
+    )  # fmt: skip
+    typer.echo(f"Head: {out}")
+
+
 def main() -> None:
     """The console script: errors are one message and an exit code, never a traceback."""
     is_debug = "--debug" in sys.argv

@@ -7,7 +7,7 @@ import errno
 import fnmatch
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from specbench.bench.checkpoints import (
@@ -17,16 +17,28 @@ from specbench.bench.checkpoints import (
     missing_files,
 )
 from specbench.bench.models import Drafter, ModelCard
-from specbench.errors import CheckpointError
+from specbench.errors import CheckpointError, UserError
 
 _TIMEOUT_S = 15.0
 _TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 
 
-def resolve_model(card: ModelCard, *, offline: bool) -> Path:
-    """The folder with a target's config, weights and tokenizer, whole as far as files can tell."""
+def resolve_model(
+    card: ModelCard, *, offline: bool, before_download: Callable[[], object] | None = None
+) -> Path:
+    """The folder with a target's config, weights and tokenizer, whole as far as files can tell.
+
+    `before_download` may refuse, by a UserError, once the Hub has answered.
+    """
     what = f"Model {card.name}"
-    path = resolve(card.repo, card.revision, offline=offline, what=what, alias=card.name)
+    path = resolve(
+        card.repo,
+        card.revision,
+        offline=offline,
+        what=what,
+        alias=card.name,
+        before_download=before_download,
+    )
     check_checkpoint(path, what=what)
     return path
 
@@ -55,6 +67,7 @@ def resolve(
     what: str,
     needs_tokenizer: bool = True,
     alias: str = "NAME",
+    before_download: Callable[[], object] | None = None,
 ) -> Path:
     """The local folder of a repository, downloaded if needed; a folder's path is taken as it is.
 
@@ -71,7 +84,12 @@ def resolve(
     failure: Exception | None = None
     if not (offline or _is_offline_by_environment()):
         try:
-            return _download(repo, revision, wanted_files(_list_files(repo, revision)))
+            files = wanted_files(_list_files(repo, revision))
+            if before_download is not None:
+                before_download()
+            return _download(repo, revision, files)
+        except UserError:
+            raise
         except Exception as error:  # the Hub's, the network's and the disk's errors share no base
             failure = error
     cached = _cached(repo, revision)

@@ -23,7 +23,7 @@ from specbench.bench.models import Dtype, ModelCard, find_model, pick_dtype
 from specbench.bench.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
 from specbench.bench.spec import RunSpec
 from specbench.bench.templates import ChatCodec, load_codec, load_tokenizer
-from specbench.errors import UserError
+from specbench.errors import CheckpointError, UserError
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -149,12 +149,22 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
     ]
     card = find_model(spec.model)
     device = pick_device(spec.device)
-    if card.shape is not None and not card.is_embedded:  # before a download of gigabytes
-        check_fits(
-            card.shape, pick_dtype(card, spec.dtype, device.name), device.name, what=card.name
-        )
-    contestants, missing = _enter(spec, card, choices, is_offline)
-    path = resolve_model(card, offline=is_offline)
+
+    def check_shape() -> None:
+        if card.shape is not None:
+            dtype = pick_dtype(card, spec.dtype, device.name)
+            check_fits(card.shape, dtype, device.name, what=f"Model {card.name}")
+
+    absent: list[CheckpointError] = []
+    path = Path()
+    try:
+        path = resolve_model(card, offline=is_offline, before_download=check_shape)
+    except CheckpointError as error:
+        absent.append(error)
+    contestants, missing = _enter(spec, card, choices, is_offline, absent)
+    if absent:
+        messages = dict.fromkeys(error.message for error in absent)
+        raise CheckpointError("\n".join(messages), absent[0].hint) from absent[0]
     dtype = pick_dtype(card, spec.dtype, device.name, path)
     check_fits(path, dtype, device.name, what=f"Model {card.name}")
     codec = load_codec(path, card, spec.template)
@@ -216,8 +226,12 @@ def _enter(
     card: ModelCard,
     choices: Sequence[tuple[registry.MethodChoice, Method, Any]],
     is_offline: bool,
+    absent: list[CheckpointError],
 ) -> tuple[tuple[Contestant, ...], tuple[Contestant, ...]]:
-    """The methods that run, the baseline first, and those that lack a checkpoint."""
+    """The methods that run, the baseline first, and those that have no checkpoint.
+
+    What a checkpoint that exists lacks on this machine is added to `absent`.
+    """
     asked = list(choices)
     if not asked:
         methods = [registry.get(entry.name) for entry in registry.entries() if not entry.error]
@@ -230,7 +244,11 @@ def _enter(
         asked = [item for item in asked if item[1].name != BASELINE]
     entered, missing = [], []
     for choice, method, options in asked:
-        weights, is_there = _weights(card, method, options, is_offline)
+        try:
+            weights, is_there = _weights(card, method, options, is_offline)
+        except CheckpointError as error:
+            absent.append(error)
+            weights, is_there = None, True
         if is_there:
             entered.append(Contestant(_label(choice), method, options, weights))
         else:

@@ -89,13 +89,15 @@ class DraftTree:
 
     `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its
     earlier siblings were rejected (row 0 is unused); None stands for deterministic guesses, whose
-    distribution is a point mass.
+    distribution is a point mass. `log_probs` [nodes] is how probable the drafter holds the path to
+    each node (row 0 is unused), where it knows; nothing depends on it.
     """
 
     tokens: Tensor  # [nodes] int64
     layout: TreeLayout
     num_verify: int
     q: Tensor | None = None
+    log_probs: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:

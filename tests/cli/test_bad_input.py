@@ -155,3 +155,12 @@ def test_a_run_of_a_newer_schema_is_refused(specbench: Specbench) -> None:
     Path("newer/run.json").write_text('{"schema": 2}')
     said = specbench("report", "newer")
     assert (said.code, "newer specbench" in said.err) == (2, True)
+
+
+def test_everything_that_a_known_model_lacks_here_is_named_at_once(specbench: Specbench) -> None:
+    said = specbench("run", "--method", "eagle2,medusa", "--model", "vicuna-13b", "--offline")
+    assert said.code == 2
+    for repo in ("lmsys/vicuna-13b-v1.3", "yuhuili/EAGLE-Vicuna-13B-v1.3",
+                 "FasterDecoding/medusa-vicuna-13b-v1.3"):  # fmt: skip
+        assert repo in said.err
+    assert "specbench fetch --model vicuna-13b" in said.err

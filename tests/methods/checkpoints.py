@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def hydra(target: Target, folder: Path, arch: str = "mlp", heads: int = 4, layer
     tensors["input_embed_fn.weight"] = random(vocab, hidden, seed=1)
     if arch == "prefix-mlp":
         prefix = "prefix_embeding_layer"
-        layer = layer_of(target, hidden, target.config.num_key_value_heads, bias=False)
-        tensors |= {f"{prefix}.layers.0.{key}": value for key, value in layer.items()}
+        shared = layer_of(target, hidden, target.config.num_key_value_heads, bias=False)
+        tensors |= {f"{prefix}.layers.0.{key}": value for key, value in shared.items()}
         tensors[f"{prefix}.layers.0.input_layernorm.weight"] = 1 + random(hidden, seed=3)
         tensors[f"{prefix}.norm.weight"] = 1 + random(hidden, seed=4)
         tensors[f"{prefix}.embed_tokens.weight"] = random(vocab, hidden, seed=1)
@@ -156,5 +157,10 @@ def llama_config(target: Target, kv_heads: int, **changes: Any) -> dict[str, Any
     }
 
 
-MAKERS = {"medusa": medusa, "hydra": hydra, "eagle": eagle, "eagle3": eagle3}
+MAKERS: dict[str, Callable[..., Path]] = {
+    "medusa": medusa,
+    "hydra": hydra,
+    "eagle": eagle,
+    "eagle3": eagle3,
+}
 """Model-card key -> maker, called with a target and a folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
     ("eagle2", {"total_tokens": 6, "top_k": 2, "depth": 1}), ("eagle3", {}),
 ])  # fmt: skip
 def test_sampled_tokens_are_distributed_as_the_targets(
-    method: str, options: dict[str, object], sampling: Sampling, tmp_path: Path
+    method: str, options: dict[str, Any], sampling: Sampling, tmp_path: Path
 ) -> None:
     model = random_llama(layers=3, vocab_size=VOCAB, max_position_embeddings=64)
     target = Target(model)
