@@ -6,6 +6,7 @@ pickles are read with `weights_only=True`.
 
 import itertools
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,9 @@ def _read_tensors(method: str, folder: Path, file_names: tuple[str, ...]) -> dic
         if path.suffix == ".safetensors":
             tensors: Any = load_file(path)
         else:
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():  # a strange pickle is an error or none, never both
+                warnings.simplefilter("ignore")
+                tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file may fail in any way
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise CheckpointError(

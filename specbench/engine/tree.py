@@ -51,12 +51,13 @@ class TreeLayout:
     @classmethod
     def from_tensors(cls, parents: Tensor, depths: Tensor, max_depth: int) -> TreeLayout:
         """A layout from device tensors [nodes]; `max_depth` bounds the depths."""
-        n = parents.shape[0]
-        reach = torch.eye(n, device=parents.device)
-        reach[torch.arange(n, device=parents.device), parents] = 1.0
-        for _ in range(max(max_depth - 1, 0).bit_length()):  # each squaring doubles the reach
-            reach = (reach @ reach).clamp_(max=1.0)
-        return cls(parents, depths, reach > 0)
+        ancestors = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
+        ancestors[:, 0] = True
+        above = parents
+        for _ in range(max(max_depth - 1, 0).bit_length()):  # each round doubles the reach
+            ancestors = ancestors | ancestors.index_select(0, above)
+            above = above.index_select(0, above)
+        return cls(parents, depths, ancestors)
 
     @cached_property
     def siblings(self) -> Tensor:

@@ -112,6 +112,18 @@ def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:
     assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
 
 
+def test_running_out_of_memory_is_an_error_record_too() -> None:
+    import torch
+
+    def hungry(request: Request) -> Completion:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    stored, _, _, _ = run({"vanilla": answering(1), "pld": hungry})
+    failed = [r for r in stored if r.key.method == "pld"]
+    assert len(failed) == 4
+    assert failed[0].error == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB."
+
+
 def test_a_turn_behind_a_failed_baseline_turn_is_an_error_for_all() -> None:
     stored, _, _, _ = run({"vanilla": failing, "pld": answering(2)})
     second = [r for r in stored if r.key.turn == 1]

@@ -36,5 +36,5 @@ def build_random(
 def complete(
     target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes: Any
 ) -> Completion:
-    values = {"max_new_tokens": 50, "eos_ids": frozenset({2}), "seed": 3, **changes}
+    values = {"max_new_tokens": 24, "eos_ids": frozenset({2}), "seed": 3, **changes}
     return decode(target, drafter, Request(prompt, **values))

@@ -115,6 +115,6 @@ def test_the_draft_cache_is_that_of_a_full_recompute(
         checked = CheckedEagle(drafter, twin)
     lengths: list[int] = []
     for prompt in prompts():
-        lengths += decode(target, checked, Request(prompt, 40, sampling)).accept_lengths
+        lengths += decode(target, checked, Request(prompt, 24, sampling)).accept_lengths
     assert checked.num_checked == len(lengths)
     assert max(lengths) > 1

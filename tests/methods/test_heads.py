@@ -58,14 +58,17 @@ def target_of(name: str) -> Target:
 def greedy(name: str, prompt: tuple[int, ...]) -> list[int]:
     """What transformers generates, without anything of ours."""
     out = target_of(name).model.generate(
-        torch.tensor([prompt]), max_new_tokens=50, do_sample=False, eos_token_id=2
+        torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
     )
     return out[0, len(prompt) :].tolist()
 
 
 def prompts_of(name: str) -> list[tuple[int, ...]]:
     vocab = target_of(name).vocab_size
-    return [tuple(min(token, vocab - 1) for token in prompt) for prompt in (*prompts(), (4,))]
+    return [
+        tuple(min(token, vocab - 1) for token in prompt)
+        for prompt in (prompts()[1], prompts()[3], (4,))
+    ]
 
 
 @pytest.mark.parametrize("target_name", TARGETS)
@@ -98,7 +101,7 @@ def test_a_target_with_attention_biases_takes_heads_too(method: str, tmp_path: P
     model = Qwen2ForCausalLM(config).double().eval()
     target, prompt = Target(model), prompts()[1]
     expected = model.generate(
-        torch.tensor([prompt]), max_new_tokens=50, do_sample=False, eos_token_id=2
+        torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
     )[0, len(prompt) :].tolist()
     drafter = build_random(method, target, tmp_path)
     assert list(complete(target, drafter, prompt).token_ids) == expected
@@ -137,7 +140,7 @@ def test_a_head_takes_the_targets_dtype(method: str, dtype: torch.dtype, tmp_pat
     drafter = build_random(method, target, tmp_path)
     for sampling in (Sampling(), Sampling(1.0)):
         done = complete(target, drafter, prompts()[0], sampling=sampling, eos_ids=frozenset())
-        assert done.num_tokens == 50
+        assert done.num_tokens == 24
     layer = getattr(getattr(drafter, "model", None), "layer", None)
     assert layer is None or layer.cache.layers[0].keys.dtype == dtype
 

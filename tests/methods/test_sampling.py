@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -35,18 +34,16 @@ def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(1.5, top_p=0.6)], ids=str)
-@pytest.mark.parametrize(("method", "options"), [
-    ("medusa", {}), ("hydra", {}), ("eagle", {}), ("eagle", {"tree": "3x2"}),
-    ("eagle2", {"total_tokens": 6, "top_k": 2, "depth": 1}), ("eagle3", {}),
-])  # fmt: skip
-def test_sampled_tokens_are_distributed_as_the_targets(
-    method: str, options: dict[str, Any], sampling: Sampling, tmp_path: Path
+@pytest.mark.parametrize("tree", ["eagle_25", "3x2"])
+def test_tokens_behind_drawn_drafts_are_distributed_as_the_targets(
+    tree: str, sampling: Sampling, tmp_path: Path
 ) -> None:
+    """The contract suite asks the same of every method; this is for draws without replacement."""
     model = random_llama(layers=3, vocab_size=VOCAB, max_position_embeddings=64)
     target = Target(model)
-    drafter = build_random(method, target, tmp_path, **options)
+    drafter = build_random("eagle", target, tmp_path, tree=tree)
     exact = joint(model, sampling).flatten()
-    draws, counts = 2000, torch.zeros(VOCAB**3)
+    draws, counts = 1500, torch.zeros(VOCAB**3)
     places = torch.tensor([VOCAB * VOCAB, VOCAB, 1])
     for seed in range(draws):
         tokens = decode(target, drafter, Request(PROMPT, 3, sampling, seed=seed)).token_ids
