@@ -107,7 +107,8 @@ def _machine(environment: Mapping[str, Any], device: str) -> Machine:
         phrase = f"{_text(gpu.get('name'))}{_memory(gpu)}, driver {_text(gpu.get('driver'))}"
     elif environment:
         cores, threads = _text(cpu.get("num_cores")), _text(torch.get("num_threads"))
-        phrase = f"{_text(cpu.get('model'))}, {cores} cores{_memory(cpu)}, {threads} thread{'' if threads == '1' else 's'}"
+        unit = "thread" if threads == "1" else "threads"
+        phrase = f"{_text(cpu.get('model'))}, {cores} cores{_memory(cpu)}, {threads} {unit}"
     else:
         phrase = UNKNOWN
     versions = [
