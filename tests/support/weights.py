@@ -8,6 +8,7 @@ from pathlib import Path
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.target import Target
 from specbench.registry import get, make_options
+from tests.methods.checkpoints import MAKERS
 from tests.support.models import random_llama, save
 
 
@@ -15,7 +16,7 @@ def _sps(target: Target, folder: Path) -> Path:
     return save(random_llama(layers=2, seed=1, vocab_size=target.vocab_size), folder)
 
 
-WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {"sps": _sps}
+WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {"sps": _sps, **MAKERS}
 """Model-card key of a method's weights -> a maker of a random checkpoint in its format."""
 
 
