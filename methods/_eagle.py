@@ -125,7 +125,8 @@ class Eagle3Model(DraftModel):
         self.vocab_size = checkpoint.shape("lm_head.weight")[0]
         self._head = checkpoint.linear("lm_head", hidden, self.vocab_size, bias=False)
         self._token_ids = draft_vocabulary(checkpoint, self.vocab_size, target.vocab_size)
-        checkpoint.skip("t2d")
+        if "t2d" in checkpoint:  # the same map, the other way round
+            checkpoint.expect("t2d", target.vocab_size)
         checkpoint.close()
 
     def features(self, forward: Forward, rows: Tensor | None = None) -> Tensor:

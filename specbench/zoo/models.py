@@ -19,7 +19,8 @@ def target_config() -> LlamaConfig:
 def sps_config() -> LlamaConfig:
     """The SpS draft model: one layer of one head, a twentieth of the target's parameters.
 
-    Two layers of width 128 accepted five tokens a step, far more than draft models of real targets.
+    Two layers of width 128 accepted four to five tokens a step, more than draft models of real
+    targets do.
     """
     return _config(hidden_size=64, num_layers=1, num_heads=1, intermediate_size=128)
 

@@ -199,6 +199,14 @@ def test_a_vocabulary_map_that_leads_nowhere_is_refused(
     assert "d2t" in refusal("eagle3", target, folder).message
 
 
+def test_the_inverse_vocabulary_map_has_a_shape_too(target: Target, tmp_path: Path) -> None:
+    folder = MAKERS["eagle3"](target, tmp_path)
+    change(folder / FILES["eagle3"], lambda tensors: tensors.update(t2d=torch.zeros(3)))
+    assert "t2d of shape [3]" in refusal("eagle3", target, folder).message
+    change(folder / FILES["eagle3"], lambda tensors: tensors.pop("t2d"))
+    build_in(folder, "eagle3", target)
+
+
 @pytest.mark.parametrize("layers", [[1, 1, 2], [0, 1, 4], [-1, 0, 1], "all", None])
 def test_layers_that_the_target_does_not_have_are_refused(
     layers: Any, target: Target, tmp_path: Path

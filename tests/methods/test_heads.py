@@ -156,6 +156,17 @@ def test_the_context_and_the_budget_end_a_completion(method: str, tmp_path: Path
     assert (done.num_tokens, done.stop_reason) == (2, "budget")
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("method", HEADS)
+def test_greedy_output_is_the_targets_own_on_a_gpu(method: str, tmp_path: Path) -> None:
+    target = Target(random_llama(layers=4).cuda())
+    drafter = build_random(method, target, tmp_path)
+    done = complete(target, drafter, prompts()[1])
+    assert list(done.token_ids) == greedy("grouped", prompts()[1])
+    assert complete(target, drafter, prompts()[1], sampling=Sampling(1.0)).num_tokens > 0
+
+
 def test_only_typical_acceptance_is_lossy() -> None:
     for name in HEADS:
         method = get(name)

@@ -91,6 +91,11 @@ def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tup
             assert beam.tokens.tolist() == [tokens[node] for node in beam_nodes]
     tree = pool.tree()
     layout = tree.layout
+    assert tree.log_probs is not None
+    kept = torch.tensor(scores)[1:].topk(tree.num_nodes - 1).values
+    torch.testing.assert_close(
+        tree.log_probs[1:].sort().values, kept.double().sort().values, atol=1e-6, rtol=1e-5
+    )
     return tree.tokens, layout.parents, layout.depths, *map(torch.tensor, (scores, tokens, parents))
 
 

@@ -15,7 +15,7 @@ from specbench.zoo.text import FAMILIES
 from specbench.zoo.train import Plan
 
 RECIPES = {
-    "medusa": Recipe(num_steps=360, num_rows=4, matrix_lr=0.04, other_lr=0.03),
+    "medusa": Recipe(num_steps=300, num_rows=4, matrix_lr=0.04, other_lr=0.03),
     "hydra": Recipe(num_steps=360, num_rows=4, matrix_lr=0.04, other_lr=0.03),
     "eagle": Recipe(num_steps=500, num_rows=8, matrix_lr=0.06, other_lr=0.004),
     "eagle3": Recipe(

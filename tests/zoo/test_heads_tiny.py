@@ -1,0 +1,29 @@
+"""The shipped heads: their size, and that they accept as the papers' methods do."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import specbench.zoo
+from specbench.zoo.heads.measure import mean_accepted
+
+TINY = Path(specbench.zoo.__file__).parent / "tiny"
+PROMPTS = Path(specbench.zoo.__file__).parents[2] / "datasets" / "prompts"
+HEADS = ("medusa", "hydra", "eagle", "eagle3")
+
+
+def test_all_heads_together_stay_under_18_megabytes() -> None:
+    files = [path for head in HEADS for path in (TINY / head).iterdir()]
+    assert sum(path.stat().st_size for path in files) < 18_000_000
+
+
+@pytest.mark.slow
+def test_the_heads_accept_in_the_papers_order() -> None:
+    torch.set_num_threads(1)
+    table = mean_accepted(TINY, PROMPTS, limit=2)
+    accepted = {name: figures["all"] for name, figures in table.items()}
+    assert accepted["vanilla"] == 1.0
+    assert accepted["eagle2"] > 3
+    order = ["eagle2", "eagle", "hydra", "medusa"]  # eagle3: see the README
+    assert sorted(order, key=lambda name: -accepted[name]) == order
