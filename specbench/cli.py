@@ -177,7 +177,9 @@ def fetch(
 
 @app.command()
 def train(
-    method: Annotated[str, typer.Argument(help="medusa, hydra, eagle (also eagle2) or eagle3.")],
+    method: Annotated[
+        str, typer.Argument(help="medusa, hydra, eagle (eagle2 runs on it too) or eagle3.")
+    ],
     model: Annotated[str, typer.Option(help="The target: a known model, folder or hub id.")],
     data: Annotated[Path, typer.Option(help="JSONL of chats (turns, reference) or of text.")],
     out: Annotated[Path, typer.Option(help="Where the head goes, in the official format.")],
