@@ -107,8 +107,19 @@ def start_long_run(model: Path, prompts: Path, out: Path, *more: str) -> subproc
     ]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.Popen(
-        command, env=env, cwd=out.parent, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        env=env,
+        cwd=out.parent,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_listen_to_interrupts,
     )
+
+
+def _listen_to_interrupts() -> None:
+    """A shell starts background jobs, and with them this suite, deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for_samples(out: Path, count: int) -> None:

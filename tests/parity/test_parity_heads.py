@@ -188,10 +188,11 @@ def assert_near(ours: torch.Tensor, theirs: list[float]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["eagle", "eagle2", "eagle3"])
 def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None:
-    """At temperature 1, within three standard errors of the difference, over eight seeds each."""
+    """At temperature 1, within three standard errors of the difference, over four seeds
+    against eight."""
     golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
     drafter, ours = build(name), []
-    for seed in range(8):
+    for seed in range(4):
         done = [
             decode(
                 target(),
@@ -204,5 +205,6 @@ def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None
         ]
         ours.append(mean_accepted([official_steps(one) for one in done]))
     theirs = golden["per_seed"]
-    error = math.sqrt((statistics.variance(ours) + statistics.variance(theirs)) / len(ours))
+    variances = (statistics.variance(some) / len(some) for some in (ours, theirs))
+    error = math.sqrt(sum(variances))
     assert abs(statistics.mean(ours) - statistics.mean(theirs)) < 3 * error
