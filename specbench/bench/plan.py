@@ -48,7 +48,7 @@ class Contestant:
             "name": self.method.name,
             "title": self.method.title,
             "options": asdict(self.options),
-            "is_lossless": getattr(self.options, "is_lossless", self.method.is_lossless),
+            "is_lossless": self.method.is_lossless_with(self.options),
             "weights": identify(self.weights).describe() if self.weights else None,
         }
 
