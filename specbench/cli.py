@@ -63,6 +63,9 @@ def run(
     output: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with an unfinished run.")] = False,
     offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
+    phases: Annotated[
+        bool, typer.Option(help="Measure where a step's time goes; the run is then no speed test.")
+    ] = False,
     quiet: Annotated[bool, typer.Option(help="Print the table only.")] = False,
 ) -> None:
     """Measure methods on tasks, print the table, keep run and report."""
@@ -76,6 +79,7 @@ def run(
         model, _split(method), _split(dataset, ","), prompts, limit, _temperatures(temperature),
         top_p, max_new_tokens, repeats, seed, device, dtype, template,
         history, baseline,  # type: ignore[arg-type]  # checked by RunSpec
+        phases=phases,
     )  # fmt: skip
     path, _ = choose_folder(spec, output, resume, RUNS)
     _quiet_libraries()

@@ -51,11 +51,27 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Phases:
+    """Where the time of the decode steps went, summed over them.
+
+    `draft_s`: the drafter, to see the last step and propose the next tree. `verify_s`: the
+    target's forward. `commit_s`: the rule, and keeping the accepted path. `host_s`: the rest, in
+    which tokens are counted and nothing is computed. `engine.clock` says how they are told apart.
+    """
+
+    draft_s: float
+    verify_s: float
+    commit_s: float
+    host_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """What one request produced, and the time it took.
 
     `prefill_s` runs until the first token is on the host, `decode_s` from there to the last one.
     `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step.
+    `phases` is None where they were not measured.
     """
 
     token_ids: tuple[int, ...]
@@ -63,6 +79,7 @@ class Completion:
     steps: tuple[Step, ...]
     prefill_s: float
     decode_s: float
+    phases: Phases | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -98,7 +115,8 @@ class Record:
     """One line of `samples.jsonl`: the outcome of one key.
 
     `method` of the key is the method's full spelling with its given options ("pld:ngram=2"). A
-    failed sample has status "error", the error's text, and neither tokens nor times.
+    failed sample has status "error", the error's text, and neither tokens nor times. `phases`,
+    `peak_memory_bytes` and `energy_j` are None where they were not measured.
     """
 
     key: SampleKey
@@ -113,6 +131,9 @@ class Record:
     num_nodes: tuple[int, ...] = ()
     seed: int = 0
     error: str | None = None
+    phases: Phases | None = None
+    peak_memory_bytes: int | None = None
+    energy_j: float | None = None
 
     @property
     def is_ok(self) -> bool:

@@ -141,6 +141,7 @@ class Runner:
             done.accept_lengths,
             done.num_nodes,
             seed,
+            phases=done.phases,
         )
 
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from specbench.engine.target import Target
 
 WARM_UP_TOKENS = 32
+PHASES_WARNING = (
+    "The phases of every step were measured (--phases), which costs time: the run tells where a "
+    "step's time goes, and is no evidence of speed."
+)
 
 
 def load_model(setup: Setup) -> Target:
@@ -33,13 +37,22 @@ def load_model(setup: Setup) -> Target:
     return load_target(setup.path, dtype=dtype, device=torch.device(setup.device.name))
 
 
-def build_completers(target: Target, contestants: Sequence[Contestant]) -> dict[str, Completer]:
+def build_completers(
+    target: Target, contestants: Sequence[Contestant], *, has_phases: bool = False
+) -> dict[str, Completer]:
     """For each contestant what completes a request: its drafter in the engine's loop."""
+    from specbench.engine.clock import phase_stopwatch
     from specbench.engine.decode import decode
     from specbench.engine.drafter import BuildContext
 
+    stopwatch = phase_stopwatch(target.device) if has_phases else None
     return {
-        c.label: partial(decode, target, c.method.build(c.options, BuildContext(target, c.weights)))
+        c.label: partial(
+            decode,
+            target,
+            c.method.build(c.options, BuildContext(target, c.weights)),
+            stopwatch=stopwatch,
+        )
         for c in contestants
     }
 
@@ -103,7 +116,9 @@ def run_plan(
         progress.message(f"Loading {setup.card.title} ({setup.dtype}, {setup.device.name}) …")
         status = "failed"
         try:
-            completers = build_completers(load_model(setup), setup.contestants)
+            completers = build_completers(
+                load_model(setup), setup.contestants, has_phases=plan.spec.phases
+            )
             _run(plan, completers, folder, progress)
             status = "complete"
         except KeyboardInterrupt:
@@ -171,6 +186,8 @@ def _header(plan: Plan, path: Path, given: Sequence[str], command: Sequence[str]
 
 def _warnings(plan: Plan) -> list[str]:
     found = [plan.setup.codec.template.warning, environment.busy_warning()]
+    if plan.spec.phases:
+        found.append(PHASES_WARNING)
     return [warning for warning in found if warning]
 
 

@@ -36,6 +36,7 @@ class RunSpec:
     template: str = "auto"
     history: Literal["shared", "own"] = "shared"
     is_baseline_run: bool = True
+    phases: bool = False
 
     def __post_init__(self) -> None:
         _at_least("--limit", self.limit, 1)

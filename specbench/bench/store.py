@@ -10,12 +10,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from specbench.errors import RunFolderError
-from specbench.types import SCHEMA, Record, SampleKey
+from specbench.types import SCHEMA, Phases, Record, SampleKey
 
 HEADER, SAMPLES, LOCK = "run.json", "samples.jsonl", ".lock"
 
@@ -180,6 +180,11 @@ def _as_folder_error(path: Path) -> Iterator[None]:
 
 def _to_json(record: Record) -> dict[str, Any]:
     key = record.key
+    measured = {
+        "phases": record.phases and asdict(record.phases),
+        "peak_memory_bytes": record.peak_memory_bytes,
+        "energy_j": record.energy_j,
+    }
     return {
         "schema": SCHEMA,
         "method": key.method,
@@ -200,6 +205,7 @@ def _to_json(record: Record) -> dict[str, Any]:
         "num_nodes": record.num_nodes,
         "seed": record.seed,
         "error": record.error,
+        **{name: value for name, value in measured.items() if value is not None},
     }
 
 
@@ -225,4 +231,7 @@ def _from_json(line: dict[str, Any]) -> Record:
         tuple(line["num_nodes"]),
         line["seed"],
         line["error"],
+        Phases(**line["phases"]) if line.get("phases") else None,
+        line.get("peak_memory_bytes"),
+        line.get("energy_j"),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from specbench.engine.accept import Sampler
-from specbench.engine.clock import Clock, DeviceClock
+from specbench.engine.clock import Clock, DeviceClock, Stopwatch
 from specbench.engine.drafter import Drafter, Outcome, State
 from specbench.engine.target import Target
 from specbench.errors import UserError
@@ -16,15 +16,19 @@ from specbench.types import Completion, Request, Step, StopReason
 
 @torch.inference_mode()
 def decode(
-    target: Target, drafter: Drafter, request: Request, clock: Clock | None = None
+    target: Target,
+    drafter: Drafter,
+    request: Request,
+    clock: Clock | None = None,
+    stopwatch: Stopwatch | None = None,
 ) -> Completion:
-    """Complete one request.
+    """Complete one request; a stopwatch sees where the time of its steps goes.
 
     Raises:
         UserError: the budget is no positive number, or the prompt fills the target's context.
     """
     limit = token_limit(target, request)
-    clock = clock or DeviceClock(target.device)
+    clock, watch = clock or DeviceClock(target.device), stopwatch or Stopwatch()
     sampler = Sampler(request.sampling, target.device, request.seed)
     state = State(request, sampler, limit)
     steps: list[Step] = []
@@ -35,21 +39,28 @@ def decode(
         first = drafter.rule(state.chain(), prefill.logits, sampler)
         is_done = emit(state, first.token_ids)[1]
         prefilled = clock.now()
+        watch.start()
         if not is_done:
             drafter.start(state, prefill)
         while not is_done:
             tree = drafter.propose(state)
+            watch.lap("draft")  # and what it made of the last step
             forward = target.forward(tree)
+            watch.lap("verify")
             verdict = drafter.rule(tree, forward.logits, sampler)
             target.commit(verdict.path)
+            watch.lap("commit")
             count, is_done = emit(state, verdict.token_ids)
             steps.append(Step(tree.num_nodes, count))
+            watch.lap("host")
             if not is_done:
                 drafter.observe(state, Outcome(tree, forward, verdict))
         ended = clock.now()
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(target, request, token_ids)
-    return Completion(token_ids, reason, tuple(steps), prefilled - began, ended - prefilled)
+    return Completion(
+        token_ids, reason, tuple(steps), prefilled - began, ended - prefilled, watch.read()
+    )
 
 
 def token_limit(target: Target, request: Request) -> int:

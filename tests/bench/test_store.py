@@ -11,7 +11,7 @@ import pytest
 
 from specbench.bench.store import RunFolder, list_runs, read_run
 from specbench.errors import RunFolderError
-from specbench.types import Record, SampleKey
+from specbench.types import Phases, Record, SampleKey
 
 
 def record(number: int = 0, **changes: Any) -> Record:
@@ -33,9 +33,10 @@ def write(path: Path, *records: Record, **header: Any) -> None:
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     failed = Record(record(1).key, "error", 9, seed=7, error="boom")
-    write(tmp_path, record(), failed)
+    measured = record(2, phases=Phases(0.1, 0.2, 0.3, 0.4), peak_memory_bytes=7, energy_j=0.5)
+    write(tmp_path, record(), failed, measured)
     run = read_run(tmp_path)
-    assert run.records == (record(), failed)
+    assert run.records == (record(), failed, measured)
     assert run.header["schema"] == 1
 
 
