@@ -10,7 +10,7 @@ import pytest
 
 from tests.packaging.shell import ROOT, output, pip_install
 
-FOLDERS = ("specbench", "methods", "datasets")
+FOLDERS = ("specbench", "methods", "datasets", "results/published")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 

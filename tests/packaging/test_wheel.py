@@ -8,7 +8,7 @@ import pytest
 
 from specbench import registry
 from tests.packaging.conftest import FOLDERS
-from tests.packaging.shell import ROOT, output, where
+from tests.packaging.shell import ROOT, output, python, where
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,14 @@ def test_an_installed_wheel_lists_its_methods_and_tasks(
     assert methods[1:] == registry.names()
     assert "natural_questions" in specbench("list", "datasets")
     assert "num_tokens" in specbench("show", "pld")
+
+
+def test_an_installed_wheel_has_the_published_numbers(
+    installed_wheel: Path, tmp_path: Path
+) -> None:
+    code = "from specbench.report.published import find; print(len(find(*{!r})))"
+    cell = ("vicuna-13b", "eagle3", "mt_bench", 0.0)
+    assert python(code.format(cell), tmp_path, path=[installed_wheel]) == "2"
 
 
 def test_an_installed_wheel_runs_the_embedded_model(installed_wheel: Path, tmp_path: Path) -> None:

@@ -1,0 +1,141 @@
+"""Numbers from papers and leaderboards, as printed there: to be shown beside ours, never computed
+with.
+
+A publication is a TOML file (source, settings, what its columns mean, its tables with their
+hardware) and a CSV file of the same name with the values, in `results/published`: beside the
+package in a checkout, inside it in a wheel. An installation without that folder has no published
+numbers, which is no error.
+"""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import specbench
+from specbench.errors import UserError
+
+SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
+"""Tasks of ours whose very prompts another suite measures as a task of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """Where numbers come from. The two last fields say what is meant by their columns."""
+
+    key: str
+    name: str
+    title: str
+    authors: str
+    year: int
+    url: str
+    settings: str
+    speedup_meaning: str
+    mat_meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedValue:
+    """One cell of a published table.
+
+    `model`, `method` and `task` are specbench's names. The task "mean" is the publication's own
+    mean over its tasks; a suite's name ("spec_bench") stands for all its questions together.
+    """
+
+    publication: Publication
+    table: str
+    hardware: str
+    model: str
+    method: str
+    task: str
+    temperature: float
+    speedup: float
+    mat: float | None
+
+    @property
+    def where(self) -> str:
+        """The source in a few words: "Spec-Bench, NVIDIA A100 80GB"."""
+        is_known = not self.hardware.startswith("not ")
+        return f"{self.publication.name}, {self.hardware}" if is_known else self.publication.name
+
+
+def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:
+    """Every published value of a cell, and of the cell with the very same prompts elsewhere.
+
+    `method` is a method without options: published values are of the official settings.
+    """
+    tasks = {task, SAME_PROMPTS.get(task, task)}
+    return tuple(
+        value
+        for value in published_values()
+        if (value.model, value.method, value.temperature) == (model, method, temperature)
+        and value.task in tasks
+    )
+
+
+@cache
+def published_values() -> tuple[PublishedValue, ...]:
+    """All of them, by publication, in the order of their files.
+
+    Raises:
+        UserError: a file that cannot be understood, with its path.
+    """
+    paths: dict[str, Path] = {}
+    for root in specbench.__path__:
+        for path in sorted(Path(root, "results", "published").glob("*.toml")):
+            paths.setdefault(path.stem, path)
+    return tuple(value for path in paths.values() for value in read_publication(path))
+
+
+def read_publication(path: Path) -> tuple[PublishedValue, ...]:
+    """The values of one publication, from its TOML file and the CSV file beside it."""
+    try:
+        about = tomllib.loads(path.read_text(encoding="utf-8"))
+        publication = _publication(path.stem, about)
+        with path.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
+            return tuple(_values(publication, about["table"], csv.DictReader(file)))
+    except KeyError as error:
+        raise UserError(f"{path} or its CSV lacks {error.args[0]!r}.", _HINT) from error
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path} or its CSV cannot be read: {error}", _HINT) from error
+
+
+_HINT = "results/published/README.md describes both files."
+
+
+def _publication(key: str, about: Mapping[str, Any]) -> Publication:
+    columns = about["columns"]
+    return Publication(
+        key=key,
+        name=about["name"],
+        title=about["title"],
+        authors=about["authors"],
+        year=int(about["year"]),
+        url=about["url"],
+        settings=about["settings"],
+        speedup_meaning=columns["speedup"],
+        mat_meaning=columns["mean_accepted_tokens"],
+    )
+
+
+def _values(
+    publication: Publication, tables: Mapping[str, Any], rows: csv.DictReader[str]
+) -> Iterator[PublishedValue]:
+    for row in rows:
+        table = tables[row["table"]]
+        yield PublishedValue(
+            publication=publication,
+            table=table["title"],
+            hardware=table["hardware"],
+            model=row["model"],
+            method=row["method"],
+            task=row["task"],
+            temperature=float(row["temperature"]),
+            speedup=float(row["speedup"]),
+            mat=float(row["mean_accepted_tokens"]) if row["mean_accepted_tokens"] else None,
+        )

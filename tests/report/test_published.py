@@ -1,0 +1,99 @@
+"""Published numbers: every file is whole and plausible, and each cell is found."""
+
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+import specbench
+from specbench import registry
+from specbench.bench.models import known_models
+from specbench.bench.tasks import load_cards
+from specbench.errors import UserError
+from specbench.report.published import (
+    PublishedValue,
+    find,
+    published_values,
+    read_publication,
+)
+
+FOLDER = Path(__file__).parents[2] / "results" / "published"
+FILES = sorted(FOLDER.glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_publication_says_where_its_numbers_come_from(path: Path) -> None:
+    values = read_publication(path)
+    assert values
+    about = values[0].publication
+    assert about.url.startswith("https://")
+    assert min(map(len, (about.title, about.authors, about.settings, about.speedup_meaning))) > 5
+    assert all(value.hardware and value.table for value in values)
+
+
+def test_every_cell_is_published_once_and_under_our_names() -> None:
+    values = published_values()
+    assert {value.publication.key for value in values} == {path.stem for path in FILES}
+    cells = [(v.publication.key, v.table, v.model, v.method, v.task, v.temperature) for v in values]
+    assert len(set(cells)) == len(cells)
+    tasks = {task.name for card in load_cards().values() for task in card.tasks}
+    assert {value.task for value in values} <= tasks | {"mean", "spec_bench"}
+    assert {value.model for value in values} <= set(known_models())
+    assert {value.method for value in values} <= set(registry.names())
+
+
+def test_no_method_is_said_to_be_faster_than_the_tokens_it_gains() -> None:
+    for value in published_values():
+        assert 1.0 <= value.speedup < 6
+        assert value.mat is None or value.speedup <= value.mat < 7
+
+
+def test_a_published_mean_is_that_of_its_tasks() -> None:
+    rows: defaultdict[tuple[object, ...], dict[str, PublishedValue]] = defaultdict(dict)
+    for v in published_values():
+        key = (v.publication.key, v.table, v.model, v.method, v.temperature)
+        rows[key][v.task] = v
+    for row in rows.values():
+        total = row.pop("mean", None)
+        if total is None:
+            continue
+        assert len(row) == 6
+        assert mean(v.speedup for v in row.values()) == pytest.approx(total.speedup, abs=0.02)
+        mats = [v.mat for v in row.values() if v.mat is not None]
+        assert mean(mats) == pytest.approx(total.mat, abs=0.011)
+
+
+def test_the_same_prompts_are_found_wherever_they_were_measured() -> None:
+    found = find("vicuna-13b", "eagle3", "mt_bench", 0.0)
+    assert {value.where: value.speedup for value in found} == {
+        "EAGLE-3 paper": 5.58,
+        "Spec-Bench, NVIDIA A100 80GB": 3.48,
+    }
+    (paper,) = find("llama2-7b-chat", "eagle2", "humaneval", 1.0)
+    assert (paper.speedup, paper.mat) == (3.67, 5.06)
+
+
+def test_what_nobody_published_is_not_found() -> None:
+    assert find("tiny", "eagle2", "gsm8k", 0.0) == ()
+    assert find("vicuna-13b", "eagle2", "gsm8k", 0.5) == ()
+    assert find("vicuna-13b", "eagle2:depth=3", "gsm8k", 0.0) == ()
+
+
+def test_an_installation_without_the_folder_has_no_published_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specbench, "__path__", [str(tmp_path)])
+    assert published_values.__wrapped__() == ()
+
+
+def test_a_broken_publication_names_its_file(tmp_path: Path) -> None:
+    for name in ("spec_bench.toml", "spec_bench.csv"):
+        (tmp_path / name).write_bytes((FOLDER / name).read_bytes())
+    csv = tmp_path / "spec_bench.csv"
+    csv.write_text(csv.read_text().replace("a100", "b200"))
+    with pytest.raises(UserError, match="lacks 'b200'"):
+        read_publication(tmp_path / "spec_bench.toml")
+    csv.write_text(csv.read_text().replace("b200", "a100").replace("2.84", "fast"))
+    with pytest.raises(UserError, match="cannot be read"):
+        read_publication(tmp_path / "spec_bench.toml")
