@@ -19,6 +19,7 @@ from transformers.models.llama.modeling_llama import (
 )
 
 from specbench.engine.kv import KVCache, LayerShape
+from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint, frozen
 
 _FIELDS = (
@@ -104,6 +105,11 @@ class DraftLayer:
         self._like = weight.new_zeros(())
         self._cos = self._sin = weight.new_zeros(1, 0, dim)
         self._triangle = weight.new_zeros(0, 0)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its weights."""
+        return weight_bytes(self._attention, self._mlp, self._norm)
 
     def reserve(self, num_tokens: int) -> None:
         """Make room for that many positions."""

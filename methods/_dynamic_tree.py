@@ -115,6 +115,9 @@ class DynamicDrafter(EagleDrafter):
             pool.add(*self._candidates(hidden))
         return pool.tree()
 
+    def bytes_read(self, num_nodes: float) -> float:
+        return self.model.bytes_read(self._depth + 1)
+
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities and token ids [n, top_k] of the best guesses behind each output."""
         logits = self.model.logits(hidden)

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding
 
 from specbench.engine.drafter import BuildContext, Drafter, Outcome, State
 from specbench.engine.target import Forward, Needs
+from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint, frozen
 from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
 
@@ -47,6 +48,10 @@ class DraftModel:
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         """The target's token ids of ids in the draft vocabulary."""
         return draft_ids
+
+    def bytes_read(self, num_levels: int) -> int:
+        """Bytes of weights that a draft reads whose outputs are those of `num_levels` passes."""
+        raise NotImplementedError
 
 
 class EagleModel(DraftModel):
@@ -90,6 +95,9 @@ class EagleModel(DraftModel):
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._head(hidden)
+
+    def bytes_read(self, num_levels: int) -> int:
+        return num_levels * (self.layer.num_bytes + weight_bytes(self._fc, self._head))
 
     def _joint(self, features: Tensor, tokens: Tensor) -> Tensor:
         return self._fc(torch.cat([embedding(tokens, self._embedding), features], -1))
@@ -147,6 +155,10 @@ class Eagle3Model(DraftModel):
 
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         return self._token_ids[draft_ids]
+
+    def bytes_read(self, num_levels: int) -> int:
+        a_level = self.layer.num_bytes + weight_bytes(self._head)
+        return num_levels * a_level + weight_bytes(self._fc)  # fc is for what the target computed
 
     def _joint(self, features: Tensor, tokens: Tensor) -> Tensor:
         embedded = self._token_norm(embedding(tokens, self._embedding))

@@ -65,6 +65,9 @@ class Eagle(EagleDrafter):
         q = self._proposals(guessed, torch.cat(probs), torch.cat(drawn)) if probs else None
         return DraftTree(guessed, tree.layout, tree.num_nodes, q)
 
+    def bytes_read(self, num_nodes: float) -> float:
+        return self.model.bytes_read(len(self._tree.levels))
+
     def _proposals(self, tokens: Tensor, probs: Tensor, drawn: Tensor) -> Tensor:
         """What each node was drawn from [nodes, vocab]: without the draws before it.
 

@@ -9,6 +9,7 @@ from torch.nn.functional import embedding, linear, silu
 from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
+from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
 from specbench.methods._static_tree import StaticTree
@@ -50,6 +51,11 @@ class Head:
         ]
         name = f"hydra_lm_head.{index}{projection}"
         self._projection = checkpoint.linear(name, hidden, target.vocab_size, bias=True)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its weights."""
+        return weight_bytes(self._weight, self._bias, *self._later, self._projection)
 
     def logits(self, x: Tensor) -> Tensor:
         """Scores [n, vocab] of the next token behind inputs [n, (i + 2) * hidden]."""
@@ -131,6 +137,10 @@ class Hydra(Drafter):
         assert hidden is not None
         kept = path if self._prefix else path[-1:]
         self._rows = hidden.index_select(0, torch.tensor(kept, device=hidden.device))
+
+    def bytes_read(self, num_nodes: float) -> float:
+        heads = sum(head.num_bytes for head in self._heads)
+        return heads + (self._prefix.layer.num_bytes if self._prefix else 0)
 
     def _hidden(self, state: State) -> Tensor:
         """What the heads read of the committed tokens [1, hidden]."""

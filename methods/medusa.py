@@ -12,6 +12,7 @@ from specbench.engine.accept import typical
 from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
+from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._static_tree import StaticTree
 
@@ -100,6 +101,9 @@ class Medusa(Drafter):
         last = outcome.verdict.path[-1]
         assert outcome.forward.hidden is not None
         self._hidden = outcome.forward.hidden[last : last + 1]
+
+    def bytes_read(self, num_nodes: float) -> float:
+        return weight_bytes(*(part for block in self._blocks for part in block), self._projections)
 
     def _read(
         self, checkpoint: Checkpoint, target: Target, num_blocks: int, num_heads: int

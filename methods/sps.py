@@ -9,6 +9,7 @@ from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, Sta
 from specbench.engine.load import load_target
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
+from specbench.engine.weights import pass_bytes
 from specbench.errors import UserError
 
 
@@ -78,6 +79,9 @@ class SpeculativeSampling(Drafter):
                 self._num_tokens += 2
             else:
                 self._num_tokens = max(1, self._num_tokens - 1)
+
+    def bytes_read(self, num_nodes: float) -> float:
+        return pass_bytes(self._model.model) * (num_nodes - 1)  # a pass a guess
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
         """Cut or pad draft logits [vocab] to the target's padded vocabulary."""

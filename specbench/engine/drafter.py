@@ -77,6 +77,14 @@ class Drafter:
     def observe(self, state: State, outcome: Outcome) -> None:
         """A step is done; `state` holds the emitted tokens already."""
 
+    def bytes_read(self, num_nodes: float) -> float:
+        """Bytes of weights that drafting a tree of `num_nodes` nodes (a mean, maybe) reads.
+
+        A weight read by several passes counts as often; see `engine.weights`. A drafter that has
+        weights and does not say so is given too high a limit in reports, never one too low.
+        """
+        return 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:

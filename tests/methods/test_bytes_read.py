@@ -1,0 +1,75 @@
+"""What a draft says it reads of memory, against the weights that its matrix products are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import State
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.engine.weights import pass_bytes, weight_bytes
+from specbench.registry import names
+from specbench.types import Request
+from tests.support.models import prompts, random_llama, random_target
+from tests.support.weights import build
+
+WEIGHTS: Mapping[Callable[..., Tensor], Sequence[int]] = {
+    linear: (1, 2), torch.bmm: (1,), torch.baddbmm: (0, 2),
+}  # fmt: skip
+"""Which arguments of a product are weights."""
+
+
+class Reader(TorchFunctionMode):
+    """Adds up the bytes of the weights that products are given."""
+
+    num_bytes = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        given = [args[i] for i in WEIGHTS.get(func, ()) if i < len(args)]
+        self.num_bytes += sum(tensor.nbytes for tensor in given if tensor is not None)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_draft_reads_the_bytes_that_its_method_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = random_target(layers=8, vocab_size=500, hidden_size=64)
+    drafter = build(name, target, tmp_path)
+    read: list[int] = []
+    propose = drafter.propose
+
+    def counted(state: State) -> DraftTree:
+        with Reader() as reader:
+            tree = propose(state)
+        read.append(reader.num_bytes)
+        return tree
+
+    monkeypatch.setattr(drafter, "propose", counted)
+    done = decode(target, drafter, Request(prompts()[1], 30))
+    said = drafter.bytes_read(sum(done.num_nodes) / len(done.num_nodes))
+    mean = sum(read) / len(read)
+    assert mean <= said <= 1.01 * mean  # the weights of norms are in no product
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_forward_reads_every_weight_but_an_embedding_that_is_no_head(is_tied: bool) -> None:
+    target = Target(random_llama(layers=3, vocab_size=400, tie_word_embeddings=is_tied))
+    with Reader() as reader, torch.inference_mode():
+        target.forward(DraftTree.chain(torch.tensor([5])))
+    said = pass_bytes(target.model)
+    assert reader.num_bytes <= said <= 1.01 * reader.num_bytes
+    held = weight_bytes(target.model)
+    table = weight_bytes(target.model.get_input_embeddings())
+    assert held - said == (0 if is_tied else table)
