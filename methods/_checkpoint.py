@@ -34,15 +34,20 @@ class Checkpoint:
                 f"Name one: --method {method}:weights=DIR_OR_HUB_ID",
             )
         self.method = method
-        self.folder = context.weights
+        self._weights = weights = context.weights
         self._dtype = context.target.dtype
         self.device = context.target.device
-        self._tensors = _read_tensors(method, self.folder, file_names)
+        if isinstance(weights, Path):
+            self._tensors = _read_tensors(method, weights, file_names)
+        else:
+            self._tensors = dict(weights.tensors(self.device, self._dtype))
         self._unread = set(self._tensors)
 
     def config(self) -> dict[str, Any]:
-        """The folder's config.json."""
-        path = self.folder / CONFIG
+        """The folder's config.json, or what a source has in its place."""
+        if not isinstance(self._weights, Path):
+            return dict(self._weights.config)
+        path = self._weights / CONFIG
         try:
             config = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
@@ -107,8 +112,10 @@ class Checkpoint:
 
     def error(self, what: str) -> CheckpointError:
         """The error of a checkpoint that is not what the method expects."""
+        weights = self._weights
+        where = f"in {weights}" if isinstance(weights, Path) else f"of {weights.name}"
         return CheckpointError(
-            f"The {self.method} checkpoint in {self.folder} {what}.",
+            f"The {self.method} checkpoint {where} {what}.",
             f"Give one that was trained as {self.method} for this very target, or copy it again.",
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from specbench.engine.accept import Rule, Sampler, Verdict, lossless
+from specbench.engine.source import WeightSource
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Request
@@ -88,10 +89,13 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What a drafter is built from. `weights` is the drafter's own checkpoint folder, if any."""
+    """What a drafter is built from. `weights` is the drafter's own checkpoint folder, if any.
+
+    Or a source that makes the tensors of such a folder.
+    """
 
     target: Target
-    weights: Path | None = None
+    weights: Path | WeightSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 
@@ -16,8 +17,10 @@ LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, Attribute
 """What transformers and safetensors raise on a broken or foreign folder."""
 
 
-def load_target(path: Path, *, dtype: torch.dtype, device: torch.device) -> Target:
-    """The causal language model in `path`, as a target.
+def load_target(
+    path: Path | WeightSource, *, dtype: torch.dtype, device: torch.device
+) -> Target:
+    """The causal language model in `path`, or made by a source, as a target.
 
     A model larger than its CUDA device is spread over all of them (`device_map="auto"`).
 
@@ -25,6 +28,8 @@ def load_target(path: Path, *, dtype: torch.dtype, device: torch.device) -> Targ
         CheckpointError: the folder is no causal language model, lacks or misshapes weights, or has
             an attention that trees cannot use yet.
     """
+    if not isinstance(path, Path):
+        return make_target(path, dtype=dtype, device=device)
     try:
         config = AutoConfig.from_pretrained(path)
     except LOAD_ERRORS as error:
