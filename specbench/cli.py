@@ -69,6 +69,7 @@ def run(
     quiet: Annotated[bool, typer.Option(help="Print the table only.")] = False,
 ) -> None:
     """Measure methods on tasks, print the table, keep run and report."""
+    from specbench.analysis.metrics import measure
     from specbench.bench.plan import make_plan
     from specbench.bench.session import choose_folder, failures, run_plan
     from specbench.bench.spec import RunSpec
@@ -88,9 +89,10 @@ def run(
         for absent in plan.setup.no_checkpoint:
             progress.message(f"{absent.label}: no checkpoint for {plan.setup.card.name}")
         stored = run_plan(plan, path, progress, _given(context), sys.argv[1:])
-    print_report(stored)
+    measured = measure(stored)
+    print_report(measured)
     out_dir = path / "report" if output else REPORTS / path.name
-    write_report(stored, out_dir)
+    write_report(measured, out_dir)
     if not quiet:
         typer.echo(f"Run: {path}\nReport: {out_dir}", err=True)
     raise typer.Exit(1 if failures(stored.records) else 0)
@@ -101,13 +103,18 @@ def report(
     run: Annotated[list[Path], typer.Argument(help="Run folders.")],
     format: Annotated[str, typer.Option(help="table, markdown or csv.")] = "table",
     out: Annotated[Path | None, typer.Option(help="Write table and plots there.")] = None,
+    arithmetic: Annotated[
+        str, typer.Option(help="ours, or paper: the ratio of mean tokens/s.")
+    ] = "ours",
 ) -> None:
     """Print the table of finished runs, in one of several forms."""
+    from specbench.analysis.metrics import check_arithmetic, measure
     from specbench.bench.store import read_run
     from specbench.errors import unknown_name
     from specbench.report import render
 
-    runs = [read_run(path) for path in run]
+    formula = check_arithmetic(arithmetic)
+    runs = [measure(read_run(path), arithmetic=formula) for path in run]
     if format == "table":
         render.print_report(runs)
     elif format == "markdown":

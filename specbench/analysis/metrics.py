@@ -9,11 +9,13 @@ Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all ta
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from specbench.analysis.cells import (
     NO_CHECKPOINT,
     NOT_RUN,
+    WITH_PHASES,
+    Arithmetic,
     CellKey,
     CellMetrics,
     CellRecords,
@@ -21,6 +23,7 @@ from specbench.analysis.cells import (
 )
 from specbench.analysis.header import RunInfo, read_header
 from specbench.analysis.stats import Bootstrap, Draws, Estimate, Missing, Value, mean
+from specbench.errors import unknown_name
 from specbench.types import Record
 
 BASELINE = "vanilla"
@@ -60,6 +63,7 @@ class RunMetrics:
     cells: Mapping[CellKey, CellMetrics]
     overall: Mapping[tuple[str, float], MethodMetrics]
     bootstrap: Bootstrap
+    arithmetic: Arithmetic = "ours"
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -68,7 +72,9 @@ class RunMetrics:
         return self.overall[method, temperature].pooled
 
 
-def measure(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics:
+def measure(
+    run: Run, bootstrap: Bootstrap | None = None, arithmetic: Arithmetic = "ours"
+) -> RunMetrics:
     """Every number of a run. Nothing is raised for what is missing."""
     bootstrap = bootstrap or Bootstrap()
     grouped = _group(run.records)
@@ -76,6 +82,7 @@ def measure(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics:
     methods = _methods(info, grouped)
     temperatures = _temperatures(info, grouped)
     tasks = tuple(dict.fromkeys([*info.columns, *(key.task for key in grouped if key.task)]))
+    no_times = WITH_PHASES if _has_phases(info, run.records) else None
     cells = {}
     for temperature in temperatures:
         for task in (*tasks, POOLED):
@@ -85,11 +92,28 @@ def measure(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics:
                 key = CellKey(method, temperature, task)
                 blank = NO_CHECKPOINT if method in info.no_checkpoint else NOT_RUN
                 own = grouped.get(key, [])
-                cells[key] = measure_cell(CellRecords(key, own, baseline, blank), draws)
+                source = CellRecords(key, own, baseline, blank, no_times, arithmetic)
+                cells[key] = measure_cell(source, draws)
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
         overall |= _overall(cells, methods, temperature, tasks)
-    return RunMetrics(info, methods, temperatures, tasks, cells, overall, bootstrap)
+    return RunMetrics(info, methods, temperatures, tasks, cells, overall, bootstrap, arithmetic)
+
+
+def check_arithmetic(name: str) -> Arithmetic:
+    """The arithmetic of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    for known in get_args(Arithmetic):
+        if name == known:
+            return known
+    raise unknown_name("arithmetic", name, get_args(Arithmetic))
+
+
+def _has_phases(info: RunInfo, records: Iterable[Record]) -> bool:
+    return bool(info.spec.get("phases")) or any(record.phases is not None for record in records)
 
 
 def _group(records: Iterable[Record]) -> dict[CellKey, list[Record]]:

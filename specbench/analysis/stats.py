@@ -147,7 +147,7 @@ def _with_interval(ratio: Ratio, sums: FloatArray) -> Estimate:
     value = ratio.estimate.value
     resamples = sums[:, :num_columns].prod(1) / sums[:, num_columns:].prod(1)
     resamples = value * (resamples / value) ** math.sqrt(num_clusters / degrees)
-    return Estimate(value, _interval(resamples, degrees), resamples, degrees)
+    return Estimate(value, interval(resamples, degrees), resamples, degrees)
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
@@ -158,7 +158,7 @@ def mean(estimates: Sequence[Estimate]) -> Estimate:
         return Estimate(value)
     resamples = np.mean(drawn, axis=0)
     degrees = _combined_degrees(drawn, [estimate.degrees for estimate in estimates])
-    return Estimate(value, _interval(resamples, degrees), resamples, degrees)
+    return Estimate(value, interval(resamples, degrees), resamples, degrees)
 
 
 def quotient(top: Estimate, bottom: Estimate) -> Estimate:
@@ -168,10 +168,10 @@ def quotient(top: Estimate, bottom: Estimate) -> Estimate:
         return Estimate(value)
     resamples = top.resamples / bottom.resamples
     degrees = min(top.degrees, bottom.degrees)
-    return Estimate(value, _interval(resamples, degrees), resamples, degrees)
+    return Estimate(value, interval(resamples, degrees), resamples, degrees)
 
 
-def _interval(resamples: FloatArray, degrees: float) -> Interval | None:
+def interval(resamples: FloatArray, degrees: float) -> Interval | None:
     """The expanded percentile interval (Hesterberg 2015, "What Teachers Should Know about the
     Bootstrap", section 5.3): the plain percentile interval is too narrow for few clusters by the
     factor between a normal's and a t-distribution's quantile.

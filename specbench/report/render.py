@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 
@@ -19,17 +20,18 @@ from specbench.report.table import build_table
 from specbench.report.terminal import print_table, report_console
 from specbench.report.tidy import to_csv
 
+Runs: TypeAlias = Run | RunMetrics | Sequence[Run | RunMetrics]
+"""What is rendered: runs, or, where several renderings follow, their measured numbers."""
+
 
 def print_report(
-    runs: Run | Sequence[Run], console: Console | None = None, bootstrap: Bootstrap | None = None
+    runs: Runs, console: Console | None = None, bootstrap: Bootstrap | None = None
 ) -> None:
     """The table of the runs, on stdout unless a console is given."""
     print_table(build_table(_measure(runs, bootstrap)), console or report_console())
 
 
-def write_report(
-    runs: Run | Sequence[Run], out_dir: Path, bootstrap: Bootstrap | None = None
-) -> list[Path]:
+def write_report(runs: Runs, out_dir: Path, bootstrap: Bootstrap | None = None) -> list[Path]:
     """table.md, table.csv, speedup.png and mat.png in `out_dir`; each is whole or not there.
 
     Raises `RunFolderError` where the folder cannot be written.
@@ -54,19 +56,19 @@ def write_report(
     return [out_dir / name for name in files]
 
 
-def render_markdown(runs: Run | Sequence[Run], bootstrap: Bootstrap | None = None) -> str:
+def render_markdown(runs: Runs, bootstrap: Bootstrap | None = None) -> str:
     """The text of table.md."""
     return to_markdown(build_table(_measure(runs, bootstrap)))
 
 
-def render_csv(runs: Run | Sequence[Run], bootstrap: Bootstrap | None = None) -> str:
+def render_csv(runs: Runs, bootstrap: Bootstrap | None = None) -> str:
     """The text of table.csv."""
     return to_csv(_measure(runs, bootstrap))
 
 
-def _measure(runs: Run | Sequence[Run], bootstrap: Bootstrap | None) -> list[RunMetrics]:
+def _measure(runs: Runs, bootstrap: Bootstrap | None) -> list[RunMetrics]:
     several = runs if isinstance(runs, Sequence) else [runs]
-    return [measure(run, bootstrap) for run in several]
+    return [run if isinstance(run, RunMetrics) else measure(run, bootstrap) for run in several]
 
 
 def _write_whole(path: Path, content: bytes) -> None:
