@@ -1,7 +1,7 @@
 """The grid of methods by tasks on a terminal, cut into as many tables as the width asks for.
 
-Knows cells, their parts (numbers side by side in one cell) and character widths. Knows nothing of
-what stands above and below the grid.
+Knows cells, their parts (numbers side by side in one cell), labelled sections of rows and character
+widths. Knows nothing of what stands above and below the grid.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +10,7 @@ from textwrap import wrap
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -17,7 +18,7 @@ from specbench.analysis.stats import Estimate, Value
 from specbench.report import formats
 from specbench.report.table import Cell, Column, Row
 
-_DIVIDER = 1
+DIVIDER = 1
 """Characters that rich puts between two columns: they are a part of the gap."""
 METHOD = "Method"
 CLEAR_GAP = 2
@@ -61,10 +62,51 @@ SPAN = Part("95 %", lambda cell: formats.span(cell.speedup), lambda cell: surene
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """Rows and columns to draw with these parts in every cell, in this many characters."""
+class Section:
+    """Rows below a label of their own, or below none."""
 
+    label: str
     rows: Sequence[Row]
+
+
+def sectioned(
+    sections: Sequence[Section],
+    columns: Sequence[tuple[Text, int]],
+    texts: Callable[[Row], Sequence[Text]],
+) -> RenderableType:
+    """The header once, then each section below its label, which may be wider than any column:
+    equal widths make one table of the several that this takes. `columns` are headings and widths.
+    """
+    is_labelled = any(section.label for section in sections)
+    parts: list[RenderableType] = [_lines(columns, [], is_header=True)] if is_labelled else []
+    for section in sections:
+        if section.label:
+            parts.append(Text(section.label, style="italic"))
+        lines = [texts(row) for row in section.rows]
+        parts.append(_lines(columns, lines, is_header=not is_labelled))
+    return Group(*parts)
+
+
+def _lines(
+    columns: Sequence[tuple[Text, int]], lines: Sequence[Sequence[Text]], is_header: bool
+) -> RichTable:
+    (first, first_width), *others = columns
+    table = RichTable(
+        box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False, show_header=is_header
+    )
+    table.add_column(first, width=first_width, overflow="fold", vertical="bottom")
+    for heading, width in others:
+        table.add_column(heading, justify="right", width=width, no_wrap=True, vertical="bottom")
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Sections and columns to draw with these parts in every cell, in this many characters."""
+
+    sections: Sequence[Section]
     columns: Sequence[Column]
     parts: Sequence[Part]
     width: int
@@ -74,7 +116,7 @@ class Grid:
         """Whether one table has room for all columns, with a clear gap between them."""
         return self._total(CLEAR_GAP) <= self.width
 
-    def tables(self) -> Iterable[RichTable]:
+    def tables(self) -> Iterable[RenderableType]:
         """One table, or several with a part of the columns each."""
         gap = next((gap for gap in (3, 2, 1) if self._total(gap) <= self.width), CLEAR_GAP)
         widths = [gap + width for width in self._column_widths()]
@@ -87,18 +129,21 @@ class Grid:
             pending.append(i)
         yield self._table(pending, widths)
 
-    def _table(self, which: Sequence[int], widths: Sequence[int]) -> RichTable:
-        table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False)
-        table.add_column(METHOD, width=self._label_width(), overflow="fold", vertical="bottom")
+    def _table(self, which: Sequence[int], widths: Sequence[int]) -> RenderableType:
         part_widths = self._part_widths()
-        for i in which:
-            header = self._header(self.columns[i], part_widths)
-            width = widths[i] - _DIVIDER
-            table.add_column(header, justify="right", width=width, no_wrap=True, vertical="bottom")
-        for row in self.rows:
-            cells = (self._cell(row.cells[i], part_widths) for i in which)
-            table.add_row(self._label(row), *cells)
-        return table
+        columns = [(self._header(self.columns[i], part_widths), widths[i] - DIVIDER) for i in which]
+        return sectioned(
+            self.sections,
+            [(Text(METHOD), self._label_width()), *columns],
+            lambda row: [
+                self._label(row),
+                *(self._cell(row.cells[i], part_widths) for i in which),
+            ],
+        )
+
+    @property
+    def _rows(self) -> Sequence[Row]:
+        return [row for section in self.sections for row in section.rows]
 
     def _total(self, gap: int) -> int:
         return self._label_width() + sum(gap + width for width in self._column_widths())
@@ -108,13 +153,13 @@ class Grid:
 
     def _label_width(self) -> int:
         """As long as the longest label where there is room; labels wrap before columns are cut."""
-        labels = [METHOD, *(str(self._label(row)) for row in self.rows)]
+        labels = [METHOD, *(str(self._label(row)) for row in self._rows)]
         longest = max(cell_len(label) for label in labels)
         room = self.width - sum(CLEAR_GAP + width for width in self._column_widths())
         return min(longest, max(LEAST_LABEL, min(MOST_LABEL, room)))
 
     def _part_widths(self) -> list[int]:
-        cells = [cell for row in self.rows for cell in row.cells]
+        cells = [cell for row in self._rows for cell in row.cells]
         return [max(len(part.heading), *(len(part.text(c)) for c in cells)) for part in self.parts]
 
     def _column_widths(self) -> list[int]:

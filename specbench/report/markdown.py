@@ -1,8 +1,7 @@
 """A table in Markdown: the paper's form, the intervals, the overview, the notes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from specbench.analysis.metrics import BASELINE
 from specbench.report import formats
 from specbench.report.overview import OVERVIEW
 from specbench.report.table import Block, Cell, Row, Table
@@ -18,32 +17,52 @@ def to_markdown(table: Table) -> str:
 
 
 def _block(block: Block, table: Table) -> Iterable[str]:
-    titles = [_escape(column.title) for column in table.columns]
-    yield f"## {block.heading}" + ("" if table.is_one_model else f", {_escape(block.model)}")
+    yield f"## {block.heading}"
     yield ""
+    titles = [_escape(column.title) for column in table.columns]
     header = [f"{title} {name}" for title in titles for name in ("speedup", "MAT")]
-    rows = [
-        [_label(row), *(text for cell in row.cells for text in (_speedup(cell), _mat(cell)))]
-        for row in block.rows
-    ]
-    yield from _table(["Method", *header], rows)
-    spans = [
-        [_label(row), *(formats.span(cell.speedup) for cell in row.cells)]
-        for row in block.rows
-        if row.method != BASELINE and not row.reason
-    ]
-    if any(text != formats.NONE for span in spans for text in span[1:]):
+    yield from _grouped(block, table, header, _numbers)
+    if any(_has_interval(row) for row in block.rows):
         yield from ["", "95 % interval of each speedup:", ""]
-        yield from _table(["Method", *titles], spans)
+        yield from _grouped(block, table, titles, _spans, _has_interval)
     yield from ["", "Over all tasks:" if len(titles) > 1 else "In all:", ""]
-    yield from _overview(block.rows)
-    yield from ["", _escape(block.verdict)]
+    headings = [column.heading.replace("\n", " ") for column in OVERVIEW]
+    yield from _grouped(block, table, headings, _overview)
+    for group in block.groups:
+        name = "" if table.is_one_run else f"**{_escape(group.label)}:** "
+        yield from ["", name + _escape(group.verdict)]
 
 
-def _overview(rows: Sequence[Row]) -> Iterable[str]:
-    header = [column.heading.replace("\n", " ") for column in OVERVIEW]
-    lines = [[_label(row), *(column.text(row) for column in OVERVIEW)] for row in rows]
-    return _table(["Method", *header], lines)
+def _grouped(
+    block: Block,
+    table: Table,
+    header: Sequence[str],
+    texts: Callable[[Row], list[str]],
+    is_shown: Callable[[Row], bool] = lambda row: True,
+) -> Iterable[str]:
+    """One table; where there are several runs, a line with the run's name stands above its rows."""
+    rows: list[Sequence[str]] = []
+    for group in block.groups:
+        if not table.is_one_run:
+            rows.append([f"*{_escape(group.label)}*", *([""] * len(header))])
+        rows += [[_escape(row.label), *texts(row)] for row in group.rows if is_shown(row)]
+    return _table(["Method", *header], rows)
+
+
+def _numbers(row: Row) -> list[str]:
+    return [text for cell in row.cells for text in (_speedup(cell), _mat(cell))]
+
+
+def _spans(row: Row) -> list[str]:
+    return [formats.span(cell.speedup) for cell in row.cells]
+
+
+def _has_interval(row: Row) -> bool:
+    return any(formats.interval_of(cell.speedup) for cell in row.cells)
+
+
+def _overview(row: Row) -> list[str]:
+    return [column.text(row) for column in OVERVIEW]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
@@ -51,10 +70,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str
     yield f"| --- |{' ---: |' * (len(header) - 1)}"
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _label(row: Row) -> str:
-    return _escape(row.label)
 
 
 def _speedup(cell: Cell) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats import Estimate, Missing, Value
 from specbench.report.formats import interval_of
-from specbench.report.table import MEAN, Block, Cell, Table
+from specbench.report.table import MEAN, Cell, Group, Table
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -83,13 +83,16 @@ def bar_chart(table: Table, quantity: Quantity) -> bytes:
 def _figure(table: Table, quantity: Quantity) -> Figure:
     from matplotlib.figure import Figure
 
-    num_blocks = max(1, len(table.blocks))
+    panels = [(block, group) for block in table.blocks for group in block.groups]
+    num_blocks = max(1, len(panels))
     figure = Figure(figsize=(11, 1.1 + 3.4 * num_blocks), layout="constrained")
     figure.suptitle("\n".join(wrap(table.title, 110)), fontsize=11, x=0.01, ha="left")
     every_axes = figure.subplots(num_blocks, 1, squeeze=False)[:, 0]
     labels = _methods(table)
-    for axes, block in zip(every_axes, table.blocks, strict=False):
-        _draw_block(axes, block, table, quantity, labels)
+    for axes, (block, group) in zip(every_axes, panels, strict=False):
+        _draw_group(axes, group, table, quantity, labels)
+        heading = block.heading if table.is_one_run else f"{block.heading}, {group.label}"
+        axes.set_title(heading, fontsize=10, loc="left")
     figure.legend(handles=_legend(labels), loc="outside right upper", frameon=False)
     return figure
 
@@ -114,10 +117,10 @@ def _methods(table: Table) -> dict[str, str]:
     return {row.method: row.label for row in rows if row.method != BASELINE and not row.reason}
 
 
-def _draw_block(
-    axes: Axes, block: Block, table: Table, quantity: Quantity, labels: dict[str, str]
+def _draw_group(
+    axes: Axes, group: Group, table: Table, quantity: Quantity, labels: dict[str, str]
 ) -> None:
-    rows = [row for row in block.rows if row.method in labels]
+    rows = [row for row in group.rows if row.method in labels]
     width = min(_MOST_BAR_WIDTH, _GROUP_WIDTH / max(1, len(labels)))
     methods = list(labels)
     for row in rows:
@@ -137,8 +140,6 @@ def _draw_block(
     axes.set_ylim(bottom=0)
     axes.margins(y=0.1)
     axes.set_ylabel(quantity.axis)
-    heading = block.heading if table.is_one_model else f"{block.heading}, {block.model}"
-    axes.set_title(heading, fontsize=10, loc="left")
     axes.grid(axis="y", color="0.88")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,9 +1,11 @@
 """The paper's table as a value: what stands in which cell, before anything is drawn.
 
-Knows rows (methods), columns (tasks and their mean), blocks (one per temperature and run), which
-cells are best, and the notes below. Knows no markup, colour or width: the renderings do.
+Knows rows (methods), columns (tasks and their mean), groups of rows (one per run), blocks of groups
+(one per temperature), which cells are best, and the notes below. Knows no markup, colour or width:
+the renderings do.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,17 +63,32 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """The rows of one run at one temperature, and what they say in a sentence."""
+class Group:
+    """The rows of one run at one temperature, and what they say in a sentence. `run` is the run's
+    place among those that the table is made from.
+    """
 
-    temperature: float
-    model: str
+    run: int
+    label: str
     rows: tuple[Row, ...]
     verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One temperature: a group of rows per run, as the papers' tables have one per model."""
+
+    temperature: float
+    groups: tuple[Group, ...]
 
     @property
     def heading(self) -> str:
         return formats.temperature(self.temperature)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows of all groups."""
+        return tuple(row for group in self.groups for row in group.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,45 +101,68 @@ class Table:
     notes: tuple[Note, ...]
 
     @property
-    def is_one_model(self) -> bool:
-        return len({block.model for block in self.blocks}) < 2
+    def is_one_run(self) -> bool:
+        """Whether groups need no label."""
+        return len({group.run for block in self.blocks for group in block.groups}) < 2
 
 
 def build_table(runs: Sequence[RunMetrics]) -> Table:
-    """The table of one or several runs; several runs are several blocks per temperature."""
+    """The table of one or several runs; several runs are several groups of rows per temperature."""
     titles = {task: run.info.columns.get(task, task) for run in runs for task in run.tasks}
     columns = [Column(task, title) for task, title in titles.items()]
     if len(columns) > 1:
         columns.append(Column(MEAN, "Mean"))
-    names = [run_label(run.info, runs) for run in runs]
+    labels = run_labels([run.info for run in runs])
     blocks = [
-        _block(run, name, temperature, columns)
-        for run, name in zip(runs, names, strict=True)
-        for temperature in run.temperatures
+        Block(
+            temperature,
+            tuple(
+                Group(place, label, _rows(run, temperature, columns), verdict(run, temperature))
+                for place, (run, label) in enumerate(zip(runs, labels, strict=True))
+                if temperature in run.temperatures
+            ),
+        )
+        for temperature in sorted({t for run in runs for t in run.temperatures})
     ]
+    names = dict.fromkeys(_model_label(run.info) for run in runs)
     machines = dict.fromkeys(run.info.machine.device for run in runs)
     dtypes = dict.fromkeys(run.info.dtype for run in runs)
     title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
-    in_order = sorted(blocks, key=lambda block: block.temperature)
-    return Table(title, tuple(columns), tuple(in_order), notes(runs))
+    return Table(title, tuple(columns), tuple(blocks), notes(runs))
 
 
-def run_label(info: RunInfo, runs: Sequence[RunMetrics] = ()) -> str:
-    """The model's label. A stand-in says so; runs of one model are told apart by their id."""
-    label = info.model_label
-    if info.is_stand_in and "stand-in" not in label.lower():
-        label += " (stand-in: the real shape, not the real weights)"
-    is_ambiguous = sum(run.info.model_label == info.model_label for run in runs) > 1
-    return f"{label}, run {info.id}" if is_ambiguous else label
+def run_labels(infos: Sequence[RunInfo]) -> list[str]:
+    """What to call each run among these: its model, and as much more as tells them apart."""
+    labels = [_model_label(info) for info in infos]
+    facets = (
+        [info.machine.device.partition(",")[0] for info in infos],
+        [info.dtype for info in infos],
+        [f"run {info.id}" for info in infos],
+    )
+    for facet in facets:
+        if len(set(facet)) == 1:
+            continue
+        times = Counter(labels)
+        labels = [
+            f"{label}, {more}" if times[label] > 1 else label
+            for label, more in zip(labels, facet, strict=True)
+        ]
+    return labels
 
 
-def _block(run: RunMetrics, model: str, temperature: float, columns: Sequence[Column]) -> Block:
+def _model_label(info: RunInfo) -> str:
+    """The model's label. A stand-in says so."""
+    if info.is_stand_in and "stand-in" not in info.model_label.lower():
+        return f"{info.model_label} (stand-in: the real shape, not the real weights)"
+    return info.model_label
+
+
+def _rows(run: RunMetrics, temperature: float, columns: Sequence[Column]) -> tuple[Row, ...]:
     by_column = [_column(run, temperature, column.task) for column in columns]
-    rows = tuple(
+    return tuple(
         Row(method, run.info.method(method).label, cells, run.overall[method, temperature])
         for method, cells in zip(run.methods, zip(*by_column, strict=True), strict=True)
     )
-    return Block(temperature, model, rows, verdict(run, temperature))
 
 
 def _column(run: RunMetrics, temperature: float, task: str) -> list[Cell]:

@@ -5,18 +5,17 @@ and MAT side by side, the intervals in a second grid. Narrow: speedup and MAT on
 Where the tasks still do not fit, they go on in further grids.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.analysis.metrics import BASELINE
 from specbench.report import formats
 from specbench.report.grid import (
     CLEAR_GAP,
+    DIVIDER,
     MAT,
     METHOD,
     MOST_LABEL,
@@ -24,6 +23,8 @@ from specbench.report.grid import (
     SPAN,
     SPEEDUP,
     Grid,
+    Section,
+    sectioned,
     sureness,
 )
 from specbench.report.notes import Note
@@ -60,30 +61,39 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _block(block: Block, table: Table, width: int) -> Iterable[RenderableType]:
-    heading = block.heading if table.is_one_model else f"{block.heading}, {block.model}"
-    yield Text(heading, style="bold")
+    yield Text(block.heading, style="bold")
     if not block.rows or not table.columns:
         yield Text("Nothing was run.\n")
         return
-    rows, others = block.rows, _others(block)
-    with_intervals = Grid(rows, table.columns, (PLUS_MINUS, MAT), width)
-    pairs = Grid(rows, table.columns, (SPEEDUP, MAT), width)
-    has_intervals = any(formats.interval_of(cell.speedup) for row in others for cell in row.cells)
-    if has_intervals and with_intervals.fits:
+    sections = _sections(block, table, lambda row: True)
+    others = _sections(block, table, _has_interval)
+    with_intervals = Grid(sections, table.columns, (PLUS_MINUS, MAT), width)
+    pairs = Grid(sections, table.columns, (SPEEDUP, MAT), width)
+    if others and with_intervals.fits:
         yield from _spaced(with_intervals)
     elif pairs.fits:
         yield from _spaced(pairs)
     else:
-        yield from _spaced(Grid(rows, table.columns, (SPEEDUP,), width))
-        yield from _spaced(Grid(rows, table.columns, (MAT,), width))
-    if has_intervals and not with_intervals.fits:
+        yield from _spaced(Grid(sections, table.columns, (SPEEDUP,), width))
+        yield from _spaced(Grid(sections, table.columns, (MAT,), width))
+    if others and not with_intervals.fits:
         yield Text("95 % interval of each speedup", style="bold")
         yield from _spaced(Grid(others, table.columns, (SPAN,), width))
     yield Text("Over all tasks" if len(table.columns) > 1 else "In all", style="bold")
-    yield _overview(block, width)
+    yield _overview(sections, width)
     yield Text()
-    yield Text(block.verdict)
+    for group in block.groups:
+        yield Text(group.verdict if table.is_one_run else f"{group.label}: {group.verdict}")
     yield Text()
+
+
+def _sections(block: Block, table: Table, is_shown: Callable[[Row], bool]) -> list[Section]:
+    """A section per run with the rows to show, without a label where there is but one run."""
+    sections = [
+        Section("" if table.is_one_run else group.label, [*filter(is_shown, group.rows)])
+        for group in block.groups
+    ]
+    return [section for section in sections if section.rows]
 
 
 def _spaced(grid: Grid) -> Iterable[RenderableType]:
@@ -92,36 +102,42 @@ def _spaced(grid: Grid) -> Iterable[RenderableType]:
         yield Text()
 
 
-def _others(block: Block) -> Sequence[Row]:
-    """The rows with anything to say besides the baseline's."""
-    return [row for row in block.rows if row.method != BASELINE and not row.reason]
+def _has_interval(row: Row) -> bool:
+    return any(formats.interval_of(cell.speedup) for cell in row.cells)
 
 
-def _overview(block: Block, width: int) -> RichTable:
+def _overview(sections: Sequence[Section], width: int) -> RenderableType:
     """One line per method, with as many columns as there is room for."""
-    labels = [METHOD, *(row.label for row in block.rows)]
-    most = min(MOST_LABEL, max(map(cell_len, labels)))
-    columns = list(OVERVIEW)
-    while most + sum(_overview_width(column, block) for column in columns) > width:
-        last = max(columns, key=lambda column: column.rank)
+    rows = [row for section in sections for row in section.rows]
+    label_width = min(
+        MOST_LABEL, max(cell_len(label) for label in [METHOD, *(row.label for row in rows)])
+    )
+    widths = {column: _overview_width(column, rows) for column in OVERVIEW}
+    while label_width + sum(widths.values()) > width:
+        last = max(widths, key=lambda column: column.rank)
         if not last.rank:
             break
-        columns.remove(last)
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False)
-    table.add_column(METHOD, overflow="fold", max_width=MOST_LABEL, vertical="bottom")
-    for column in columns:
-        heading = Text(column.heading, justify="right")
-        table.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
-    for row in block.rows:
-        first, *others = (f" {column.text(row)}" for column in columns)
-        style = "bold red" if row.overall.pooled.num_failed else ""
-        speedup = Text(first, style=sureness(row.overall.speedup))
-        table.add_row(Text(row.label, style=style), speedup, *map(Text, others))
-    return table
+        del widths[last]
+    columns = [
+        (Text(column.heading, justify="right"), column_width - DIVIDER)
+        for column, column_width in widths.items()
+    ]
+    return sectioned(
+        sections,
+        [(Text(METHOD), label_width), *columns],
+        lambda row: _overview_texts(row, tuple(widths)),
+    )
 
 
-def _overview_width(column: OverviewColumn, block: Block) -> int:
-    texts = [*column.heading.splitlines(), *(column.text(row) for row in block.rows)]
+def _overview_texts(row: Row, columns: Sequence[OverviewColumn]) -> list[Text]:
+    first, *others = (column.text(row) for column in columns)
+    label_style = "bold red" if row.overall.pooled.num_failed else ""
+    speedup = Text(first, style=sureness(row.overall.speedup))
+    return [Text(row.label, style=label_style), speedup, *map(Text, others)]
+
+
+def _overview_width(column: OverviewColumn, rows: Sequence[Row]) -> int:
+    texts = [*column.heading.splitlines(), *(column.text(row) for row in rows)]
     return CLEAR_GAP + max(map(cell_len, texts))
 
 

@@ -3,10 +3,11 @@
 `python -m tests.report.drawing` writes the golden files anew; look at the difference.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 
@@ -16,7 +17,7 @@ from tests.analysis.run_factory import TITLES, FakeRun, failed, full_run, header
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def drawn(run: FakeRun, width: int = 100) -> str:
+def drawn(run: FakeRun | Sequence[FakeRun], width: int = 100) -> str:
     """What the terminal shows, without colours and without the blanks at the ends of lines."""
     console = Console(width=width, file=StringIO(), color_system=None, highlight=False)
     print_report(run, console)
@@ -53,6 +54,33 @@ def two_temperatures() -> FakeRun:
     return FakeRun(records, header)
 
 
+def two_models() -> list[FakeRun]:
+    """A model with all methods at two temperatures, and another with some at one."""
+    model = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
+    tasks = ("mt_bench", "gsm8k")
+    return [
+        full_run(("vanilla", "pld", "eagle2"), tasks, (0.0, 1.0)),
+        full_run(("vanilla", "sps", "eagle3"), tasks, id="20261121-080000-vicuna-13b", model=model),
+    ]
+
+
+def two_machines() -> list[FakeRun]:
+    """The same model and methods on two GPUs, of which the second is faster."""
+    runs = []
+    for name, factor in (("NVIDIA A100 80GB", 1.0), ("NVIDIA H200", 0.6)):
+        run = full_run(("vanilla", "pld", "eagle2"), ("mt_bench", "gsm8k"), id=f"on-{name[-4:]}")
+        described = dict(run.header)
+        values = described["spec"]["values"] | {"device": "cuda"}
+        described["spec"] = {"values": values, "given": []}
+        described["environment"] = described["environment"] | {
+            "gpus": [{"name": name, "memory_bytes": 80 * 2**30, "driver": "575.57.08"}],
+            "torch": {"version": "2.13.0", "devices": [name], "num_threads": 8},
+        }
+        records = [replace(r, decode_s=(r.decode_s or 0.0) * factor) for r in run.records]
+        runs.append(FakeRun(records, described))
+    return runs
+
+
 def one_sample() -> FakeRun:
     records = [record(decode_s=4.0), record("pld", decode_s=2.0, accept_lengths=[2, 1])]
     return FakeRun(records, header(["vanilla", "pld"], ("gsm8k",)))
@@ -67,7 +95,9 @@ def all_failed() -> FakeRun:
     return FakeRun(records, header(["vanilla", "pld"], ("gsm8k",)))
 
 
-TERMINAL: Mapping[str, tuple[Callable[[], FakeRun], int]] = {
+Make: TypeAlias = Callable[[], FakeRun | list[FakeRun]]
+
+TERMINAL: Mapping[str, tuple[Make, int]] = {
     "nine_methods_100.txt": (nine_methods, 100),
     "nine_methods_160.txt": (nine_methods, 160),
     "nine_methods_72.txt": (nine_methods, 72),
@@ -75,10 +105,12 @@ TERMINAL: Mapping[str, tuple[Callable[[], FakeRun], int]] = {
     "one_sample_100.txt": (one_sample, 100),
     "no_baseline_100.txt": (no_baseline, 100),
     "all_failed_100.txt": (all_failed, 100),
+    "two_models_100.txt": (two_models, 100),
 }
-MARKDOWN: Mapping[str, Callable[[], FakeRun]] = {
+MARKDOWN: Mapping[str, Make] = {
     "two_temperatures.md": two_temperatures,
     "one_sample.md": one_sample,
+    "two_models.md": two_models,
 }
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """The table on a terminal: golden drawings, and what must hold at any width."""
 
-from io import BytesIO, StringIO, TextIOWrapper
+from dataclasses import replace
+from io import BytesIO, TextIOWrapper
 
 import pytest
 from rich.console import Console
 
 from specbench.analysis.metrics import measure
 from specbench.report.render import print_report
-from specbench.report.table import build_table
+from specbench.report.table import build_table, run_labels
 from tests.analysis.run_factory import FakeRun, full_run, header, record
 from tests.report.drawing import (
     GOLDEN,
@@ -17,10 +18,21 @@ from tests.report.drawing import (
     nine_methods,
     no_baseline,
     one_sample,
+    two_machines,
+    two_models,
     two_temperatures,
 )
 
-EVERY_RUN = [nine_methods, two_temperatures, one_sample, no_baseline, all_failed, FakeRun]
+EVERY_RUN = [
+    nine_methods,
+    two_temperatures,
+    one_sample,
+    no_baseline,
+    all_failed,
+    FakeRun,
+    two_models,
+    two_machines,
+]
 
 
 @pytest.mark.parametrize("name", TERMINAL)
@@ -72,7 +84,7 @@ def test_a_stand_in_says_so_in_the_title() -> None:
     assert "stand-in" in drawn(run).splitlines()[0]
 
 
-def test_several_runs_are_several_blocks_per_temperature() -> None:
+def test_several_runs_are_several_groups_of_rows_per_temperature() -> None:
     model = {"name": "other", "label": "Other", "is_stand_in": False, "dtype": "float32"}
     runs = [
         full_run(("vanilla", "pld"), ("gsm8k",), (0.0, 1.0)),
@@ -80,14 +92,25 @@ def test_several_runs_are_several_blocks_per_temperature() -> None:
     ]
     table = build_table([measure(run) for run in runs])
     tiny = "tiny (embedded, trained by specbench)"
-    assert [(block.temperature, block.model) for block in table.blocks] == [
-        (0.0, tiny),
-        (0.0, "Other"),
-        (1.0, tiny),
+    groups = [[group.label for group in block.groups] for block in table.blocks]
+    assert [block.temperature for block in table.blocks] == [0.0, 1.0]
+    assert groups == [[tiny, "Other"], [tiny]]
+    lines = drawn(runs).splitlines()
+    assert lines.count("Temperature=0") == 1
+    assert lines.count("Other") == 2  # the grid and the overview
+
+
+def test_runs_of_one_model_are_told_apart_by_what_differs() -> None:
+    infos = [measure(run).info for run in two_machines()]
+    model = "tiny (embedded, trained by specbench)"
+    assert run_labels(infos[:1]) == [model]
+    assert run_labels(infos) == [f"{model}, NVIDIA A100 80GB", f"{model}, NVIDIA H200"]
+    again = replace(infos[1], id="again")
+    assert run_labels([*infos, again])[1:] == [
+        f"{model}, NVIDIA H200, run on-H200",
+        f"{model}, NVIDIA H200, run again",
     ]
-    console = Console(width=100, file=StringIO(), color_system=None)
-    print_report(runs, console)
-    assert "Temperature=0, Other" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert run_labels([infos[0], replace(infos[0], model_label="Other")]) == [model, "Other"]
 
 
 def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
