@@ -14,6 +14,37 @@ StopReason = Literal["eos", "budget", "length"]
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a Llama-like model, as in its config.json.
+
+    `architecture` is the config's model type. `own_head_dim` is given where a head is not the
+    hidden size by the heads.
+    """
+
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    vocab_size: int
+    context: int
+    num_experts: int = 1
+    architecture: str = "llama"
+    own_head_dim: int | None = None
+
+    @property
+    def head_dim(self) -> int:
+        return self.own_head_dim or self.hidden_size // self.num_heads
+
+    @property
+    def num_parameters(self) -> int:
+        """Matrix weights, embeddings included; norms and biases (under 0.01 %) are left out."""
+        attention = 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
+        mlp = 3 * self.hidden_size * self.intermediate_size * self.num_experts
+        return self.num_layers * (attention + mlp) + 2 * self.vocab_size * self.hidden_size
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How the target picks a token. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 are off."""
 

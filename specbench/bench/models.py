@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specbench.errors import UserError, unknown_name
+from specbench.types import Shape as Shape
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
@@ -20,31 +21,6 @@ DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TINY = _PACKAGE / "zoo" / "tiny"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes of a Llama-like model, as in its config.json."""
-
-    num_layers: int
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    vocab_size: int
-    context: int
-    num_experts: int = 1
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_heads
-
-    @property
-    def num_parameters(self) -> int:
-        """Matrix weights, embeddings included; norms and biases (under 0.01 %) are left out."""
-        attention = 2 * self.hidden_size * self.head_dim * (self.num_heads + self.num_kv_heads)
-        mlp = 3 * self.hidden_size * self.intermediate_size * self.num_experts
-        return self.num_layers * (attention + mlp) + 2 * self.vocab_size * self.hidden_size
 
 
 @dataclass(frozen=True, slots=True)

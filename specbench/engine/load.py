@@ -17,9 +17,7 @@ LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, Attribute
 """What transformers and safetensors raise on a broken or foreign folder."""
 
 
-def load_target(
-    path: Path | WeightSource, *, dtype: torch.dtype, device: torch.device
-) -> Target:
+def load_target(path: Path | WeightSource, *, dtype: torch.dtype, device: torch.device) -> Target:
     """The causal language model in `path`, or made by a source, as a target.
 
     A model larger than its CUDA device is spread over all of them (`device_map="auto"`).
