@@ -33,6 +33,8 @@ from specbench.analysis.positions import Position, acceptance, count_steps
 from specbench.analysis.stats import Draws, Estimate, Missing, Ratio, Value
 from specbench.types import Record
 
+BASELINE = "vanilla"
+
 NOT_RUN = Missing("not run")
 NO_CHECKPOINT = Missing("no checkpoint")
 ALL_FAILED = Missing("all failed")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
 
+from specbench.analysis.cells import BASELINE as BASELINE
 from specbench.analysis.cells import (
     NO_CHECKPOINT,
     NOT_RUN,
@@ -21,12 +22,12 @@ from specbench.analysis.cells import (
     CellRecords,
     measure_cell,
 )
+from specbench.analysis.doubts import Doubt, find_doubts
 from specbench.analysis.header import RunInfo, read_header
 from specbench.analysis.stats import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.errors import unknown_name
 from specbench.types import Record
 
-BASELINE = "vanilla"
 POOLED = ""
 """The task of a cell that takes all tasks together."""
 
@@ -64,6 +65,7 @@ class RunMetrics:
     overall: Mapping[tuple[str, float], MethodMetrics]
     bootstrap: Bootstrap
     arithmetic: Arithmetic = "ours"
+    doubts: tuple[Doubt, ...] = ()
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -97,7 +99,11 @@ def measure(
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
         overall |= _overall(cells, methods, temperature, tasks)
-    return RunMetrics(info, methods, temperatures, tasks, cells, overall, bootstrap, arithmetic)
+    speedups = {place: metrics.speedup for place, metrics in overall.items()}
+    doubts = find_doubts(run.records, cells, speedups)
+    return RunMetrics(
+        info, methods, temperatures, tasks, cells, overall, bootstrap, arithmetic, doubts
+    )
 
 
 def check_arithmetic(name: str) -> Arithmetic:

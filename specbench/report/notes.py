@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.header import UNKNOWN
-from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.analysis.stats import MIN_DEGREES, Estimate, Missing
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.stats import Estimate, Missing
 from specbench.report import formats
 from specbench.report.progress import first_line
 
@@ -106,21 +106,11 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
     texts = [
         _STATES.get(run.info.status, ""),
         _failed(run),
-        _few_samples(run),
+        *(doubt.sentence(run.info) for doubt in run.doubts),
         *_differing(run),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)
-
-
-def _few_samples(run: RunMetrics) -> str:
-    few: dict[str, int] = {}
-    for key, cell in run.cells.items():
-        if key.task and key.method != BASELINE and 0 < cell.num_samples <= MIN_DEGREES:
-            title = run.info.columns.get(key.task, key.task)
-            few[title] = min(cell.num_samples, few.get(title, cell.num_samples))
-    tasks = _list(f"{title} ({number})" for title, number in few.items())
-    return f"Fewer than {MIN_DEGREES + 1} samples, so no interval: {tasks}." if few else ""
 
 
 def _differing(run: RunMetrics) -> Iterable[str]:

@@ -18,7 +18,7 @@ from specbench.report.markdown import to_markdown
 from specbench.report.plots import MAT, SPEEDUP, bar_chart
 from specbench.report.table import build_table
 from specbench.report.terminal import print_table, report_console
-from specbench.report.tidy import to_csv
+from specbench.report.tidy import to_csv, to_positions_csv
 
 Runs: TypeAlias = Run | RunMetrics | Sequence[Run | RunMetrics]
 """What is rendered: runs, or, where several renderings follow, their measured numbers."""
@@ -32,7 +32,7 @@ def print_report(
 
 
 def write_report(runs: Runs, out_dir: Path, bootstrap: Bootstrap | None = None) -> list[Path]:
-    """table.md, table.csv, speedup.png and mat.png in `out_dir`; each is whole or not there.
+    """Tables, CSV files and charts in `out_dir`; each file is whole or not there.
 
     Raises `RunFolderError` where the folder cannot be written.
     """
@@ -41,6 +41,7 @@ def write_report(runs: Runs, out_dir: Path, bootstrap: Bootstrap | None = None) 
     files = {
         "table.md": to_markdown(table).encode(),
         "table.csv": to_csv(measured).encode(),
+        "positions.csv": to_positions_csv(measured).encode(),
         "speedup.png": bar_chart(table, SPEEDUP),
         "mat.png": bar_chart(table, MAT),
     }

@@ -3,6 +3,8 @@
 Knows column names. A number that is missing is an empty field, and its reason stands in the column
 `speedup_missing` or `mat_missing`. Two more lines per method are over all tasks: "mean" has the
 arithmetic means of the tasks' values, "pooled" takes all tasks as one.
+
+A second table has a line per depth: how often guesses there were accepted.
 """
 
 import csv
@@ -10,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 
 from specbench.analysis.cells import CellMetrics
+from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats import Estimate, Missing, Value
 
@@ -17,10 +20,18 @@ from specbench.analysis.stats import Estimate, Missing, Value
 COLUMNS = (
     "run", "model", "is_stand_in", "dtype", "temperature", "method", "title", "is_lossless", "task",
     "speedup", "speedup_low", "speedup_high", "speedup_missing",
+    "arithmetic", "speedup_ours", "speedup_paper",
     "decode_speedup", "decode_speedup_low", "decode_speedup_high",
     "mat", "mat_low", "mat_high", "mat_missing", "mat_macro",
     "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "match_rate",
+    "first_token_s_p50", "first_token_s_p90", "first_token_s_p99",
+    "per_token_s_p50", "per_token_s_p90", "per_token_s_p99",
     "num_samples", "num_pairs", "num_done", "num_failed", "num_tokens", "num_steps",
+)
+POSITION_COLUMNS = (
+    "run", "model", "temperature", "method", "task", "depth", "num_reached", "num_accepted",
+    "conditional", "conditional_low", "conditional_high",
+    "unconditional", "unconditional_low", "unconditional_high",
 )
 # fmt: on
 
@@ -29,11 +40,19 @@ Field = str | int | float | bool | None
 
 def to_csv(runs: Sequence[RunMetrics]) -> str:
     """The lines of `tidy_rows` as CSV."""
+    return _csv(COLUMNS, (row for run in runs for row in tidy_rows(run)))
+
+
+def to_positions_csv(runs: Sequence[RunMetrics]) -> str:
+    """The lines of `position_rows` as CSV."""
+    return _csv(POSITION_COLUMNS, (row for run in runs for row in position_rows(run)))
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Field]]) -> str:
     text = StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    for run in runs:
-        writer.writerows(tidy_rows(run))
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -57,6 +76,26 @@ def tidy_rows(run: RunMetrics) -> Iterable[Mapping[str, Field]]:
             yield {**start, "task": "pooled", **_cell(overall.pooled)}
 
 
+def position_rows(run: RunMetrics) -> Iterable[Mapping[str, Field]]:
+    """One mapping per cell and depth at which a guess was accepted, "pooled" tasks last."""
+    for temperature in run.temperatures:
+        for method in run.methods:
+            identity = _identity(run, method, temperature)
+            start = {name: identity[name] for name in POSITION_COLUMNS if name in identity}
+            tasks = {task: run.cell(method, temperature, task) for task in run.tasks}
+            for task, cell in {**tasks, "pooled": run.pooled(method, temperature)}.items():
+                for position in cell.positions:
+                    yield {
+                        **start,
+                        "task": task,
+                        "depth": position.depth,
+                        "num_reached": position.num_reached,
+                        "num_accepted": position.num_accepted,
+                        **_numbers("conditional", position.conditional),
+                        **_numbers("unconditional", position.unconditional),
+                    }
+
+
 def _identity(run: RunMetrics, method: str, temperature: float) -> dict[str, Field]:
     about = run.info.method(method)
     return {
@@ -68,6 +107,7 @@ def _identity(run: RunMetrics, method: str, temperature: float) -> dict[str, Fie
         "method": method,
         "title": about.title,
         "is_lossless": about.is_lossless,
+        "arithmetic": run.arithmetic,
     }
 
 
@@ -75,12 +115,16 @@ def _cell(cell: CellMetrics) -> dict[str, Field]:
     return {
         **_numbers("speedup", cell.speedup),
         "speedup_missing": _reason(cell.speedup),
+        "speedup_ours": _number(cell.our_speedup),
+        "speedup_paper": _number(cell.paper_speedup),
         **_numbers("decode_speedup", cell.decode_speedup),
         **_numbers("mat", cell.mat),
         "mat_missing": _reason(cell.mat),
         "mat_macro": _number(cell.mat_macro),
         **_numbers("tokens_per_s", cell.tokens_per_s),
         "match_rate": _number(cell.match_rate),
+        **_percentiles("first_token_s", cell.latency.first_token),
+        **_percentiles("per_token_s", cell.latency.per_token),
         "num_samples": cell.num_samples,
         "num_pairs": cell.num_pairs,
         "num_done": cell.num_done,
@@ -88,6 +132,11 @@ def _cell(cell: CellMetrics) -> dict[str, Field]:
         "num_tokens": cell.num_tokens,
         "num_steps": cell.num_steps,
     }
+
+
+def _percentiles(name: str, times: Percentiles) -> dict[str, Field]:
+    values = {"p50": times.p50, "p90": times.p90, "p99": times.p99}
+    return {f"{name}_{which}": _number(value) for which, value in values.items()}
 
 
 def _numbers(name: str, value: Value) -> dict[str, Field]:
