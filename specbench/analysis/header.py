@@ -102,7 +102,7 @@ def _methods(
 
 def _machine(environment: Mapping[str, Any], device: str) -> Machine:
     cpu, torch = _mapping(environment.get("cpu")), _mapping(environment.get("torch"))
-    gpu = {} if device == "cpu" else _gpu(environment, device)
+    gpu = gpu_in_use(environment, device)
     if gpu:
         phrase = f"{_text(gpu.get('name'))}{_memory(gpu)}, driver {_text(gpu.get('driver'))}"
     elif environment:
@@ -122,8 +122,12 @@ def _machine(environment: Mapping[str, Any], device: str) -> Machine:
     return Machine(phrase, ", ".join(versions), commit + ("+dirty" if git.get("is_dirty") else ""))
 
 
-def _gpu(environment: Mapping[str, Any], device: str) -> Mapping[str, Any]:
-    """The GPU of "cuda" or "cuda:1". Torch's order and the driver's differ: the name links them."""
+def gpu_in_use(environment: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    """What the header says of the GPU of "cuda" or "cuda:1"; nothing for a CPU. Torch's order and
+    the driver's differ: the name links them.
+    """
+    if device == "cpu":
+        return {}
     used = _texts(_mapping(environment.get("torch")).get("devices"))
     listed = environment.get("gpus")
     gpus = [_mapping(gpu) for gpu in listed] if isinstance(listed, list | tuple) else []
