@@ -102,7 +102,8 @@ class Completion:
 
     `prefill_s` runs until the first token is on the host, `decode_s` from there to the last one.
     `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step.
-    `phases` is None where they were not measured.
+    `phases`, `peak_memory_bytes` (of the device, the weights of all that is loaded included) and
+    `energy_j` (of the whole card) are None where they were not measured.
     """
 
     token_ids: tuple[int, ...]
@@ -111,6 +112,8 @@ class Completion:
     prefill_s: float
     decode_s: float
     phases: Phases | None = None
+    peak_memory_bytes: int | None = None
+    energy_j: float | None = None
 
     @property
     def num_tokens(self) -> int:

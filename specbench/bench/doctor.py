@@ -13,7 +13,7 @@ from specbench.bench import environment
 from specbench.bench.memory import free_bytes
 from specbench.bench.plan import Setup, make_setup
 from specbench.bench.runner import Completer
-from specbench.bench.session import build_completers, load_model
+from specbench.bench.session import build_completers, build_drafters, load_model
 from specbench.bench.spec import RunSpec
 from specbench.types import Request
 
@@ -78,7 +78,7 @@ def _tree(target: Target) -> Finding:
 
 def _baseline(setup: Setup, target: Target) -> Iterator[Finding]:
     """Vanilla in our loop against the model's own `generate`: the same tokens, as fast?"""
-    complete = build_completers(target, setup.contestants)["vanilla"]
+    complete = build_completers(target, build_drafters(target, setup.contestants))["vanilla"]
     tokens_agree, ours_s, theirs_s = True, [], []
     for prompt in PROMPTS:
         ids = setup.codec.render([{"role": "user", "content": prompt}])

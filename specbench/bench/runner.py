@@ -115,7 +115,7 @@ class Runner:
         seed = seed_of(self.spec.seed, key)
         prompt_ids: tuple[int, ...] = ()
         try:
-            prompt_ids = self.codec.render(_messages(prompt.turns[: key.turn + 1], heard))
+            prompt_ids = self.codec.render(chat_until(prompt.turns[: key.turn + 1], heard))
             request = Request(
                 prompt_ids,
                 self.max_new_tokens,
@@ -142,6 +142,8 @@ class Runner:
             done.num_nodes,
             seed,
             phases=done.phases,
+            peak_memory_bytes=done.peak_memory_bytes,
+            energy_j=done.energy_j,
         )
 
 
@@ -152,8 +154,12 @@ def seed_of(run_seed: int, key: SampleKey) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _messages(turns: Sequence[str], heard: Sequence[Record]) -> list[Message]:
-    """The chat so far: the user's turns, with the answers in between."""
+def chat_until(turns: Sequence[str], heard: Sequence[Record]) -> list[Message]:
+    """The chat up to the last of these turns: the user's, with the answers heard in between.
+
+    Raises:
+        SpecbenchError: an answer in between is missing.
+    """
     messages: list[Message] = []
     for turn, text in enumerate(turns):
         messages.append({"role": "user", "content": text})

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.bench import environment
+from specbench.bench.gpu_sampler import gpu_sampler, metered
 from specbench.bench.plan import Contestant, Plan, Setup
+from specbench.bench.roofline import describe_drafts, describe_target
 from specbench.bench.runner import Completer, Progress, Runner
 from specbench.bench.spec import RunSpec
 from specbench.bench.store import HEADER, RunFolder, StoredRun, list_runs, read_header, read_run
@@ -18,6 +20,7 @@ from specbench.errors import RunFolderError, SpecbenchError
 from specbench.types import Record, Request
 
 if TYPE_CHECKING:
+    from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
 
 WARM_UP_TOKENS = 32
@@ -37,23 +40,26 @@ def load_model(setup: Setup) -> Target:
     return load_target(setup.path, dtype=dtype, device=torch.device(setup.device.name))
 
 
+def build_drafters(target: Target, contestants: Sequence[Contestant]) -> dict[str, Drafter]:
+    """Each contestant's drafter."""
+    from specbench.engine.drafter import BuildContext
+
+    return {
+        c.label: c.method.build(c.options, BuildContext(target, c.weights)) for c in contestants
+    }
+
+
 def build_completers(
-    target: Target, contestants: Sequence[Contestant], *, has_phases: bool = False
+    target: Target, drafters: Mapping[str, Drafter], *, has_phases: bool = False
 ) -> dict[str, Completer]:
-    """For each contestant what completes a request: its drafter in the engine's loop."""
+    """For each drafter what completes a request: the engine's loop with it."""
     from specbench.engine.clock import phase_stopwatch
     from specbench.engine.decode import decode
-    from specbench.engine.drafter import BuildContext
 
     stopwatch = phase_stopwatch(target.device) if has_phases else None
     return {
-        c.label: partial(
-            decode,
-            target,
-            c.method.build(c.options, BuildContext(target, c.weights)),
-            stopwatch=stopwatch,
-        )
-        for c in contestants
+        label: partial(decode, target, drafter, stopwatch=stopwatch)
+        for label, drafter in drafters.items()
     }
 
 
@@ -109,22 +115,32 @@ def run_plan(
 
     An interrupt leaves the status `interrupted` and is raised again; an error, `failed`.
     """
-    with RunFolder(path) as folder:
+    setup = plan.setup
+    with RunFolder(path) as folder, gpu_sampler(setup.device.name) as sampler:
         header = _header(plan, path, given, command)
         folder.write_header(header)
-        setup = plan.setup
         progress.message(f"Loading {setup.card.title} ({setup.dtype}, {setup.device.name}) …")
         status = "failed"
+        drafters: Mapping[str, Drafter] = {}
         try:
-            completers = build_completers(
-                load_model(setup), setup.contestants, has_phases=plan.spec.phases
-            )
-            _run(plan, completers, folder, progress)
+            target = load_model(setup)
+            drafters = build_drafters(target, setup.contestants)
+            header["roofline"] = describe_target(target)
+            completers = build_completers(target, drafters, has_phases=plan.spec.phases)
+            if sampler:
+                sampler.start()
+            _run(plan, metered(completers, target.device, sampler), folder, progress)
             status = "complete"
         except KeyboardInterrupt:
             status = "interrupted"
             raise
         finally:
+            if "roofline" in header:
+                header["roofline"]["draft_bytes"] = describe_drafts(drafters, folder.records())
+            if sampler:
+                sampler.stop()
+                header["gpu"] = sampler.describe()
+                header["warnings"] = header["warnings"] + sampler.warnings()
             folder.write_header({**header, "status": status, "finished": _now()})
     return read_run(path)
 

@@ -1,0 +1,142 @@
+"""What a method costs: the time of a step and where it goes, energy and memory.
+
+Knows the identity behind a speedup. A token costs step time / MAT, and vanilla's MAT is 1, so that
+over the same completions
+
+    decode speedup = MAT / (seconds of a step / seconds of a step of vanilla's)
+
+holds exactly. A method with a high MAT and a low speedup has expensive steps; the phases of a step,
+where they were measured, say what is expensive about them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+
+from specbench.analysis.cells import (
+    ALL_FAILED,
+    NO_BASELINE,
+    NO_STEPS,
+    NOT_RUN,
+    CellKey,
+    is_measured,
+)
+from specbench.analysis.columns import completion
+from specbench.analysis.stats import Estimate, Missing, Value
+from specbench.types import Phases, Record
+
+NOT_MEASURED = Missing("not measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The costs of one cell. The first four are over the completions that vanilla has too.
+
+    `step_s` is the decode time of a step, `relative` its ratio to vanilla's, and `decode_speedup`
+    is `mat / relative`. `phases` are seconds a step. `joules_per_token` counts the whole card,
+    prefill included; `peak_memory_bytes` is the most that was allocated during a completion,
+    everything that the run had loaded included.
+    """
+
+    mat: Value
+    step_s: Value
+    relative: Value
+    decode_speedup: Value
+    phases: Phases | None
+    joules_per_token: Value
+    peak_memory_bytes: int | None
+
+    @property
+    def relative_phases(self) -> Phases | None:
+        """The phases in steps of vanilla's: they add up to `relative`, but for what is outside."""
+        if self.phases is None or not isinstance(self.relative, Estimate):
+            return None
+        assert isinstance(self.step_s, Estimate)
+        scale = self.relative.value / self.step_s.value
+        return Phases(*(seconds * scale for seconds in astuple(self.phases)))
+
+
+def costs(
+    grouped: Mapping[CellKey, Sequence[Record]], baseline: str, no_times: Missing | None = None
+) -> dict[CellKey, Cost]:
+    """The costs of every cell that has records. `no_times` says why times are no evidence of speed,
+    if they are not: shares of time remain, speedups do not.
+    """
+    return {
+        key: measure_cost(
+            own, grouped.get(CellKey(baseline, key.temperature, key.task), ()), no_times
+        )
+        for key, own in grouped.items()
+    }
+
+
+def measure_cost(
+    own: Sequence[Record], baseline: Sequence[Record], no_times: Missing | None = None
+) -> Cost:
+    """The costs of a cell."""
+    done = [record for record in own if is_measured(record)]
+    by_completion = {completion(record): record for record in baseline if _is_decoded(record)}
+    decoded = [record for record in done if _is_decoded(record)]
+    base = [
+        by_completion[completion(record)]
+        for record in decoded
+        if completion(record) in by_completion
+    ]
+    if base:
+        decoded = [record for record in decoded if completion(record) in by_completion]
+    blank = NO_STEPS if done else ALL_FAILED if own else NOT_RUN
+    mat: Value = blank
+    step_s: Value = blank
+    relative: Value = blank if not decoded else NO_BASELINE
+    if decoded:
+        mat = Estimate(_emitted(decoded) / _steps(decoded))
+        step_s = Estimate(_step_s(decoded))
+    if base:
+        relative = Estimate(_step_s(decoded) / _step_s(base))
+    return Cost(
+        mat,
+        step_s,
+        relative,
+        no_times or _quotient(mat, relative),
+        _phases(decoded),
+        _joules_per_token(done),
+        max((r.peak_memory_bytes for r in done if r.peak_memory_bytes is not None), default=None),
+    )
+
+
+def _is_decoded(record: Record) -> bool:
+    return is_measured(record) and bool(record.accept_lengths) and (record.decode_s or 0.0) > 0
+
+
+def _emitted(records: Sequence[Record]) -> int:
+    return sum(sum(record.accept_lengths) for record in records)
+
+
+def _steps(records: Sequence[Record]) -> int:
+    return sum(len(record.accept_lengths) for record in records)
+
+
+def _step_s(records: Sequence[Record]) -> float:
+    return sum(record.decode_s or 0.0 for record in records) / _steps(records)
+
+
+def _quotient(top: Value, bottom: Value) -> Value:
+    if isinstance(top, Missing):
+        return top
+    return bottom if isinstance(bottom, Missing) else Estimate(top.value / bottom.value)
+
+
+def _phases(records: Sequence[Record]) -> Phases | None:
+    """Seconds a step, over the records that have phases."""
+    split = [record for record in records if record.phases is not None]
+    if not split:
+        return None
+    columns = zip(*(astuple(record.phases) for record in split if record.phases), strict=True)
+    return Phases(*(sum(column) / _steps(split) for column in columns))
+
+
+def _joules_per_token(records: Sequence[Record]) -> Value:
+    metered = [record for record in records if record.energy_j is not None]
+    if not metered:
+        return NOT_MEASURED
+    joules = sum(record.energy_j or 0.0 for record in metered)
+    return Estimate(joules / sum(record.num_tokens for record in metered))
