@@ -128,6 +128,35 @@ def report(
             typer.echo(path, err=True)
 
 
+@app.command()
+def audit(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    dtype: Annotated[
+        str | None, typer.Option(help="Run the steps that differ again in this: float32.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Draws per context at T > 0; 0 for none.")] = 200,
+    offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
+) -> None:
+    """Are a run's outputs lossless, and where not, why: numerics or a bug?"""
+    from specbench.analysis.audit import audit as audit_run
+    from specbench.analysis.header import read_header
+    from specbench.bench.replay import Replay
+    from specbench.bench.store import read_run
+    from specbench.report.audit_table import print_audit
+    from specbench.report.terminal import report_console
+
+    stored = read_run(run)
+    _quiet_libraries()
+    found = audit_run(
+        stored,
+        lambda methods: Replay(stored, dtype=dtype, has_methods=methods, is_offline=offline),
+        is_recheck=dtype is not None, num_seeds=seeds,
+        say=lambda text: typer.echo(text, err=True),
+    )  # fmt: skip
+    print_audit(found, read_header(stored.header), report_console())
+    raise typer.Exit(1 if found.has_bug else 0)
+
+
 @app.command(name="list")
 def list_(
     what: Annotated[str, typer.Argument(help="methods, models, datasets or runs.")],
