@@ -1,4 +1,4 @@
-"""What a method costs: the time of a step and where it goes, energy and memory.
+"""What a method costs: the time of a step and where it goes, its limit, energy and memory.
 
 Knows the identity behind a speedup. A token costs step time / MAT, and vanilla's MAT is 1, so that
 over the same completions
@@ -14,6 +14,7 @@ from dataclasses import astuple, dataclass
 
 from specbench.analysis.cells import (
     ALL_FAILED,
+    BASELINE,
     NO_BASELINE,
     NO_STEPS,
     NOT_RUN,
@@ -21,6 +22,7 @@ from specbench.analysis.cells import (
     is_measured,
 )
 from specbench.analysis.columns import completion
+from specbench.analysis.roofline import NO_BANDWIDTH, Roofline
 from specbench.analysis.stats import Estimate, Missing, Value
 from specbench.types import Phases, Record
 
@@ -32,9 +34,10 @@ class Cost:
     """The costs of one cell. The first four are over the completions that vanilla has too.
 
     `step_s` is the decode time of a step, `relative` its ratio to vanilla's, and `decode_speedup`
-    is `mat / relative`. `phases` are seconds a step. `joules_per_token` counts the whole card,
-    prefill included; `peak_memory_bytes` is the most that was allocated during a completion,
-    everything that the run had loaded included.
+    is `mat / relative`. `phases` are seconds a step. `limit` is what the memory's bandwidth allows
+    the decode speedup, `reached` the share of it; see `roofline`. `joules_per_token` counts the
+    whole card, prefill included; `peak_memory_bytes` is the most that was allocated during a
+    completion, everything that the run had loaded included.
     """
 
     mat: Value
@@ -42,6 +45,8 @@ class Cost:
     relative: Value
     decode_speedup: Value
     phases: Phases | None
+    limit: Value
+    reached: Value
     joules_per_token: Value
     peak_memory_bytes: int | None
 
@@ -55,34 +60,41 @@ class Cost:
         return Phases(*(seconds * scale for seconds in astuple(self.phases)))
 
 
-def costs(
-    grouped: Mapping[CellKey, Sequence[Record]], baseline: str, no_times: Missing | None = None
-) -> dict[CellKey, Cost]:
-    """The costs of every cell that has records. `no_times` says why times are no evidence of speed,
-    if they are not: shares of time remain, speedups do not.
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the costs of all cells of a run depend on. `no_times` says why times are no evidence of
+    speed, if they are not: where a step's time goes remains, speedups do not.
     """
+
+    roofline: Roofline | Missing = NO_BANDWIDTH
+    no_times: Missing | None = None
+
+
+def costs(
+    grouped: Mapping[CellKey, Sequence[Record]], conditions: Conditions
+) -> dict[CellKey, Cost]:
+    """The costs of every cell that has records."""
     return {
         key: measure_cost(
-            own, grouped.get(CellKey(baseline, key.temperature, key.task), ()), no_times
+            key.method,
+            own,
+            grouped.get(CellKey(BASELINE, key.temperature, key.task), ()),
+            conditions,
         )
         for key, own in grouped.items()
     }
 
 
 def measure_cost(
-    own: Sequence[Record], baseline: Sequence[Record], no_times: Missing | None = None
+    method: str, own: Sequence[Record], baseline: Sequence[Record], conditions: Conditions
 ) -> Cost:
     """The costs of a cell."""
     done = [record for record in own if is_measured(record)]
-    by_completion = {completion(record): record for record in baseline if _is_decoded(record)}
+    partners = {completion(record): record for record in baseline if _is_decoded(record)}
     decoded = [record for record in done if _is_decoded(record)]
-    base = [
-        by_completion[completion(record)]
-        for record in decoded
-        if completion(record) in by_completion
-    ]
-    if base:
-        decoded = [record for record in decoded if completion(record) in by_completion]
+    shared = [record for record in decoded if completion(record) in partners]
+    base = [partners[completion(record)] for record in shared]
+    decoded = shared or decoded
     blank = NO_STEPS if done else ALL_FAILED if own else NOT_RUN
     mat: Value = blank
     step_s: Value = blank
@@ -92,12 +104,18 @@ def measure_cost(
         step_s = Estimate(_step_s(decoded))
     if base:
         relative = Estimate(_step_s(decoded) / _step_s(base))
+    decode_speedup = conditions.no_times or _quotient(mat, relative)
+    limit: Value = NO_BANDWIDTH
+    if isinstance(conditions.roofline, Roofline):
+        limit = conditions.roofline.limit(method, mat)
     return Cost(
         mat,
         step_s,
         relative,
-        no_times or _quotient(mat, relative),
+        decode_speedup,
         _phases(decoded),
+        limit,
+        _quotient(decode_speedup, limit),
         _joules_per_token(done),
         max((r.peak_memory_bytes for r in done if r.peak_memory_bytes is not None), default=None),
     )
@@ -140,3 +158,7 @@ def _joules_per_token(records: Sequence[Record]) -> Value:
         return NOT_MEASURED
     joules = sum(record.energy_j or 0.0 for record in metered)
     return Estimate(joules / sum(record.num_tokens for record in metered))
+
+
+NO_COST = measure_cost("", (), (), Conditions())
+"""The costs of a cell without records."""

@@ -8,7 +8,7 @@ Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all ta
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
 from specbench.analysis.cells import BASELINE as BASELINE
@@ -22,8 +22,10 @@ from specbench.analysis.cells import (
     CellRecords,
     measure_cell,
 )
+from specbench.analysis.costs import NO_COST, Conditions, Cost, costs
 from specbench.analysis.doubts import Doubt, find_doubts
 from specbench.analysis.header import RunInfo, read_header
+from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.stats import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.errors import unknown_name
 from specbench.types import Record
@@ -66,12 +68,18 @@ class RunMetrics:
     bootstrap: Bootstrap
     arithmetic: Arithmetic = "ours"
     doubts: tuple[Doubt, ...] = ()
+    costs: Mapping[CellKey, Cost] = field(default_factory=dict)
+    roofline: Roofline | Missing = NO_BANDWIDTH
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
 
     def pooled(self, method: str, temperature: float) -> CellMetrics:
         return self.overall[method, temperature].pooled
+
+    def cost(self, method: str, temperature: float, task: str = POOLED) -> Cost:
+        """What a cell costs: by default all tasks as one."""
+        return self.costs.get(CellKey(method, temperature, task), NO_COST)
 
 
 def measure(
@@ -101,9 +109,11 @@ def measure(
         overall |= _overall(cells, methods, temperature, tasks)
     speedups = {place: metrics.speedup for place, metrics in overall.items()}
     doubts = find_doubts(run.records, cells, speedups)
+    roofline = read_roofline(run.header, run.records)
     return RunMetrics(
-        info, methods, temperatures, tasks, cells, overall, bootstrap, arithmetic, doubts
-    )
+        info, methods, temperatures, tasks, cells, overall, bootstrap, arithmetic, doubts,
+        costs(grouped, Conditions(roofline, no_times)), roofline,
+    )  # fmt: skip
 
 
 def check_arithmetic(name: str) -> Arithmetic:

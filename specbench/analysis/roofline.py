@@ -13,14 +13,15 @@ has no such limit then.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specbench.analysis.cells import BASELINE
 from specbench.analysis.stats import Estimate, Missing, Value
 from specbench.types import Record
 
-NOT_MEASURED = Missing("bandwidth not measured")
+NO_BANDWIDTH = Missing("bandwidth not measured")
 IN_CACHE = Missing("weights fit the cache")
 EXPERTS = Missing("mixture of experts")
 UNKNOWN_DRAFT = Missing("draft bytes unknown")
@@ -36,15 +37,16 @@ LEAST_SHARE = 0.6
 class Roofline:
     """What one run's memory allows. `draft_bytes` maps a method's spelling to bytes a step.
 
-    `cache_bytes` is the size of the last-level cache, 0 where it is unknown. `why_not` says why
+    `cache_bytes` is the size of the last-level cache, 0 where it is unknown. `kv_share` is how many
+    bytes of keys and values vanilla's mean step read, over those of the weights. `why_not` says why
     there are no limits, where there are none.
     """
 
     bandwidth: float
     target_bytes: int
-    kv_bytes_per_token: int
     cache_bytes: int
     draft_bytes: Mapping[str, float]
+    kv_share: float
     why_not: Missing | None = None
 
     def limit(self, method: str, mat: Value) -> Value:
@@ -56,39 +58,21 @@ class Roofline:
         step = self.target_bytes + self.draft_bytes[method]
         return Estimate(mat.value * self.target_bytes / step)
 
-    def reached(self, method: str, mat: Value, decode_speedup: Value) -> Value:
-        """The share of its limit that a method reaches: over 1 where vanilla is far from its own."""
-        limit = self.limit(method, mat)
-        if isinstance(limit, Missing) or isinstance(decode_speedup, Missing):
-            return limit if isinstance(limit, Missing) else decode_speedup
-        return Estimate(decode_speedup.value / limit.value)
-
     def bandwidth_share(self, step_s: Value) -> Value:
         """The share of the bandwidth that vanilla's steps use, each of `step_s` seconds."""
         if self.why_not or isinstance(step_s, Missing):
             return self.why_not or step_s
         return Estimate(self.target_bytes / (step_s.value * self.bandwidth))
 
-    def kv_share(self, records: Sequence[Record]) -> Value:
-        """Bytes of keys and values that vanilla's mean step reads, over those of the weights."""
-        read = steps = 0.0
-        for record in records:
-            count = len(record.accept_lengths)
-            read += count * (record.prompt_tokens + (count + 1) / 2)  # tokens at its mean step
-            steps += count
-        if not steps or not self.target_bytes:
-            return NOT_MEASURED
-        return Estimate(read / steps * self.kv_bytes_per_token / self.target_bytes)
 
-
-def read_roofline(header: Mapping[str, Any]) -> Roofline | Missing:
+def read_roofline(header: Mapping[str, Any], records: Iterable[Record]) -> Roofline | Missing:
     """The roofline of a run's header, as leniently as the rest of it is read."""
     found = header.get("roofline")
     found = found if isinstance(found, Mapping) else {}
     bandwidth = _number(found.get("bandwidth_bytes_per_s"))
     target = int(_number(found.get("target_bytes")))
     if bandwidth <= 0 or target <= 0:
-        return NOT_MEASURED
+        return NO_BANDWIDTH
     draft = found.get("draft_bytes")
     cache = int(_number(found.get("cache_bytes")))
     why_not = EXPERTS if found.get("is_mixture_of_experts") else None
@@ -97,15 +81,26 @@ def read_roofline(header: Mapping[str, Any]) -> Roofline | Missing:
     return Roofline(
         bandwidth,
         target,
-        int(_number(found.get("kv_bytes_per_token"))),
         cache,
         {
             str(method): _number(value)
             for method, value in (draft.items() if isinstance(draft, Mapping) else ())
             if isinstance(value, int | float)
         },
+        _number(found.get("kv_bytes_per_token")) * _mean_context(records) / target,
         why_not,
     )
+
+
+def _mean_context(records: Iterable[Record]) -> float:
+    """Tokens in the cache at vanilla's mean step."""
+    tokens = steps = 0.0
+    for record in records:
+        if record.key.method == BASELINE:
+            count = len(record.accept_lengths)
+            tokens += count * (record.prompt_tokens + (count + 1) / 2)
+            steps += count
+    return tokens / steps if steps else 0.0
 
 
 def _number(value: Any) -> float:

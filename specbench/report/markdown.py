@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from specbench.report import formats
+from specbench.report import costs, formats
+from specbench.report.costs import cost_columns
 from specbench.report.overview import OVERVIEW
 from specbench.report.table import Block, Cell, Row, Table
 
@@ -28,6 +29,12 @@ def _block(block: Block, table: Table) -> Iterable[str]:
     yield from ["", "Over all tasks:" if len(titles) > 1 else "In all:", ""]
     headings = [column.heading.replace("\n", " ") for column in OVERVIEW]
     yield from _grouped(block, table, headings, _overview)
+    if columns := cost_columns(block.rows):
+        yield from ["", f"{costs.TITLE}:", ""]
+        headings = [column.heading.replace("\n", " ") for column in columns]
+        yield from _grouped(
+            block, table, headings, lambda row: [column.text(row) for column in columns]
+        )
     for group in block.groups:
         name = "" if table.is_one_run else f"**{_escape(group.label)}:** "
         yield from ["", name + _escape(group.verdict)]

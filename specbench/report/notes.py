@@ -9,6 +9,7 @@ from specbench.analysis.header import UNKNOWN
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats import Estimate, Missing
 from specbench.report import formats
+from specbench.report.limits import LIMIT, STEP_COST, has_limits, memory_fact, memory_warnings
 from specbench.report.progress import first_line
 
 _STATES = {
@@ -50,6 +51,8 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
     ]
     yield Note("Run", ", ".join(words))
     yield Note("Samples", _samples(run))
+    if memory := memory_fact(run):
+        yield Note("Memory", memory)
 
 
 def _samples(run: RunMetrics) -> str:
@@ -96,6 +99,10 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
         f"Intervals are 95 %, by cluster bootstrap over samples ({drawn}).",
     )
     yield Note("MAT", "mean accepted tokens: tokens emitted / steps of the target model.")
+    if any(isinstance(cost.relative, Estimate) for run in runs for cost in run.costs.values()):
+        yield Note("Cost", STEP_COST)
+    if any(map(has_limits, runs)):
+        yield Note("Limit", LIMIT)
     if any(len(run.tasks) > 1 for run in runs):
         yield Note("Mean", "the arithmetic mean of the tasks' values, as in published tables.")
     if any(not method.is_lossless for run in runs for method in run.info.methods):
@@ -108,6 +115,7 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         _failed(run),
         *(doubt.sentence(run.info) for doubt in run.doubts),
         *_differing(run),
+        *memory_warnings(run),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)

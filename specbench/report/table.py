@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench.analysis.cells import NOT_RUN, CellKey
+from specbench.analysis.costs import NO_COST, Cost
 from specbench.analysis.header import RunInfo
 from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
 from specbench.analysis.stats import Estimate, Missing, Value
@@ -54,6 +55,7 @@ class Row:
     label: str
     cells: tuple[Cell, ...]
     overall: MethodMetrics
+    cost: Cost = NO_COST
 
     @property
     def reason(self) -> str | None:
@@ -160,7 +162,13 @@ def _model_label(info: RunInfo) -> str:
 def _rows(run: RunMetrics, temperature: float, columns: Sequence[Column]) -> tuple[Row, ...]:
     by_column = [_column(run, temperature, column.task) for column in columns]
     return tuple(
-        Row(method, run.info.method(method).label, cells, run.overall[method, temperature])
+        Row(
+            method,
+            run.info.method(method).label,
+            cells,
+            run.overall[method, temperature],
+            run.cost(method, temperature),
+        )
         for method, cells in zip(run.methods, zip(*by_column, strict=True), strict=True)
     )
 

@@ -12,7 +12,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.report import formats
+from specbench.report import costs, formats
+from specbench.report.costs import cost_columns
 from specbench.report.grid import (
     CLEAR_GAP,
     DIVIDER,
@@ -80,8 +81,12 @@ def _block(block: Block, table: Table, width: int) -> Iterable[RenderableType]:
         yield Text("95 % interval of each speedup", style="bold")
         yield from _spaced(Grid(others, table.columns, (SPAN,), width))
     yield Text("Over all tasks" if len(table.columns) > 1 else "In all", style="bold")
-    yield _overview(sections, width)
+    yield _listing(sections, OVERVIEW, width)
     yield Text()
+    if columns := cost_columns(block.rows):
+        yield Text(costs.TITLE, style="bold")
+        yield _listing(sections, columns, width)
+        yield Text()
     for group in block.groups:
         yield Text(group.verdict if table.is_one_run else f"{group.label}: {group.verdict}")
     yield Text()
@@ -106,13 +111,15 @@ def _has_interval(row: Row) -> bool:
     return any(formats.interval_of(cell.speedup) for cell in row.cells)
 
 
-def _overview(sections: Sequence[Section], width: int) -> RenderableType:
-    """One line per method, with as many columns as there is room for."""
+def _listing(
+    sections: Sequence[Section], wanted: Sequence[OverviewColumn], width: int
+) -> RenderableType:
+    """One line per method, with as many of the columns as there is room for."""
     rows = [row for section in sections for row in section.rows]
     label_width = min(
         MOST_LABEL, max(cell_len(label) for label in [METHOD, *(row.label for row in rows)])
     )
-    widths = {column: _overview_width(column, rows) for column in OVERVIEW}
+    widths = {column: _listing_width(column, rows) for column in wanted}
     while label_width + sum(widths.values()) > width:
         last = max(widths, key=lambda column: column.rank)
         if not last.rank:
@@ -125,18 +132,20 @@ def _overview(sections: Sequence[Section], width: int) -> RenderableType:
     return sectioned(
         sections,
         [(Text(METHOD), label_width), *columns],
-        lambda row: _overview_texts(row, tuple(widths)),
+        lambda row: _texts(row, tuple(widths)),
     )
 
 
-def _overview_texts(row: Row, columns: Sequence[OverviewColumn]) -> list[Text]:
-    first, *others = (column.text(row) for column in columns)
+def _texts(row: Row, columns: Sequence[OverviewColumn]) -> list[Text]:
     label_style = "bold red" if row.overall.pooled.num_failed else ""
-    speedup = Text(first, style=sureness(row.overall.speedup))
-    return [Text(row.label, style=label_style), speedup, *map(Text, others)]
+    speedup_style = sureness(row.overall.speedup)
+    return [
+        Text(row.label, style=label_style),
+        *(Text(c.text(row), style=speedup_style if c is OVERVIEW[0] else "") for c in columns),
+    ]
 
 
-def _overview_width(column: OverviewColumn, rows: Sequence[Row]) -> int:
+def _listing_width(column: OverviewColumn, rows: Sequence[Row]) -> int:
     texts = [*column.heading.splitlines(), *(column.text(row) for row in rows)]
     return CLEAR_GAP + max(map(cell_len, texts))
 

@@ -9,9 +9,11 @@ A second table has a line per depth: how often guesses there were accepted.
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from io import StringIO
 
 from specbench.analysis.cells import CellMetrics
+from specbench.analysis.costs import Cost
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats import Estimate, Missing, Value
@@ -27,6 +29,8 @@ COLUMNS = (
     "first_token_s_p50", "first_token_s_p90", "first_token_s_p99",
     "per_token_s_p50", "per_token_s_p90", "per_token_s_p99",
     "num_samples", "num_pairs", "num_done", "num_failed", "num_tokens", "num_steps",
+    "step_s", "relative_step_cost", "draft_s", "verify_s", "commit_s", "host_s",
+    "limit", "limit_reached", "joules_per_token", "peak_memory_bytes",
 )
 POSITION_COLUMNS = (
     "run", "model", "temperature", "method", "task", "depth", "num_reached", "num_accepted",
@@ -62,7 +66,8 @@ def tidy_rows(run: RunMetrics) -> Iterable[Mapping[str, Field]]:
         for method in run.methods:
             start = _identity(run, method, temperature)
             for task in run.tasks:
-                yield {**start, "task": task, **_cell(run.cell(method, temperature, task))}
+                costs = _cost(run.cost(method, temperature, task))
+                yield {**start, "task": task, **_cell(run.cell(method, temperature, task)), **costs}
             overall = run.overall[method, temperature]
             yield {
                 **start,
@@ -73,7 +78,8 @@ def tidy_rows(run: RunMetrics) -> Iterable[Mapping[str, Field]]:
                 **_numbers("mat", overall.mat),
                 "mat_missing": _reason(overall.mat),
             }
-            yield {**start, "task": "pooled", **_cell(overall.pooled)}
+            costs = _cost(run.cost(method, temperature))
+            yield {**start, "task": "pooled", **_cell(overall.pooled), **costs}
 
 
 def position_rows(run: RunMetrics) -> Iterable[Mapping[str, Field]]:
@@ -131,6 +137,20 @@ def _cell(cell: CellMetrics) -> dict[str, Field]:
         "num_failed": cell.num_failed,
         "num_tokens": cell.num_tokens,
         "num_steps": cell.num_steps,
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Field]:
+    """The phases are seconds a step, as `step_s` is."""
+    phases = asdict(cost.phases) if cost.phases else {}
+    return {
+        "step_s": _number(cost.step_s),
+        "relative_step_cost": _number(cost.relative),
+        **phases,
+        "limit": _number(cost.limit),
+        "limit_reached": _number(cost.reached),
+        "joules_per_token": _number(cost.joules_per_token),
+        "peak_memory_bytes": cost.peak_memory_bytes,
     }
 
 

@@ -97,7 +97,7 @@ def test_several_runs_are_several_groups_of_rows_per_temperature() -> None:
     assert groups == [[tiny, "Other"], [tiny]]
     lines = drawn(runs).splitlines()
     assert lines.count("Temperature=0") == 1
-    assert lines.count("Other") == 2  # the grid and the overview
+    assert lines.count("Other") == 3  # the grid, the overview and the costs
 
 
 def test_runs_of_one_model_are_told_apart_by_what_differs() -> None:

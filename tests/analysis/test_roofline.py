@@ -1,0 +1,91 @@
+"""The limit that memory sets to a speedup."""
+
+from typing import Any
+
+import pytest
+
+from specbench.analysis.roofline import Roofline, read_roofline
+from specbench.analysis.stats import Estimate, Missing
+from tests.analysis.run_factory import record
+
+MEASURED = {
+    "bandwidth_bytes_per_s": 1000.0,
+    "target_bytes": 300,
+    "cache_bytes": 100,
+    "kv_bytes_per_token": 6,
+    "is_mixture_of_experts": False,
+    "draft_bytes": {"vanilla": 0, "eagle": 100.0},
+}
+
+
+def roofline(**changes: Any) -> Roofline:
+    found = read_roofline({"roofline": {**MEASURED, **changes}}, [])
+    assert isinstance(found, Roofline)
+    return found
+
+
+def test_a_draft_that_reads_a_third_of_the_target_costs_a_quarter_of_the_limit() -> None:
+    assert roofline().limit("eagle", Estimate(4.0)) == Estimate(3.0)
+
+
+def test_a_draft_without_weights_may_reach_its_mat() -> None:
+    assert roofline().limit("vanilla", Estimate(1.0)) == Estimate(1.0)
+
+
+def test_vanilla_at_the_bandwidth_uses_all_of_it() -> None:
+    assert roofline().bandwidth_share(Estimate(0.3)) == Estimate(1.0)
+    assert roofline().bandwidth_share(Estimate(0.6)) == Estimate(0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cache_bytes": 150}, "weights fit the cache"),
+        ({"is_mixture_of_experts": True}, "mixture of experts"),
+        ({"draft_bytes": {}}, "draft bytes unknown"),
+        ({"draft_bytes": None}, "draft bytes unknown"),
+        ({"draft_bytes": {"eagle": "many"}}, "draft bytes unknown"),
+    ],
+)
+def test_where_the_memory_sets_no_limit_the_reason_stands(
+    changes: dict[str, Any], reason: str
+) -> None:
+    assert roofline(**changes).limit("eagle", Estimate(4.0)) == Missing(reason)
+
+
+def test_weights_in_the_cache_use_no_bandwidth_worth_a_share() -> None:
+    assert roofline(cache_bytes=300).bandwidth_share(Estimate(0.3)) == Missing(
+        "weights fit the cache"
+    )
+
+
+def test_an_unknown_cache_is_taken_for_a_small_one() -> None:
+    assert roofline(cache_bytes=None).why_not is None
+
+
+def test_a_mat_that_is_missing_leaves_its_reason() -> None:
+    assert roofline().limit("eagle", Missing("all failed")) == Missing("all failed")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"roofline": None},
+        {"roofline": "fast"},
+        {"roofline": {**MEASURED, "bandwidth_bytes_per_s": float("nan")}},
+        {"roofline": {**MEASURED, "bandwidth_bytes_per_s": 0}},
+        {"roofline": {**MEASURED, "target_bytes": True}},
+        {"roofline": {"bandwidth_bytes_per_s": 1.0}},
+    ],
+)
+def test_a_header_without_a_bandwidth_has_no_roofline(header: dict[str, Any]) -> None:
+    assert read_roofline(header, []) == Missing("bandwidth not measured")
+
+
+def test_keys_and_values_are_those_of_vanillas_mean_step() -> None:
+    # Steps see 11, 12 and 13 tokens, and the other method's count for nothing.
+    records = [record("vanilla", accept_lengths=(1, 1, 1)), record("eagle", accept_lengths=(3,))]
+    found = read_roofline({"roofline": MEASURED}, records)
+    assert isinstance(found, Roofline)
+    assert found.kv_share == 12 * 6 / 300

@@ -1,0 +1,112 @@
+"""The cost of a step and what the memory allows, as a report shows them."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+from specbench.analysis.metrics import measure
+from specbench.report.markdown import to_markdown
+from specbench.report.table import build_table
+from specbench.report.tidy import to_csv
+from specbench.types import Phases
+from tests.analysis.run_factory import FakeRun, full_run, header, record
+from tests.report.drawing import drawn
+
+MEMORY = {
+    "bandwidth_bytes_per_s": 3e9,
+    "target_bytes": 3_000_000,
+    "cache_bytes": 1_000_000,
+    "kv_bytes_per_token": 1000,
+    "is_mixture_of_experts": False,
+    "draft_bytes": {"vanilla": 0, "pld": 0, "eagle": 1_000_000},
+}
+
+
+def run(**roofline: Any) -> FakeRun:
+    """Vanilla's step takes 2.5 ms, of which reading its weights would take 1 ms."""
+    memory = {**MEMORY, **roofline}
+    return full_run(("vanilla", "pld", "eagle"), ("gsm8k", "alpaca"), roofline=memory)
+
+
+def with_phases(done: FakeRun) -> FakeRun:
+    records = [
+        replace(r, phases=Phases(*(part * (r.decode_s or 0) for part in (0.3, 0.5, 0.15, 0.05))))
+        for r in done.records
+    ]
+    values = {**done.header["spec"]["values"], "phases": True}
+    return FakeRun(records, {**done.header, "spec": {"values": values}})
+
+
+def listing(text: str) -> Mapping[str, list[str]]:
+    """The lines of the table of costs: first word -> the other ones, the heading's too."""
+    below = text.split("The cost of a step")[1].splitlines()
+    lines = [line.split() for line in below[1 : below.index("", 1)]]
+    return {line[0]: line[1:] for line in lines if line}
+
+
+def test_the_listing_shows_the_limit_and_how_much_of_it_is_reached() -> None:
+    text = drawn(run())
+    shown = listing(text)
+    assert shown["Method"] == ["MAT", "cost", "speedup", "limit", "limit", "step"]
+    mat, cost, speedup, limit, reached, unit, _ = shown["EAGLE"]
+    assert abs(float(limit[:-1]) - float(mat) * 0.75) < 0.01
+    assert abs(float(mat) / float(cost) - float(speedup[:-1])) < 0.03
+    assert abs(float(speedup[:-1]) / float(limit[:-1]) - float(reached) / 100) < 0.01
+    assert unit == "%"
+    assert "Keys and values" in text
+
+
+def test_a_run_with_phases_shows_them_and_no_speedup() -> None:
+    shown = listing(drawn(with_phases(run())))
+    assert shown["Method"][:6] == ["MAT", "cost", "draft", "verify", "commit", "host"]
+    _, cost, *parts = (float(text) for text in shown["EAGLE"][:6])
+    assert abs(sum(parts) - cost) < 0.03
+
+
+def test_a_baseline_far_from_the_bandwidth_is_a_warning() -> None:
+    slow = " ".join(drawn(run()).split())
+    assert "Vanilla uses 40 % of the memory's bandwidth, below 60 %" in slow
+    assert "every speedup is inflated" in slow
+    assert "inflated" not in drawn(run(target_bytes=6_000_000))
+    assert "inflated" not in drawn(with_phases(run()))
+
+
+def test_weights_in_the_cache_have_no_limit_and_the_report_says_so() -> None:
+    text = drawn(run(cache_bytes=2_000_000))
+    assert "limit" not in listing(text)["Method"]
+    assert "a cache of 2 MB holds in large part" in " ".join(text.split())
+    assert "inflated" not in text
+
+
+def test_a_run_before_bandwidth_was_measured_shows_costs_alone() -> None:
+    text = drawn(full_run(("vanilla", "pld"), ("gsm8k",)))
+    assert listing(text)["Method"] == ["MAT", "cost", "speedup", "step"]
+    assert "Memory" not in text
+
+
+def test_without_a_baseline_nothing_is_said_of_costs() -> None:
+    alone = FakeRun([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
+    assert "cost of a step" not in drawn(alone)
+
+
+def test_markdown_has_the_same_listing() -> None:
+    text = to_markdown(build_table([measure(run())]))
+    assert (
+        "| Method | MAT | step cost | decode speedup | limit | of the limit | ms a step |" in text
+    )
+
+
+def test_the_csv_has_costs_per_task_and_pooled() -> None:
+    records = [replace(r, energy_j=2.0, peak_memory_bytes=5) for r in with_phases(run()).records]
+    metrics = measure(FakeRun(records, run().header))
+    rows = list(csv.DictReader(StringIO(to_csv([metrics]))))
+    assert {row["task"] for row in rows if row["limit"]} == {"gsm8k", "alpaca", "pooled"}
+    for row in rows:
+        if row["task"] == "mean":
+            continue
+        parts = [float(row[name]) for name in ("draft_s", "verify_s", "commit_s", "host_s")]
+        assert abs(sum(parts) - float(row["step_s"])) < 1e-12
+        assert float(row["joules_per_token"]) > 0
+        assert row["peak_memory_bytes"] == "5"
