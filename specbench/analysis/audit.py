@@ -5,8 +5,9 @@ the tokens that both share go through it in one pass, and its logits say how far
 tokens lie. With a re-check dtype the step itself is run again too, by vanilla and by the method.
 
 Above temperature 0 vanilla and each method draw from some contexts of the run on many seeds, and a
-test compares what they drew. The contexts end in the middle of recorded answers, where there is
-something to draft from.
+test compares what they drew. A context ends within a recorded answer, where there is something to
+draft from, and one token before the target is undecided between a few: where it is sure, or open to
+anything, draws hardly tell two distributions apart.
 
 Knows a model only as a `Bench`: logits behind tokens, and tokens that a method completes.
 """
@@ -44,6 +45,8 @@ NUM_CONTEXTS = 4
 """Contexts of the run that samples are drawn from, spread over its records."""
 NUM_DRAWN = 3
 """Tokens a draw: the prefill's, and the first two of the first step."""
+ENTROPY = 1.2
+"""Nats of the step's first token in a good context: about three or four tokens to choose from."""
 NUM_BEST = 100
 """Logits whose largest magnitude is the scale of a position."""
 
@@ -55,6 +58,9 @@ class Bench(Protocol):
     def dtype(self) -> str: ...
     def prompt_ids(self, record: Record) -> tuple[int, ...]: ...
     def logits(self, token_ids: Sequence[int]) -> FloatArray: ...
+    def entropies(
+        self, prompt_ids: Sequence[int], token_ids: Sequence[int], sampling: Sampling
+    ) -> FloatArray: ...
     def complete(self, method: str, request: Request) -> tuple[int, ...]: ...
     def sampling(self, temperature: float) -> Sampling: ...
 
@@ -181,9 +187,10 @@ def _audit_sampled(
     tests: list[tuple[str, float, int, float]] = []
     for temperature, methods in sampled.items():
         speaker = methods.get(BASELINE) or next(iter(methods.values()))
-        contexts = [_context(record, bench) for record in _spread(speaker)]
+        sampling = bench.sampling(temperature)
+        contexts = [_context(record, bench, sampling) for record in _spread(speaker)]
         say(f"T={temperature:g}: drawing {num_seeds} times from {len(contexts)} contexts …")
-        draw = _Draw(bench, bench.sampling(temperature), num_seeds)
+        draw = _Draw(bench, sampling, num_seeds)
         base = [draw(BASELINE, context) for context in contexts]
         for method in methods:
             if method != BASELINE:
@@ -212,9 +219,12 @@ def _spread(records: Sequence[Record]) -> list[Record]:
     return [firsts[round(place)] for place in places]
 
 
-def _context(record: Record, bench: Bench) -> tuple[int, ...]:
-    """The record's prompt and the first half of its answer."""
-    return bench.prompt_ids(record) + record.token_ids[: record.num_tokens // 2]
+def _context(record: Record, bench: Bench, sampling: Sampling) -> tuple[int, ...]:
+    """The prompt and so much of the answer that the second token behind it is an open one."""
+    prompt = bench.prompt_ids(record)
+    entropies = bench.entropies(prompt, record.token_ids, sampling)
+    open_token = 1 + int(np.abs(entropies[1:] - ENTROPY).argmin()) if len(entropies) > 1 else 1
+    return prompt + record.token_ids[: open_token - 1]
 
 
 class _Draw:

@@ -80,6 +80,27 @@ class Replay:
         with torch.inference_mode():
             return self._target.prefill(token_ids).logits[0].double().cpu().numpy()
 
+    def entropies(
+        self, prompt_ids: Sequence[int], token_ids: Sequence[int], sampling: Sampling
+    ) -> NDArray[np.float64]:
+        """How open each of the tokens [tokens] behind the prompt was, in nats, given those before.
+
+        In one pass, as the nodes of a chain.
+        """
+        import torch
+
+        from specbench.engine.accept import Sampler
+        from specbench.engine.tree import DraftTree
+
+        target = self._target
+        with torch.inference_mode():
+            rows = [target.prefill(prompt_ids).logits]
+            if len(token_ids) > 1:
+                chain = torch.tensor(token_ids[:-1], device=target.device)
+                rows.append(target.forward(DraftTree.chain(chain)).logits)
+            probs = Sampler(sampling, target.device, seed=0).probs(torch.cat(rows))
+            return torch.special.entr(probs).sum(-1).double().cpu().numpy()
+
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
         """The tokens with which a method, as records call it, completes a request."""
         return self._completers[method](request).token_ids
