@@ -134,7 +134,7 @@ def audit(
     dtype: Annotated[
         str | None, typer.Option(help="Run the steps that differ again in this: float32.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Draws per context at T > 0; 0 for none.")] = 200,
+    seeds: Annotated[int, typer.Option(help="Draws per context at T > 0; 0 for none.")] = 100,
     offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
 ) -> None:
     """Are a run's outputs lossless, and where not, why: numerics or a bug?"""
