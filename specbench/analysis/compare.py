@@ -8,7 +8,7 @@ The mean over tasks is arithmetic, of values and of ratios alike.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.analysis.cells import WITH_PHASES, CellKey, is_measured
@@ -55,17 +55,52 @@ class Comparison:
         return self.cells[CellKey(method, temperature, task)]
 
 
+def compare_runs(
+    runs: Sequence[Run], methods: tuple[str, str] | None = None, *, is_forced: bool = False
+) -> list[Comparison]:
+    """Each run beside the first, or, with `methods`, the first's method beside the second's.
+
+    Raises:
+        UserError: too few or too many runs, or runs that are not comparable.
+    """
+    if len(runs) < 2:
+        raise UserError(
+            "One run cannot be compared.",
+            "Name two or more; to hold two methods of one run side by side, name it twice, with "
+            "--cross METHOD METHOD.",
+        )
+    if methods is None:
+        return [compare(runs[0], run, is_forced=is_forced) for run in runs[1:]]
+    if len(runs) > 2:
+        raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
+    return [cross(runs[0], runs[1], methods, is_forced=is_forced)]
+
+
 def compare(
-    reference: Run, subject: Run, *, is_forced: bool = False, bootstrap: Bootstrap | None = None
+    reference: Run,
+    subject: Run,
+    *,
+    is_forced: bool = False,
+    may_be_empty: bool = False,
+    bootstrap: Bootstrap | None = None,
 ) -> Comparison:
     """The subject beside the reference, for every method, temperature and task that both have.
 
     Raises:
-        UserError: they did not do the same work (unless forced), or share nothing.
+        UserError: they did not do the same work (unless forced), or share nothing (unless allowed).
     """
+    if not is_forced:
+        require_same_work(reference.header, subject.header)
     runs = _Measured(reference), _Measured(subject)
     methods = {method: method for method in runs[0].methods if method in runs[1].methods}
-    return _Compared(*runs, methods, bootstrap or Bootstrap()).comparison(is_forced=is_forced)
+    compared = _Compared(*runs, methods, bootstrap or Bootstrap()).comparison()
+    if not (compared.cells or may_be_empty):
+        raise UserError(
+            f"The runs {compared.reference.id} and {compared.subject.id} have no finished sample "
+            "of the same method, temperature and task.",
+            "`specbench show RUN` says what a run has.",
+        )
+    return compared
 
 
 def cross(
@@ -82,13 +117,15 @@ def cross(
     Raises:
         UserError: the runs did not do the same work, or a run lacks its method.
     """
+    if not is_forced:
+        require_same_work(reference.header, subject.header)
     runs = _Measured(reference), _Measured(subject)
     for run, method in zip(reversed(runs), methods, strict=True):
         if method not in run.methods:
             raise unknown_name(f"method in run {run.info.id}", method, run.methods)
     own, other = methods
     compared = _Compared(*runs, {own: other}, bootstrap or Bootstrap())
-    return compared.comparison(is_forced=is_forced, reference_method=other)
+    return compared.comparison(reference_method=other)
 
 
 class _Measured:
@@ -126,18 +163,10 @@ class _Compared:
     methods: Mapping[str, str]
     bootstrap: Bootstrap
 
-    def comparison(self, *, is_forced: bool, reference_method: str | None = None) -> Comparison:
+    def comparison(self, *, reference_method: str | None = None) -> Comparison:
         headers = self.reference.header, self.subject.header
-        if not is_forced:
-            require_same_work(*headers)
         temperatures = [t for t in self.reference.temperatures if t in self.subject.temperatures]
         tasks = {t: name for t, name in self.reference.tasks.items() if t in self.subject.tasks}
-        if not (self.methods and temperatures and tasks):
-            raise UserError(
-                f"The runs {self.reference.info.id} and {self.subject.info.id} have no finished "
-                "sample of the same method, temperature and task.",
-                "`specbench show RUN` says what a run has.",
-            )
         return Comparison(
             reference=self.reference.info,
             subject=self.subject.info,
@@ -152,10 +181,12 @@ class _Compared:
         )
 
     def _cells(
-        self, temperatures: Iterable[float], tasks: Iterable[str]
+        self, temperatures: Iterable[float], tasks: Collection[str]
     ) -> dict[CellKey, CellPair]:
         draws = {task: Draws(self.bootstrap, task) for task in tasks}
         cells: dict[CellKey, CellPair] = {}
+        if not tasks:
+            return cells
         for temperature in temperatures:
             for method in self.methods:
                 keys = [CellKey(method, temperature, task) for task in tasks]
