@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -69,12 +70,12 @@ def run(
     quiet: Annotated[bool, typer.Option(help="Print the table only.")] = False,
 ) -> None:
     """Measure methods on tasks, print the table, keep run and report."""
-    from specbench.analysis.metrics import measure
     from specbench.bench.plan import make_plan
     from specbench.bench.session import choose_folder, failures, run_plan
     from specbench.bench.spec import RunSpec
     from specbench.report.console import progress_view
     from specbench.report.render import print_report, write_report
+    from specbench.report.source import make_report
 
     spec = RunSpec(
         model, _split(method), _split(dataset, ","), prompts, limit, _temperatures(temperature),
@@ -89,10 +90,10 @@ def run(
         for absent in plan.setup.no_checkpoint:
             progress.message(f"{absent.label}: no checkpoint for {plan.setup.card.name}")
         stored = run_plan(plan, path, progress, _given(context), sys.argv[1:])
-    measured = measure(stored)
-    print_report(measured)
+    made = make_report(stored)
+    print_report(made)
     out_dir = path / "report" if output else REPORTS / path.name
-    write_report(measured, out_dir)
+    write_report(made, out_dir)
     if not quiet:
         typer.echo(f"Run: {path}\nReport: {out_dir}", err=True)
     raise typer.Exit(1 if failures(stored.records) else 0)
@@ -101,31 +102,101 @@ def run(
 @app.command()
 def report(
     run: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    format: Annotated[str, typer.Option(help="table, markdown or csv.")] = "table",
-    out: Annotated[Path | None, typer.Option(help="Write table and plots there.")] = None,
+    format: Annotated[
+        str, typer.Option(help="table, markdown, latex, csv, html or json.")
+    ] = "table",
+    out: Annotated[Path | None, typer.Option(help="Write all forms and the plots there.")] = None,
     arithmetic: Annotated[
         str, typer.Option(help="ours, or paper: the ratio of mean tokens/s.")
     ] = "ours",
 ) -> None:
     """Print the table of finished runs, in one of several forms."""
-    from specbench.analysis.metrics import check_arithmetic, measure
+    from specbench.analysis.metrics import check_arithmetic
     from specbench.bench.store import read_run
-    from specbench.errors import unknown_name
     from specbench.report import render
+    from specbench.report.source import make_report
 
-    formula = check_arithmetic(arithmetic)
-    runs = [measure(read_run(path), arithmetic=formula) for path in run]
-    if format == "table":
-        render.print_report(runs)
-    elif format == "markdown":
-        sys.stdout.write(render.render_markdown(runs))
-    elif format == "csv":
-        sys.stdout.write(render.render_csv(runs))
+    formula, form = check_arithmetic(arithmetic), render.check_format(format)
+    made = make_report([read_run(path) for path in run], arithmetic=formula)
+    if form == "table":
+        render.print_report(made)
     else:
-        raise unknown_name("format", format, ("table", "markdown", "csv"))
+        sys.stdout.write(render.render(made, form))
     if out is not None:
-        for path in render.write_report(runs, out):
+        for path in render.write_report(made, out):
             typer.echo(path, err=True)
+
+
+@app.command()
+def compare(
+    run: Annotated[list[Path], typer.Argument(help="Run folders; the first is the reference.")],
+    cross: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="METHOD METHOD", help="A method of the first run against one of the second."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare what is not comparable, marked so.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="table, markdown, csv or json.")] = "table",
+    out: Annotated[Path | None, typer.Option(help="Write all forms there.")] = None,
+) -> None:
+    """Hold runs, versions or GPUs side by side on the samples that they share."""
+    from specbench.analysis.compare import compare_runs
+    from specbench.bench.store import read_run
+    from specbench.report.comparison_files import check_format, render_comparison, write_comparison
+    from specbench.report.comparison_terminal import print_comparison
+
+    form = check_format(format)
+    comparisons = compare_runs([read_run(path) for path in run], cross, is_forced=force)
+    if form == "table":
+        print_comparison(comparisons)
+    else:
+        sys.stdout.write(render_comparison(comparisons, form))
+    if out is not None:
+        for path in write_comparison(comparisons, out):
+            typer.echo(path, err=True)
+
+
+@app.command()
+def check(
+    run: Annotated[Path, typer.Argument(help="The run folder to judge.")],
+    baseline: Annotated[Path, typer.Option(help="The run folder that it must not fall behind.")],
+    max_slowdown: Annotated[str, typer.Option(help="Of a method's time per token.")] = "5%",
+    max_mat_drop: Annotated[str, typer.Option(help="Of a method's mean accepted tokens.")] = "2%",
+    max_mismatch: Annotated[
+        str | None,
+        typer.Option(
+            help="Greedy answers of a method that may cease to be vanilla's "
+            "[default: none in float32, else what chance explains]"
+        ),
+    ] = None,
+    speed: Annotated[
+        str, typer.Option(help="Check speed on a matching machine, always or never.")
+    ] = "matching",
+    junit: Annotated[Path | None, typer.Option(help="Write a JUnit XML file.")] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="GitHub annotations [default: on GitHub Actions]")
+    ] = False,
+) -> None:
+    """The CI gate: fail if a run is slower or accepts less than its baseline run."""
+    from specbench.analysis.gate import check as check_run
+    from specbench.analysis.gate import parse_limits
+    from specbench.bench.store import read_run
+    from specbench.report.annotations import annotations
+    from specbench.report.gate import print_gate
+    from specbench.report.junit import write_junit
+
+    limits = parse_limits(max_slowdown, max_mat_drop, max_mismatch, speed)
+    gate = check_run(read_run(run), read_run(baseline), limits)
+    print_gate(gate)
+    if github or os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in annotations(gate):
+            typer.echo(line)
+    if junit is not None:
+        write_junit(gate, junit)
+    raise typer.Exit(0 if gate.is_passed else 1)
 
 
 @app.command()

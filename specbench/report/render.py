@@ -1,50 +1,73 @@
-"""Runs -> a printed report, and the files of one.
+"""Runs -> a printed report, one rendering of it, or the files of all.
 
 Knows which renderings there are and what their files are called.
 """
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from rich.console import Console
 
-from specbench.analysis.metrics import Run, RunMetrics, measure
-from specbench.analysis.stats import Bootstrap
-from specbench.errors import RunFolderError
+from specbench.analysis.metrics import Run
+from specbench.errors import RunFolderError, unknown_name
+from specbench.report.json import to_json
+from specbench.report.latex import to_latex, to_standalone
 from specbench.report.markdown import to_markdown
-from specbench.report.plots import MAT, SPEEDUP, bar_chart
-from specbench.report.table import build_table
+from specbench.report.plots import Plot, plots, to_png, to_svg
+from specbench.report.source import Report, make_report
 from specbench.report.terminal import print_table, report_console
 from specbench.report.tidy import to_csv, to_positions_csv
 
-Runs: TypeAlias = Run | RunMetrics | Sequence[Run | RunMetrics]
-"""What is rendered: runs, or, where several renderings follow, their measured numbers."""
+Runs: TypeAlias = Report | Run | Sequence[Run]
+"""What is rendered: runs, or, where several renderings follow, the report made of them."""
+
+_RENDERINGS: Mapping[str, Callable[[Report], str]] = {
+    "markdown": lambda report: to_markdown(report.table),
+    "latex": lambda report: to_latex(report.table),
+    "csv": lambda report: to_csv([source.metrics for source in report.sources]),
+    "json": to_json,
+}
+FORMATS = ("table", *_RENDERINGS)
 
 
-def print_report(
-    runs: Runs, console: Console | None = None, bootstrap: Bootstrap | None = None
-) -> None:
+def check_format(name: str) -> str:
+    """The name of a rendering. Raises `UserError` where there is none of that name."""
+    if name not in FORMATS:
+        raise unknown_name("format", name, FORMATS)
+    return name
+
+
+def render(runs: Runs, form: str) -> str:
+    """The text of one of the renderings but the terminal's."""
+    return _RENDERINGS[form](_report(runs))
+
+
+def print_report(runs: Runs, console: Console | None = None) -> None:
     """The table of the runs, on stdout unless a console is given."""
-    print_table(build_table(_measure(runs, bootstrap)), console or report_console())
+    print_table(_report(runs).table, console or report_console())
 
 
-def write_report(runs: Runs, out_dir: Path, bootstrap: Bootstrap | None = None) -> list[Path]:
-    """Tables, CSV files and charts in `out_dir`; each file is whole or not there.
+def write_report(runs: Runs, out_dir: Path) -> list[Path]:
+    """Every rendering and every plot in `out_dir`; each file is whole or not there.
 
     Raises `RunFolderError` where the folder cannot be written.
     """
-    measured = _measure(runs, bootstrap)
-    table = build_table(measured)
+    report = _report(runs)
+    pictures = plots(report)
     files = {
-        "table.md": to_markdown(table).encode(),
-        "table.csv": to_csv(measured).encode(),
-        "positions.csv": to_positions_csv(measured).encode(),
-        "speedup.png": bar_chart(table, SPEEDUP),
-        "mat.png": bar_chart(table, MAT),
+        "table.md": (to_markdown(report.table) + _gallery(pictures)).encode(),
+        "table.csv": render(report, "csv").encode(),
+        "positions.csv": to_positions_csv([source.metrics for source in report.sources]).encode(),
+        "table.tex": render(report, "latex").encode(),
+        "table_standalone.tex": to_standalone(report.table).encode(),
+        "report.json": render(report, "json").encode(),
     }
+    for plot in pictures:
+        drawn = plot.draw()
+        files |= {f"{plot.name}.png": to_png(drawn), f"{plot.name}.svg": to_svg(drawn)}
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
@@ -57,19 +80,16 @@ def write_report(runs: Runs, out_dir: Path, bootstrap: Bootstrap | None = None) 
     return [out_dir / name for name in files]
 
 
-def render_markdown(runs: Runs, bootstrap: Bootstrap | None = None) -> str:
-    """The text of table.md."""
-    return to_markdown(build_table(_measure(runs, bootstrap)))
+def _report(runs: Runs) -> Report:
+    return runs if isinstance(runs, Report) else make_report(runs)
 
 
-def render_csv(runs: Runs, bootstrap: Bootstrap | None = None) -> str:
-    """The text of table.csv."""
-    return to_csv(_measure(runs, bootstrap))
-
-
-def _measure(runs: Runs, bootstrap: Bootstrap | None) -> list[RunMetrics]:
-    several = runs if isinstance(runs, Sequence) else [runs]
-    return [run if isinstance(run, RunMetrics) else measure(run, bootstrap) for run in several]
+def _gallery(pictures: Sequence[Plot]) -> str:
+    """The plots below the table, in Markdown."""
+    return "".join(
+        f"\n## {plot.title}\n\n![{plot.title}]({plot.name}.svg)\n\n{plot.caption}\n"
+        for plot in pictures
+    )
 
 
 def _write_whole(path: Path, content: bytes) -> None:

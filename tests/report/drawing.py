@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from rich.console import Console
 
-from specbench.report.render import print_report, render_markdown
+from specbench.report.render import print_report, render
 from tests.analysis.run_factory import TITLES, FakeRun, failed, full_run, header, record
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -118,4 +118,4 @@ if __name__ == "__main__":
     for name, (run, width) in TERMINAL.items():
         (GOLDEN / name).write_text(drawn(run(), width), encoding="utf-8")
     for name, run in MARKDOWN.items():
-        (GOLDEN / name).write_text(render_markdown(run()), encoding="utf-8")
+        (GOLDEN / name).write_text(render(run(), "markdown"), encoding="utf-8")

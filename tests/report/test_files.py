@@ -2,20 +2,17 @@
 
 import subprocess
 import sys
-from io import BytesIO, StringIO
+from io import StringIO
 from math import isfinite
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.image import imread
 
 from specbench.analysis.metrics import measure
 from specbench.errors import RunFolderError
-from specbench.report.plots import MAT, SPEEDUP, bar_chart
-from specbench.report.render import render_csv, render_markdown, write_report
-from specbench.report.table import build_table
-from tests.analysis.run_factory import TITLES, FakeRun, failed, full_run, header, record
+from specbench.report.render import render, write_report
+from tests.analysis.run_factory import FakeRun, failed, header, record
 from tests.report.drawing import (
     GOLDEN,
     MARKDOWN,
@@ -30,19 +27,19 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", MARKDOWN)
 def test_markdown_is_written_as_recorded(name: str) -> None:
-    assert render_markdown(MARKDOWN[name]()) == (GOLDEN / name).read_text(encoding="utf-8")
+    assert render(MARKDOWN[name](), "markdown") == (GOLDEN / name).read_text(encoding="utf-8")
 
 
 def test_markdown_signs_in_names_do_not_break_a_table() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "a|b\n*c*"
-    text = render_markdown(FakeRun([record(), record("pld")], described))
+    text = render(FakeRun([record(), record("pld")], described), "markdown")
     assert "| a\\|b \\*c\\* |" in text
 
 
 def test_csv_reads_back_with_the_numbers_of_the_run() -> None:
     run = two_temperatures()
-    metrics, frame = measure(run), pd.read_csv(StringIO(render_csv(run)))
+    metrics, frame = measure(run), pd.read_csv(StringIO(render(run, "csv")))
     keyed = frame.set_index(["method", "temperature", "task"])
     assert len(frame) == 5 * 2 * (2 + 2)
     for key, cell in metrics.cells.items():
@@ -58,27 +55,12 @@ def test_csv_reads_back_with_the_numbers_of_the_run() -> None:
 
 @pytest.mark.parametrize("make", [one_sample, no_baseline, all_failed, FakeRun])
 def test_csv_never_has_a_number_that_is_none(make: type) -> None:
-    text = render_csv(make())
+    text = render(make(), "csv")
     assert "nan" not in text.lower()
     assert "inf" not in text.lower()
     frame = pd.read_csv(StringIO(text))
     for value in frame.select_dtypes("number").to_numpy().ravel():
         assert isfinite(value) or pd.isna(value)
-
-
-@pytest.mark.parametrize("num_methods", [1, 2, 4, 9])
-def test_a_chart_is_drawn_for_any_number_of_methods(num_methods: int) -> None:
-    table = build_table([measure(full_run(tuple(TITLES)[:num_methods], num_samples=4))])
-    image = imread(BytesIO(bar_chart(table, SPEEDUP)))
-    assert image.shape[1] == 1650
-    assert image.std() > 0.05
-
-
-@pytest.mark.parametrize("make", [two_temperatures, one_sample, no_baseline, all_failed, FakeRun])
-def test_a_chart_is_drawn_whatever_is_missing(make: type) -> None:
-    table = build_table([measure(make())])
-    for quantity in (SPEEDUP, MAT):
-        assert bar_chart(table, quantity).startswith(b"\x89PNG")
 
 
 def test_drawing_leaves_the_global_state_of_matplotlib_alone() -> None:
@@ -112,7 +94,7 @@ def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> Non
 
 def test_an_error_text_of_many_lines_is_one_line_of_the_footer() -> None:
     records = [record(), failed("pld", error="\x1b[31mout of memory\x07\nTraceback ...")]
-    text = render_markdown(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",))))
+    text = render(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",))), "markdown")
     line = next(line for line in text.splitlines() if "Failed completions" in line)
     assert "out of memory" in line
     assert "Traceback" not in text

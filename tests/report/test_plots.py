@@ -1,0 +1,152 @@
+"""The plots: drawn whatever is there, the same bytes again, and nothing that lies over another."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from io import BytesIO
+from itertools import combinations
+from typing import Any
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+from specbench.analysis.calibration import calibrate
+from specbench.analysis.stats import Bootstrap
+from specbench.report.plots import Plot, plots, to_png, to_svg
+from specbench.report.plots.style import looks
+from specbench.report.source import Report, make_report
+from tests.analysis.run_factory import TITLES, FakeRun, full_run, header, record
+from tests.report.drawing import (
+    all_failed,
+    nine_methods,
+    no_baseline,
+    one_sample,
+    two_machines,
+    two_models,
+    two_temperatures,
+)
+
+EVERY_RUN = [
+    nine_methods,
+    two_temperatures,
+    one_sample,
+    no_baseline,
+    all_failed,
+    FakeRun,
+    two_models,
+    two_machines,
+]
+
+
+def traced(report: Report) -> Report:
+    """The report with a made-up calibration of EAGLE-2."""
+    steps: list[Mapping[str, Any]] = [
+        {
+            "parents": [-1, 0, 1],
+            "log_probs": [None, -0.1 * i, -0.3 * i],
+            "path": [0, 1][: 1 + i % 2],
+        }
+        for i in range(1, 9)
+    ]
+    source = replace(report.sources[0], calibration={("eagle2", 0.0): calibrate(steps)})
+    return replace(report, sources=(source, *report.sources[1:]))
+
+
+@cache
+def report_of(make: Any) -> Report:
+    return make_report(make(), Bootstrap(200))
+
+
+def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
+    return {plot.name: (plot, plot.draw()) for plot in plots(report)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", EVERY_RUN)
+def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
+    pictures = drawn(report_of(make))
+    assert {"speedup", "mat"} <= set(pictures)
+    for _, picture in pictures.values():
+        image = imread(BytesIO(to_png(picture)))
+        assert image.shape[1] == 1080
+        assert image.std() > 0.02
+
+
+def test_a_run_gets_the_plots_that_it_has_data_for() -> None:
+    names = set(drawn(traced(report_of(nine_methods))))
+    common = {"speedup", "mat", "speedup_by_mat", "accept_lengths", "positions"}
+    assert names == common | {"calibration"}
+    assert set(drawn(report_of(two_machines))) == common | {"machines"}
+    assert set(drawn(report_of(all_failed))) == {"speedup", "mat"}
+
+
+def test_every_plot_says_in_words_what_it_shows() -> None:
+    for plot, _ in drawn(traced(report_of(nine_methods))).values():
+        assert plot.title
+        assert plot.caption.endswith(".")
+        assert "EAGLE-2" in plot.alt
+        assert re.search(r"\d", plot.alt)
+
+
+def test_an_svg_is_the_same_again_and_holds_its_words_as_text() -> None:
+    first, second = (drawn(report_of(two_models)) for _ in range(2))
+    for name in first:
+        svg = to_svg(first[name][1])
+        assert svg == to_svg(second[name][1])
+        assert b"<dc:date>" not in svg
+        assert b"EAGLE-3</text>" in svg
+
+
+def texts(picture: Figure) -> list[Text]:
+    """What is written in a picture, without the labels of ticks beyond an axis' ends."""
+    beyond = set()
+    for axes in picture.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = axis.get_major_ticks()
+            beyond |= {t.label1 for t in ticks if not low <= t.get_loc() <= high}
+    shown = [artist for artist in picture.findobj(Text) if isinstance(artist, Text)]
+    is_in = {text: text.get_visible() and text not in beyond for text in shown}
+    return [text for text in shown if text.get_text().strip() and is_in[text]]
+
+
+@pytest.mark.parametrize("make", [nine_methods, two_temperatures, two_machines, two_models])
+def test_no_word_lies_over_another(make: Any) -> None:
+    for name, (_, picture) in drawn(report_of(make)).items():
+        FigureCanvasAgg(picture).draw()
+        boxes = [(text.get_text(), text.get_window_extent()) for text in texts(picture)]
+        inside = [(word, box) for word, box in boxes if box.x1 > 0 and box.y1 > 0]
+        for (word, box), (other_word, other) in combinations(inside, 2):
+            width = min(box.x1, other.x1) - max(box.x0, other.x0)
+            height = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert width < 2 or height < 2, f"{name}: {word!r} and {other_word!r}"
+
+
+def grey(colour: str) -> float:
+    red, green, blue = to_rgb(colour)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def test_methods_differ_in_grey_and_keep_their_look_in_every_report() -> None:
+    every = looks(report_of(nine_methods))
+    for one, other in combinations(every.values(), 2):
+        is_apart = abs(grey(one.colour) - grey(other.colour)) > 0.05 or one.hatch != other.hatch
+        assert is_apart, f"{one.label} and {other.label}"
+        assert one.marker != other.marker
+    few = looks(make_report(full_run(("vanilla", "eagle2", "pld"), ("gsm8k",))))
+    assert few == {method: every[method] for method in few}
+
+
+def test_two_spellings_of_a_method_and_an_unknown_one_have_looks_of_their_own() -> None:
+    spellings: Sequence[str] = ["vanilla", "pld:ngram=2", "pld", "bigram", *list(TITLES)[2:]]
+    described = header(["vanilla"], ("gsm8k",))
+    described["spec"]["values"]["methods"] = list(spellings)
+    run = FakeRun([record(spelling) for spelling in spellings], described)
+    found = looks(make_report(run))
+    assert set(found) == set(spellings)
+    assert len({(look.colour, look.hatch) for look in found.values()}) == len(spellings)
