@@ -177,7 +177,7 @@ class GpuSampler:
                 f"The GPU was {self.percent_before} % busy before the run began: times are noisy."
             )
         slowed = [
-            f"{THROTTLING[bit]} {share:.0%}"
+            f"{THROTTLING[bit]} {share * 100:.0f} %"
             for bit, share in self._throttled().items()
             if share >= THROTTLED_SHARE
         ]
