@@ -1,4 +1,4 @@
-"""A drafter's own decoder layer: transformers' Llama attention and MLP on the engine's cache.
+"""A drafter's own decoder layer, on a cache of its own.
 
 Knows one layer and the sequence in its cache. Knows nothing of trees' tokens or of targets.
 """
@@ -9,18 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import (
-    LlamaAttention,
-    LlamaMLP,
-    LlamaRMSNorm,
-    LlamaRotaryEmbedding,
-)
+from transformers.activations import ACT2FN
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.weights import weight_bytes
-from specbench.methods._checkpoint import Checkpoint, frozen
+from specbench.engine.layer import FusedLayer, Norm, Projections, Reach, Rotary, View
+from specbench.engine.tree import mask_behind
+from specbench.methods._checkpoint import Checkpoint
 
 _FIELDS = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
@@ -58,20 +54,19 @@ def _telling(checkpoint: Checkpoint) -> Iterator[None]:
         raise checkpoint.error(f"has a config that describes no Llama layer ({error})") from error
 
 
-def rms_norm(checkpoint: Checkpoint, name: str, config: LlamaConfig) -> nn.Module:
+def rms_norm(checkpoint: Checkpoint, name: str, config: LlamaConfig) -> Norm:
     """The norm of that name."""
-    with torch.device("meta"):
-        norm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-    norm.weight = frozen(checkpoint.take(f"{name}.weight", config.hidden_size))
-    return norm
+    weight = checkpoint.take(f"{name}.weight", config.hidden_size)
+    return Norm(weight, config.rms_norm_eps)
 
 
 class DraftLayer:
     """Attention and MLP of one decoder layer, with the keys and values of the committed positions.
 
-    Rows behind the stable prefix are scratch: a step crops to the prefix, feeds what is missing,
-    and may then run over the levels of a tree. The input norm is the caller's. Queries, keys and
-    values have biases where the checkpoint holds them (Qwen's heads).
+    Rows behind the stable prefix are scratch: a step feeds what is missing behind the prefix, and
+    may then run over the levels of a tree. The input norm is the caller's. Queries, keys and
+    values have biases where the checkpoint holds them (Qwen's heads). Where rows are kept is told
+    by device tensors, so that no shape depends on how much is committed unless `Reach` does.
     """
 
     def __init__(
@@ -79,89 +74,82 @@ class DraftLayer:
     ) -> None:
         hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
         queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
-        attention = f"{prefix}.self_attn"
+        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
         with _telling(checkpoint):
-            self._rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
-            with torch.device("meta"):
-                self._attention = LlamaAttention(config, layer_idx=0)
-                self._mlp = LlamaMLP(config)
-        for name, size in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
+            rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
+            act = ACT2FN[config.hidden_act]
+
+        def projection(name: str, size: int) -> nn.Linear:
             has_bias = config.attention_bias or f"{attention}.{name}.bias" in checkpoint
-            layer = checkpoint.linear(f"{attention}.{name}", input_size, size, bias=has_bias)
-            setattr(self._attention, name, layer)
-        self._attention.o_proj = checkpoint.linear(
-            f"{attention}.o_proj", queries, hidden, bias=False
+            return checkpoint.linear(f"{attention}.{name}", input_size, size, bias=has_bias)
+
+        parts = Projections(
+            projection("q_proj", queries),
+            projection("k_proj", keys),
+            projection("v_proj", keys),
+            checkpoint.linear(f"{attention}.o_proj", queries, hidden, bias=False),
+            checkpoint.linear(f"{mlp}.gate_proj", hidden, inner, bias=False),
+            checkpoint.linear(f"{mlp}.up_proj", hidden, inner, bias=False),
+            checkpoint.linear(f"{mlp}.down_proj", inner, hidden, bias=False),
         )
-        for name, (rows_in, rows_out) in {
-            "gate_proj": (hidden, inner), "up_proj": (hidden, inner), "down_proj": (inner, hidden),
-        }.items():  # fmt: skip
-            linear = checkpoint.linear(f"{prefix}.mlp.{name}", rows_in, rows_out, bias=False)
-            setattr(self._mlp, name, linear)
         checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant that old files hold
-        self._norm = rms_norm(checkpoint, f"{prefix}.post_attention_layernorm", config)
-        weight = self._attention.o_proj.weight
+        norm = rms_norm(checkpoint, f"{prefix}.post_attention_layernorm", config)
+        self._layer = FusedLayer(parts, norm, dim, act)
+        weight = parts.o.weight
+        self._rotary = Rotary(rotary, weight)
         shape = (config.num_key_value_heads, dim)
         self.cache = KVCache([LayerShape(shape, shape, weight.dtype, weight.device)])
-        self._like = weight.new_zeros(())
-        self._cos = self._sin = weight.new_zeros(1, 0, dim)
-        self._triangle = weight.new_zeros(0, 0)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of its weights."""
-        return weight_bytes(self._attention, self._mlp, self._norm)
+        self.dtype, self._device = weight.dtype, weight.device
+        self._nothing = weight.new_zeros(1, 0)
 
     def reserve(self, num_tokens: int) -> None:
         """Make room for that many positions."""
         self.cache.reserve(num_tokens)
-        if self._cos.shape[1] < self.cache.capacity:
-            positions = torch.arange(self.cache.capacity, device=self._like.device)[None]
-            self._cos, self._sin = self._rotary(self._like, positions)
+        self._rotary.reserve(self.cache.capacity)
 
-    def feed(self, residual: Tensor, attended: Tensor) -> Tensor:
-        """Commit rows [n, hidden] behind the stable prefix; returns the last one's output.
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its weights."""
+        return self._layer.num_bytes
 
-        `attended` [n, input] is what the attention sees of them, `residual` what its output is
-        added to. Returns [1, hidden].
+    def prefill(self, attended: Tensor) -> None:
+        """Begin a sequence with rows that the attention sees as `attended` [n, input]."""
+        self._keep(attended, torch.arange(attended.shape[0], device=self._device))
+
+    def feed(
+        self, residual: Tensor, attended: Tensor, start: Tensor, last: Tensor, reach: Reach
+    ) -> Tensor:
+        """Put rows behind the first `start` []; returns the output [1, hidden] of row `last` [1].
+
+        `attended` [n, input] is what the attention sees of them, `residual` [n, hidden] what its
+        output is added to. Rows behind the last one are padding: what the cache gets from them is
+        scratch. `reach` counts the rows up to the last one.
         """
-        n, start = residual.shape[0], self.cache.length
-        mask = self._causal(n) if start and n > 1 else None
-        out = self._attend(attended, slice(start, start + n), mask)
-        return self._finish(residual[-1:], out[-1:])
+        queries = self._keep(attended, start + torch.arange(attended.shape[0], device=self._device))
+        span = reach.span(0)
+        mask = None if reach.is_exact else mask_behind(start + last + 1, self._nothing, span)
+        residual, queries = residual.index_select(0, last), queries.index_select(0, last)
+        return self._see(residual, queries, View(span, mask))
 
-    def extend(self, residual: Tensor, attended: Tensor, position: int, mask: Tensor) -> Tensor:
-        """Run over one level of a tree, all of whose rows [n, hidden] have one position.
+    def extend(
+        self, residual: Tensor, attended: Tensor, end: Tensor, position: Tensor, mask: Tensor,
+        reach: Reach,
+    ) -> Tensor:  # fmt: skip
+        """Run over one level of a tree, all of whose rows [n, hidden] have one `position` [].
 
-        `mask` [n, scratch rows so far + n] is additive. Returns [n, hidden].
+        `end` [] counts the rows before the tree, which all see; `mask` [n, rows of the tree so far
+        + n] is additive. Returns [n, hidden].
         """
-        out = self._attend(attended, slice(position, position + 1), mask)
-        return self._finish(residual, out)
+        n, num_scratch = mask.shape
+        rows = end + torch.arange(num_scratch - n, num_scratch, device=self._device)
+        queries = self._keep(attended, rows, position.expand(n))
+        span = reach.span(num_scratch)
+        return self._see(residual, queries, View(span, mask_behind(end, mask, span)))
 
-    def additive(self, sees: Tensor) -> Tensor:
-        """The additive mask of a boolean one: 0 where a row sees, the lowest number elsewhere."""
-        mask = torch.zeros(sees.shape, dtype=self._like.dtype, device=sees.device)
-        return mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
+    def _keep(self, attended: Tensor, rows: Tensor, positions: Tensor | None = None) -> Tensor:
+        place = self._rotary.place(rows, rows if positions is None else positions)
+        return self._layer.keep(attended, self.cache.rows(0), place)
 
-    def _attend(self, attended: Tensor, positions: slice, mask: Tensor | None) -> Tensor:
-        """Attention over the cached rows and those of `attended` [n, input], which are kept."""
-        n = attended.shape[0]
-        if mask is not None:  # the rows before the mask's columns are seen by all
-            mask = pad(mask, (self.cache.length + n - mask.shape[1], 0))[None, None]
-        out, _ = self._attention(
-            attended[None],
-            position_embeddings=(self._cos[:, positions], self._sin[:, positions]),
-            attention_mask=mask,
-            past_key_values=self.cache,
-        )
-        self.cache.commit(range(n))
-        return out[0]
-
-    def _finish(self, residual: Tensor, attention: Tensor) -> Tensor:
-        hidden = residual + attention
-        return hidden + self._mlp(self._norm(hidden))
-
-    def _causal(self, n: int) -> Tensor:
-        if n > self._triangle.shape[0]:
-            ones = torch.ones(n, n, dtype=torch.bool, device=self._like.device)
-            self._triangle = self.additive(ones.tril())
-        return self._triangle[:n, :n]
+    def _see(self, residual: Tensor, queries: Tensor, view: View) -> Tensor:
+        rows = self.cache.rows(0)
+        return self._layer.mlp(self._layer.attend(residual, queries, rows, view))

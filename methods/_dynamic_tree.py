@@ -1,11 +1,12 @@
 """EAGLE-2's dynamic tree: grown by the draft's confidence, then cut to its best nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from specbench.engine.drafter import State
+from specbench.engine.drafter import BuildContext, State
+from specbench.engine.layer import Reach
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._eagle import DraftModel, EagleDrafter
 
@@ -39,7 +40,7 @@ class CandidatePool:
         width = top_k * top_k
         size = 1 + top_k + depth * width
         self.top_k = top_k
-        self._max_depth = depth + 1
+        self.max_depth = depth + 1
         self._num_nodes = min(num_nodes, size)
         place = torch.arange(size, device=device) - 1 - top_k  # among those below a beam
         is_below = place >= 0
@@ -77,15 +78,32 @@ class CandidatePool:
         self._mask = torch.cat([self._mask.index_select(0, rows), self._self], 1)
         return Beam(rows, self._tokens[-1].index_select(0, best.indices), self._mask)
 
-    def tree(self) -> DraftTree:
-        """The tree of the best candidates, in the order in which they were entered."""
+    def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The best candidates, in the order in which they were entered.
+
+        Their tokens, parents, depths and the log-probabilities of the paths to them, all [nodes].
+        """
         scores = torch.cat(self._scores)
         kept = scores.topk(self._num_nodes, sorted=False).indices.sort().values
         expanded = torch.cat([self._zero, torch.cat(self._expanded) + self._begins])
         parents = torch.searchsorted(kept, expanded[self._expander[kept]])
-        layout = TreeLayout.from_tensors(parents, self._depths[kept], self._max_depth)
-        tokens = torch.cat(self._tokens)[kept]
-        return DraftTree(tokens, layout, self._num_nodes, log_probs=scores[kept])
+        return torch.cat(self._tokens)[kept], parents, self._depths[kept], scores[kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a dynamic tree."""
+
+    total_tokens: int = field(
+        default=60, metadata={"help": "nodes of the tree, the root included", "min": 2}
+    )
+    depth: int = field(
+        default=7, metadata={"help": "expansions below the first level of guesses", "min": 1}
+    )
+    top_k: int = field(
+        default=10, metadata={"help": "nodes expanded at a level, and children of each", "min": 1}
+    )
+    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
 
 class DynamicDrafter(EagleDrafter):
@@ -95,23 +113,32 @@ class DynamicDrafter(EagleDrafter):
     are the draft's best tokens at every temperature, never drawn.
     """
 
-    def __init__(self, model: DraftModel, top_k: int, depth: int, total_tokens: int) -> None:
-        super().__init__(model, num_scratch=(depth + 1) * top_k)
+    def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:
+        depth, top_k = options.depth, min(options.top_k, model.vocab_size)
+        execution = context.target.execution
+        super().__init__(model, execution, num_scratch=(depth + 1) * top_k, depth=depth + 1)
         self._depth = depth
-        self._top_k = min(top_k, model.vocab_size)
-        keys = model.layer.cache.layers[0].keys
-        self._pool = CandidatePool(self._top_k, depth, total_tokens, keys.dtype, keys.device)
+        device = context.target.device
+        self._pool = CandidatePool(top_k, depth, options.total_tokens, model.layer.dtype, device)
+        self._grow = execution.wrap(self._grown)
 
     def propose(self, state: State) -> DraftTree:
+        tokens, parents, depths, log_probs = self._grow(*self.pairs(state), reach=self.reach(state))
+        layout = TreeLayout.from_tensors(parents, depths, self._pool.max_depth)
+        return DraftTree(tokens, layout, layout.num_nodes, log_probs=log_probs)
+
+    def _grown(
+        self, features: Tensor, tokens: Tensor, last: Tensor, end: Tensor, *, reach: Reach
+    ) -> tuple[Tensor, ...]:
+        """A draft behind these pairs, as `CandidatePool.tree` gives it."""
         model, pool = self.model, self._pool
-        hidden = self.feed(state)
-        pool.start(self._tokens[-1:])
+        hidden = self.feed(features, tokens, last, end, reach)
+        pool.start(tokens.index_select(0, last))
         pool.add(*self._candidates(hidden))
         for level in range(self._depth):
             beam = pool.beam()
-            above = hidden.index_select(0, beam.rows)
-            position = state.num_committed + level
-            hidden = model.extend(above, beam.tokens, position, beam.mask)
+            pairs = model.guesses(hidden.index_select(0, beam.rows), beam.tokens)
+            hidden = model.layer.extend(*pairs, end, end + level, beam.mask, reach)
             pool.add(*self._candidates(hidden))
         return pool.tree()
 
@@ -122,5 +149,5 @@ class DynamicDrafter(EagleDrafter):
         """Log-probabilities and token ids [n, top_k] of the best guesses behind each output."""
         logits = self.model.logits(hidden)
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        best = torch.log_softmax(logits, -1, dtype=dtype).topk(self._top_k)
+        best = torch.log_softmax(logits, -1, dtype=dtype).topk(self._pool.top_k)
         return best.values, self.model.token_ids(best.indices)

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
 from specbench.engine.drafter import BuildContext, Drafter, Outcome, State
+from specbench.engine.execution import Execution
+from specbench.engine.layer import Reach
 from specbench.engine.target import Forward, Needs
 from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint, frozen
@@ -33,12 +35,15 @@ class DraftModel:
         """What a pair holds of the target [n, feature], for all rows of a forward or for some."""
         raise NotImplementedError
 
-    def feed(self, features: Tensor, tokens: Tensor) -> Tensor:
-        """Commit pairs behind the stable prefix; returns the last one's output [1, hidden]."""
+    def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """What the layer reads of pairs with the target's features.
+
+        Its residual [n, hidden] and what its attention sees [n, input].
+        """
         raise NotImplementedError
 
-    def extend(self, hidden: Tensor, tokens: Tensor, position: int, mask: Tensor) -> Tensor:
-        """Run over a level of guesses [n], `hidden` [n, hidden] being the outputs above them."""
+    def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of guesses [n], `hidden` [n, hidden] being the outputs above them."""
         raise NotImplementedError
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -85,22 +90,17 @@ class EagleModel(DraftModel):
         assert forward.hidden is not None
         return forward.hidden if rows is None else forward.hidden.index_select(0, rows)
 
-    def feed(self, features: Tensor, tokens: Tensor) -> Tensor:
-        joint = self._joint(features, tokens)
-        return self.layer.feed(joint, joint)
+    def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        joint = self._fc(torch.cat([embedding(tokens, self._embedding), features], -1))
+        return joint, joint
 
-    def extend(self, hidden: Tensor, tokens: Tensor, position: int, mask: Tensor) -> Tensor:
-        joint = self._joint(hidden, tokens)
-        return self.layer.extend(joint, joint, position, mask)
+    guesses = pairs
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._head(hidden)
 
     def bytes_read(self, num_levels: int) -> int:
         return num_levels * (self.layer.num_bytes + weight_bytes(self._fc, self._head))
-
-    def _joint(self, features: Tensor, tokens: Tensor) -> Tensor:
-        return self._fc(torch.cat([embedding(tokens, self._embedding), features], -1))
 
 
 class Eagle3Model(DraftModel):
@@ -143,12 +143,12 @@ class Eagle3Model(DraftModel):
             inputs = [rows_of.index_select(0, rows) for rows_of in inputs]
         return torch.cat(inputs, -1)
 
-    def feed(self, features: Tensor, tokens: Tensor) -> Tensor:
-        projected = self._fc(features)
-        return self.layer.feed(projected, self._joint(projected, tokens))
+    def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return self.guesses(self._fc(features), tokens)
 
-    def extend(self, hidden: Tensor, tokens: Tensor, position: int, mask: Tensor) -> Tensor:
-        return self.layer.extend(hidden, self._joint(hidden, tokens), position, mask)
+    def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        embedded = self._token_norm(embedding(tokens, self._embedding))
+        return hidden, torch.cat([embedded, self._feature_norm(hidden)], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._head(self._norm(hidden))
@@ -160,42 +160,63 @@ class Eagle3Model(DraftModel):
         a_level = self.layer.num_bytes + weight_bytes(self._head)
         return num_levels * a_level + weight_bytes(self._fc)  # fc is for what the target computed
 
-    def _joint(self, features: Tensor, tokens: Tensor) -> Tensor:
-        embedded = self._token_norm(embedding(tokens, self._embedding))
-        return torch.cat([embedded, self._feature_norm(features)], -1)
-
 
 class EagleDrafter(Drafter):
     """Base of EAGLE's drafters: shows the draft model every committed pair, once.
 
     The pair at t holds the target's feature at t and token t + 1, the pending token in the last.
-    `num_scratch` bounds the guesses that a draft runs over.
+    `num_scratch` bounds the guesses that a draft runs over, `depth` the tree that it makes.
     """
 
-    def __init__(self, model: DraftModel, num_scratch: int) -> None:
+    def __init__(
+        self, model: DraftModel, execution: Execution, num_scratch: int, depth: int
+    ) -> None:
         self.model = model
         self.needs = model.needs
+        self._execution = execution
         self._num_scratch = num_scratch
-        self._features: Tensor
-        self._tokens: Tensor
+        self._path_length = depth + 1
+        self._features: Tensor  # [n, feature], of the pairs that the draft model has not seen
+        self._tokens: Tensor  # [n]
+        self._last: Tensor  # [1], the last pair among them; padding is behind it
 
     def start(self, state: State, prefill: Forward) -> None:
-        device = state.sampler.generator.device
-        self.model.layer.cache.reset()
-        self.model.layer.reserve(state.num_committed + state.room + self._num_scratch)
-        self._tokens = torch.tensor(state.token_ids[1:], device=device)
-        self._features = self.model.features(prefill)
+        model = self.model
+        model.layer.reserve(state.num_committed + state.room + self._num_scratch)
+        tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
+        features = model.features(prefill)
+        if tokens.shape[0] > 1:
+            model.layer.prefill(model.pairs(features[:-1], tokens[:-1])[1])
+        self._features, self._tokens, self._last = self._padded(features[-1:], tokens[-1:])
 
     def observe(self, state: State, outcome: Outcome) -> None:
         verdict = outcome.verdict
         both = torch.tensor([verdict.path, verdict.token_ids], device=self._tokens.device)
-        self._tokens = both[1]
-        self._features = self.model.features(outcome.forward, both[0])
+        features = self.model.features(outcome.forward, both[0])
+        self._features, self._tokens, self._last = self._padded(features, both[1])
 
-    def feed(self, state: State) -> Tensor:
-        """Crop to the stable prefix and feed what is missing; returns [1, hidden]."""
-        self.model.layer.cache.crop(state.num_committed - self._tokens.shape[0])
-        return self.model.feed(self._features, self._tokens)
+    def pairs(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What a draft begins with: features, tokens, the last one's row, and their `end` []."""
+        end = torch.full((), state.num_committed, device=self._tokens.device)
+        return self._features, self._tokens, self._last, end
+
+    def reach(self, state: State) -> Reach:
+        """How much of its cache the draft looks at."""
+        return self._execution.reach(state.num_committed, self._num_scratch)
+
+    def feed(
+        self, features: Tensor, tokens: Tensor, last: Tensor, end: Tensor, reach: Reach
+    ) -> Tensor:
+        """Show the draft model the missing pairs; returns the last one's output [1, hidden]."""
+        residual, attended = self.model.pairs(features, tokens)
+        return self.model.layer.feed(residual, attended, end - 1 - last[0], last, reach)
+
+    def _padded(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The pairs, to as many as a step can leave where shapes have to stay the same."""
+        n = tokens.shape[0]
+        missing = self._path_length - n if self._execution.is_static else 0
+        last = torch.full((1,), n - 1, device=tokens.device)
+        return pad(features, (0, 0, 0, missing)), pad(tokens, (0, missing)), last
 
 
 def captured_layers(

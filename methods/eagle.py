@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.tree import DraftTree
+from specbench.engine.layer import Reach
+from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
 from specbench.methods._static_tree import StaticTree
 
@@ -38,32 +40,44 @@ class Eagle(EagleDrafter):
         target = context.target
         self._tree = tree = StaticTree.load(options.tree, target.device, max_rank=target.vocab_size)
         expanded = sum(level.expanders.shape[0] for level in tree.levels)
-        super().__init__(EagleModel("eagle", context), num_scratch=expanded)
-        self._masks = [self.model.layer.additive(level.sees) for level in tree.levels]
+        model, execution = EagleModel("eagle", context), target.execution
+        super().__init__(model, execution, num_scratch=expanded, depth=len(tree.levels))
+        self._masks = [additive(level.sees, model.layer.dtype) for level in tree.levels]
+        self._grow = execution.wrap(self._grown)
         columns = torch.arange(tree.num_candidates, device=target.device)
         self._is_left = columns >= tree.ranks[:, None]  # [nodes, candidates]
 
     def propose(self, state: State) -> DraftTree:
+        tokens, *q = self._grow(*self.pairs(state), reach=self.reach(state), sampler=state.sampler)
+        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, q[0] if q else None)
+
+    def _grown(
+        self, features: Tensor, tokens: Tensor, last: Tensor, end: Tensor, *, reach: Reach,
+        sampler: Sampler,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Tokens [nodes] of a draft behind these pairs, and what they were drawn from, if drawn."""
         model, tree = self.model, self._tree
-        hidden = self.feed(state)
-        tokens = [self._tokens[-1:]]
+        hidden = self.feed(features, tokens, last, end, reach)
+        guessed = [tokens.index_select(0, last)]
         probs, drawn = [], []
         for depth, (level, mask) in enumerate(zip(tree.levels, self._masks, strict=True)):
             logits = model.logits(hidden)
-            if state.sampler.sampling.is_greedy:
+            if sampler.sampling.is_greedy:
                 guesses = logits.topk(tree.num_candidates).indices
             else:
-                probs.append(state.sampler.probs(logits))
-                guesses = state.sampler.draw_distinct(probs[-1], tree.num_candidates)
+                probs.append(sampler.probs(logits))
+                guesses = sampler.draw_distinct(probs[-1], tree.num_candidates)
                 drawn.append(guesses)
-            tokens.append(guesses.view(-1).index_select(0, level.source))
+            guessed.append(guesses.view(-1).index_select(0, level.source))
             if depth + 1 < len(tree.levels):
                 above = hidden.index_select(0, level.above)
-                below = tokens[-1].index_select(0, level.expanders)
-                hidden = model.extend(above, below, state.num_committed + depth, mask)
-        guessed = torch.cat(tokens)
-        q = self._proposals(guessed, torch.cat(probs), torch.cat(drawn)) if probs else None
-        return DraftTree(guessed, tree.layout, tree.num_nodes, q)
+                below = guessed[-1].index_select(0, level.expanders)
+                pairs = model.guesses(above, below)
+                hidden = model.layer.extend(*pairs, end, end + depth, mask, reach)
+        ids = torch.cat(guessed)
+        if not probs:
+            return (ids,)
+        return ids, self._proposals(ids, torch.cat(probs), torch.cat(drawn))
 
     def bytes_read(self, num_nodes: float) -> float:
         return self.model.bytes_read(len(self._tree.levels))

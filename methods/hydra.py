@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, linear, pad, silu
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
+from specbench.engine.layer import Reach
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.engine.weights import weight_bytes
@@ -78,9 +79,14 @@ class Prefix:
         self.layer = DraftLayer(checkpoint, name, config, config.hidden_size)
         self._norm = rms_norm(checkpoint, f"{_PREFIX}.norm", config)
 
-    def feed(self, hidden: Tensor) -> Tensor:
-        """Commit rows [n, hidden] behind the stable prefix; returns [1, hidden] of the last."""
-        return self._norm(self.layer.feed(hidden, self._input_norm(hidden)))
+    def prefill(self, hidden: Tensor) -> None:
+        """Begin a sequence with rows [n, hidden]."""
+        self.layer.prefill(self._input_norm(hidden))
+
+    def feed(self, hidden: Tensor, last: Tensor, end: Tensor, reach: Reach) -> Tensor:
+        """Show it rows [n, hidden] up to `end` []; returns [1, hidden] of row `last` [1]."""
+        out = self.layer.feed(hidden, self._input_norm(hidden), end - 1 - last[0], last, reach)
+        return self._norm(out)
 
 
 class Hydra(Drafter):
@@ -112,42 +118,58 @@ class Hydra(Drafter):
         self._heads = heads[: len(self._tree.levels)]
         self._embedding = target.model.get_input_embeddings().weight
         self.needs = Needs(hidden=True, all_prompt_positions=has_prefix)
-        self._rows: Tensor  # [n, hidden], the final hidden states since the last step
+        self._execution = target.execution
+        self._fill = self._execution.wrap(self._filled)
+        self._rows: Tensor  # [n, hidden], the final hidden states that the heads have not seen
+        self._last: Tensor  # [1], the last one among them; padding is behind it
 
     def start(self, state: State, prefill: Forward) -> None:
-        assert prefill.hidden is not None
-        self._rows = prefill.hidden if self._prefix else prefill.hidden[-1:]
+        hidden = prefill.hidden
+        assert hidden is not None
         if self._prefix:
-            self._prefix.layer.cache.reset()
             self._prefix.layer.reserve(state.num_committed + state.room)
+            if hidden.shape[0] > 1:
+                self._prefix.prefill(hidden[:-1])
+        self._keep(hidden[-1:])
 
     def propose(self, state: State) -> DraftTree:
-        root = torch.tensor([state.pending], device=self._rows.device)
-        tokens, path, expanded = [root], self._hidden(state), root
+        device = self._rows.device
+        root = torch.full((1,), state.pending, device=device)
+        end = torch.full((), state.num_committed, device=device)
+        reach = self._execution.reach(state.num_committed, 0) if self._prefix else None
+        (tokens,) = self._fill(self._rows, self._last, root, end, reach=reach)
+        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
+
+    def _filled(
+        self, rows: Tensor, last: Tensor, root: Tensor, end: Tensor, *, reach: Reach | None
+    ) -> tuple[Tensor, ...]:
+        """The tree's tokens [nodes] behind these rows and the root [1]."""
+        tokens, expanded = [root], root
+        path = self._prefix.feed(rows, last, end, reach) if self._prefix and reach else rows
         for head, level in zip(self._heads, self._tree.levels, strict=True):
             path = torch.cat([path, embedding(expanded, self._embedding)], -1)
             best = head.logits(path).topk(self._tree.num_candidates).indices
             tokens.append(best.view(-1).index_select(0, level.source))
             expanded = tokens[-1].index_select(0, level.expanders)
             path = path.index_select(0, level.above)
-        return DraftTree(torch.cat(tokens), self._tree.layout, self._tree.num_nodes)
+        return (torch.cat(tokens),)
 
     def observe(self, state: State, outcome: Outcome) -> None:
         path, hidden = outcome.verdict.path, outcome.forward.hidden
         assert hidden is not None
         kept = path if self._prefix else path[-1:]
-        self._rows = hidden.index_select(0, torch.tensor(kept, device=hidden.device))
+        self._keep(hidden.index_select(0, torch.tensor(kept, device=hidden.device)))
 
     def bytes_read(self, num_nodes: float) -> float:
         heads = sum(head.num_bytes for head in self._heads)
         return heads + (self._prefix.layer.num_bytes if self._prefix else 0)
 
-    def _hidden(self, state: State) -> Tensor:
-        """What the heads read of the committed tokens [1, hidden]."""
-        if self._prefix is None:
-            return self._rows
-        self._prefix.layer.cache.crop(state.num_committed - self._rows.shape[0])
-        return self._prefix.feed(self._rows)
+    def _keep(self, rows: Tensor) -> None:
+        """Keep rows [n, hidden], padded where shapes have to stay the same."""
+        n = rows.shape[0]
+        is_padded = self._execution.is_static and self._prefix is not None
+        self._rows = pad(rows, (0, 0, 0, len(self._heads) + 1 - n if is_padded else 0))
+        self._last = torch.full((1,), n - 1, device=rows.device)
 
 
 def _architecture(checkpoint: Checkpoint) -> str:

@@ -80,6 +80,7 @@ class Medusa(Drafter):
         self._source = (depths - 1) * self._tree.num_candidates + ranks
         if not options.is_lossless:
             self.rule = partial(typical, threshold=options.threshold, alpha=options.alpha)
+        self._fill = target.execution.wrap(self._filled)
         self._hidden: Tensor  # [1, hidden]
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -87,15 +88,19 @@ class Medusa(Drafter):
         self._hidden = prefill.hidden[-1:]
 
     def propose(self, state: State) -> DraftTree:
+        root = torch.full((1,), state.pending, device=self._hidden.device)
+        (tokens,) = self._fill(self._hidden, root)
+        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
+
+    def _filled(self, hidden: Tensor, root: Tensor) -> tuple[Tensor, ...]:
+        """The tree's tokens [nodes] behind a hidden state [1, hidden] and the root [1]."""
         heads = self._projections.shape[0]
-        x = self._hidden.expand(heads, 1, -1)
+        x = hidden.expand(heads, 1, -1)
         for weights, biases in self._blocks:
             x = x + silu(torch.baddbmm(biases, x, weights))
         logits = torch.bmm(x, self._projections)[:, 0]  # [heads, vocab]
         best = logits.topk(self._tree.num_candidates).indices.view(-1)
-        root = torch.tensor([state.pending], device=best.device)
-        tokens = torch.cat([root, best.index_select(0, self._source)])
-        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
+        return (torch.cat([root, best.index_select(0, self._source)]),)
 
     def observe(self, state: State, outcome: Outcome) -> None:
         last = outcome.verdict.path[-1]

@@ -1,7 +1,7 @@
 """The key/value cache that all methods share: preallocated, written at the committed length.
 
-Knows transformers' cache interface. Knows nothing of trees, tokens or drafters: rows behind the
-committed length are scratch until `commit` keeps some of them.
+Knows rows of keys and values, and transformers' cache interface. Knows nothing of trees, tokens or
+drafters: rows behind the committed length are scratch until `commit` keeps some of them.
 """
 
 from __future__ import annotations
@@ -26,20 +26,38 @@ class LayerShape:
     dtype: torch.dtype
     device: torch.device
 
+    @property
+    def key_width(self) -> int:
+        return self.key[0] * self.key[1]
+
+    @property
+    def width(self) -> int:
+        """Numbers a token takes: its keys, then its values."""
+        return self.key_width + self.value[0] * self.value[1]
+
 
 class _Layer(CacheLayerMixin):
-    """One layer's window onto the cache's slabs, in the form that attention modules call."""
+    """One layer's rows [capacity, width], also in the form that attention modules call."""
 
     is_sliding = False
     is_croppable = True
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, shape: LayerShape) -> None:
         super().__init__()
         self._cache = cache
+        self._shape = shape
+        self.rows: Tensor
         self.is_initialized = True
 
+    def place(self, rows: Tensor) -> None:
+        """Live in these rows from now on."""
+        shape, split = self._shape, self._shape.key_width
+        self.rows = rows
+        self.keys = rows[:, :split].unflatten(1, shape.key).transpose(0, 1)[None]
+        self.values = rows[:, split:].unflatten(1, shape.value).transpose(0, 1)[None]
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the slabs exist from the start."""
+        """Nothing to do: the rows exist from the start."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -65,14 +83,14 @@ class _Layer(CacheLayerMixin):
 
 
 class KVCache(Cache):
-    """Keys and values of every layer for one sequence.
+    """Keys and values of every layer for one sequence, a row for each token.
 
-    Layers that agree in shape, dtype and device share one slab [layers, heads, capacity,
-    head_dim], so that keeping a path costs two kernels, not four for each layer.
+    Layers that agree in width, dtype and device share one slab [layers, capacity, width], so that
+    keeping a path costs two kernels, not four for each layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape], capacity: int = GRANULE) -> None:
-        super().__init__(layers=[_Layer(self) for _ in shapes])
+        super().__init__(layers=[_Layer(self, shape) for shape in shapes])
         self.length = 0
         self.capacity = 0
         self._shapes = tuple(shapes)
@@ -82,29 +100,27 @@ class KVCache(Cache):
     @property
     def bytes_per_token(self) -> int:
         """Bytes that one committed token takes over all layers."""
-        return sum(
-            s.dtype.itemsize * (s.key[0] * s.key[1] + s.value[0] * s.value[1]) for s in self._shapes
-        )
+        return sum(shape.dtype.itemsize * shape.width for shape in self._shapes)
+
+    def rows(self, layer: int) -> Tensor:
+        """The rows of a layer [capacity, width]: keys [heads * head_dim], then values."""
+        return self.layers[layer].rows
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` tokens; the committed ones are kept."""
         if capacity <= self.capacity:
             return
         self.capacity = -(-capacity // GRANULE) * GRANULE
-        groups: dict[tuple[tuple[int, int], torch.dtype, torch.device], list[tuple[int, str]]] = {}
+        groups: dict[tuple[int, torch.dtype, torch.device], list[int]] = {}
         for index, shape in enumerate(self._shapes):
-            for part, heads_dim in (("keys", shape.key), ("values", shape.value)):
-                key = (heads_dim, shape.dtype, shape.device)
-                groups.setdefault(key, []).append((index, part))
+            groups.setdefault((shape.width, shape.dtype, shape.device), []).append(index)
         slabs = []
-        for ((heads, dim), dtype, device), members in groups.items():
-            slab = torch.zeros(len(members), heads, self.capacity, dim, dtype=dtype, device=device)
-            for row, (index, part) in zip(slab, members, strict=True):
-                layer = self.layers[index]
+        for (width, dtype, device), members in groups.items():
+            slab = torch.zeros(len(members), self.capacity, width, dtype=dtype, device=device)
+            for rows, index in zip(slab, members, strict=True):
                 if self.length:
-                    old = getattr(layer, part)[0, :, : self.length]
-                    row[:, : self.length] = old
-                setattr(layer, part, row[None])
+                    rows[: self.length] = self.rows(index)[: self.length]
+                self.layers[index].place(rows)
             slabs.append(slab)
         self._slabs = slabs
 
@@ -114,8 +130,17 @@ class KVCache(Cache):
         if path[-1] != kept - 1:  # a path that is not the first rows as they lie
             for slab in self._slabs:
                 rows = torch.tensor(path, device=slab.device).add_(self.length)
-                slab[:, :, self.length : self.length + kept] = slab.index_select(2, rows)
+                slab[:, self.length : self.length + kept] = slab.index_select(1, rows)
         self.length += kept
+
+    def move(self, rows: Tensor, start: Tensor) -> None:
+        """Copy the rows [n] to where `start` [] points, in order; the length stays.
+
+        What `commit` does of a path, without knowing its values: for captured steps.
+        """
+        places = start + torch.arange(rows.shape[0], device=rows.device)
+        for slab in self._slabs:
+            slab.index_copy_(1, places, slab.index_select(1, rows))
 
     def crop(self, length: int) -> None:
         """Forget every committed token behind the first `length`."""

@@ -1,6 +1,6 @@
-"""The target: an unmodified transformers model that runs over trees of tokens.
+"""The target: a transformers model that runs over trees of tokens.
 
-The only room besides `kv` that touches transformers' model API. A drafter that is itself a
+With `kv` and `stack` the only room that touches transformers' model API. A drafter that is itself a
 language model (SpS) drives one of these too. Knows nothing of acceptance, sampling or time.
 """
 
@@ -15,8 +15,11 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
+from specbench.engine.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.layer import View
+from specbench.engine.stack import Stack, why_not
+from specbench.engine.tree import DraftTree, mask_behind
 from specbench.errors import CheckpointError
 
 
@@ -43,18 +46,23 @@ class Forward:
 
 
 class Target:
-    """A causal language model with one committed sequence and room for a tree behind it."""
+    """A causal language model with one committed sequence and room for a tree behind it.
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    A Llama-family model is run by the engine's own stack over its weights, any other one by its
+    own forward; `why_not_fused` says why.
+    """
+
+    def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:
         self.model = model.eval()
+        self.execution = execution or Eager()
         self.config = model.config.get_text_config()
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self.context: int = _context_length(self.config)
         self.cache = KVCache(_layer_shapes(model, self.device))
-        self._mask = torch.zeros(0, 0, dtype=self.dtype, device=self.device)
-        self._dirty = (0, 0)  # columns of the mask that hold the last tree
+        self.why_not_fused = why_not(model)
+        self._stack = None if self.why_not_fused else Stack(model)
         self._needs = Needs()
         self._seen: dict[int | str, Tensor] = {}
 
@@ -65,14 +73,8 @@ class Target:
 
     @contextmanager
     def watched(self, needs: Needs) -> Iterator[None]:
-        """Collect what `needs` names, by hooks on just those modules, while the block runs."""
-        base = self.model.base_model
-        handles = []
-        if needs.hidden:
-            handles.append(base.register_forward_hook(self._keep_hidden))
-        for index in needs.layer_inputs:
-            hook = _keep_input(self._seen, index)
-            handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
+        """Collect what `needs` names while the block runs."""
+        handles = [] if self._stack else self._hooks(needs)
         self._needs = needs
         try:
             yield
@@ -88,12 +90,12 @@ class Target:
         Returns the last position's logits [1, vocab]; hidden states and layer inputs are of that
         position too, or of every prompt token if the watched `Needs` ask for it.
         """
+        n = len(prompt_ids)
         self.cache.reset()
-        self.cache.reserve(len(prompt_ids) + room)
-        ids = torch.tensor([prompt_ids], device=self.device)
-        positions = torch.arange(len(prompt_ids), device=self.device)[None]
-        forward = self._run(ids, positions, mask=None, logits_to_keep=1)
-        self.cache.length = len(prompt_ids)
+        self.reserve(n + room)
+        ids = torch.tensor(prompt_ids, device=self.device)
+        forward = self._run(ids, torch.arange(n, device=self.device), None, is_prefill=True)
+        self.cache.length = n
         if self._needs.all_prompt_positions:
             return forward
         return Forward(
@@ -118,12 +120,13 @@ class Target:
 
         Nothing is committed: the same call on the same state gives the same result.
         """
-        end = self.cache.length + tree.num_nodes
-        self.cache.reserve(end)
+        n, start = tree.num_nodes, self.cache.length
+        self.reserve(start + n)
         # A node behind the context is cut before it counts; its position must still be valid.
-        positions = (tree.layout.depths + self.cache.length).clamp_(max=self.context - 1)
-        mask = self._tree_mask(tree.layout)
-        return self._run(tree.tokens[None], positions[None], mask, logits_to_keep=0)
+        positions = (tree.layout.depths + start).clamp_(max=self.context - 1)
+        at = torch.full((), start, device=self.device)
+        mask = None if n == 1 else mask_behind(at, tree.layout.bias(self.dtype), start + n)
+        return self._run(tree.tokens, positions, mask)
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
@@ -133,16 +136,40 @@ class Target:
         """Go back to the first `length` committed tokens."""
         self.cache.crop(length)
 
+    def reserve(self, num_tokens: int) -> None:
+        """Make room for a sequence of that many tokens."""
+        self.cache.reserve(num_tokens)
+        if self._stack:
+            self._stack.rotary.reserve(min(self.cache.capacity, self.context))
+
     def _run(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, logits_to_keep: int
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, is_prefill: bool = False
     ) -> Forward:
+        """Run over tokens [n] at these positions [n] behind the committed ones."""
+        if self._stack is None:
+            return self._run_model(ids, positions, mask, is_prefill)
+        start, n = self.cache.length, ids.shape[0]
+        rows = torch.arange(start, start + n, device=self.device)
+        place, view = self._stack.rotary.place(rows, positions), View(start + n, mask)
+        hidden, inputs = self._stack(ids, self.cache, place, view, self._needs.layer_inputs)
+        logits = self._head(hidden[-1:] if is_prefill else hidden)
+        return Forward(logits, hidden if self._needs.hidden else None, inputs)
+
+    @property
+    def _head(self) -> nn.Module:
+        return self.model.get_output_embeddings()
+
+    def _run_model(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, is_prefill: bool
+    ) -> Forward:
+        """The same by the model's own forward."""
         out = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=mask,
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=mask if mask is None else mask[None, None],
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=logits_to_keep,
+            logits_to_keep=1 if is_prefill else 0,
         )
         seen = self._seen
         return Forward(
@@ -151,22 +178,15 @@ class Target:
             {i: seen[i][0] for i in self._needs.layer_inputs},
         )
 
-    def _tree_mask(self, layout: TreeLayout) -> Tensor:
-        """The additive mask [1, 1, nodes, committed + nodes]: 0 where a node attends.
-
-        One buffer serves every step: all zero but for the columns of the tree at hand.
-        """
-        n, start = layout.num_nodes, self.cache.length
-        if n > self._mask.shape[0] or self.cache.capacity > self._mask.shape[1]:
-            rows = max(n, self._mask.shape[0])
-            self._mask = self._mask.new_zeros(rows, self.cache.capacity)
-        elif self._dirty[0] < self._dirty[1]:
-            self._mask[:, slice(*self._dirty)] = 0
-        self._dirty = (start, start + n) if n > 1 else (0, 0)
-        if n > 1:
-            block = self._mask[:n, start : start + n]
-            block.masked_fill_(~layout.ancestors, torch.finfo(self.dtype).min)
-        return self._mask[None, None, :n, : start + n]
+    def _hooks(self, needs: Needs) -> list[Any]:
+        """Hooks on just the modules that `needs` names."""
+        handles = []
+        if needs.hidden:
+            handles.append(self.model.base_model.register_forward_hook(self._keep_hidden))
+        for index in needs.layer_inputs:
+            hook = _keep_input(self._seen, index)
+            handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
+        return handles
 
     def _keep_hidden(self, module: nn.Module, args: object, output: Any) -> None:
         self._seen["hidden"] = output.last_hidden_state

@@ -59,6 +59,13 @@ class TreeLayout:
             above = above.index_select(0, above)
         return cls(parents, depths, ancestors)
 
+    def bias(self, dtype: torch.dtype) -> Tensor:
+        """The additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
+        biases: dict[torch.dtype, Tensor] = self.__dict__.setdefault("_biases", {})
+        if dtype not in biases:
+            biases[dtype] = additive(self.ancestors, dtype)
+        return biases[dtype]
+
     @cached_property
     def siblings(self) -> Tensor:
         """[max_siblings, nodes] int64: row r holds each node's r-th child, 0 where it has none."""
@@ -72,6 +79,23 @@ class TreeLayout:
                 rows.append([0] * len(parents))
             rows[rank][parent] = node
         return torch.tensor(rows, device=self.parents.device).view(len(rows), len(parents))
+
+
+def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:
+    """The additive mask of a boolean one: 0 where a row sees, the lowest number elsewhere."""
+    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
+    return mask.masked_fill_(~sees, torch.finfo(dtype).min)
+
+
+def mask_behind(start: Tensor, bias: Tensor, span: int) -> Tensor:
+    """The additive mask [n, span] of rows that see the first `start` [] of `span` columns.
+
+    Of the m columns behind these they see what `bias` [n, m] lets them, and none behind.
+    """
+    columns = torch.arange(span, device=bias.device)
+    mask = bias.new_full((bias.shape[0], span), torch.finfo(bias.dtype).min)
+    mask.masked_fill_(columns < start, 0)
+    return mask.index_copy_(1, start + columns[: bias.shape[1]], bias)
 
 
 @cache

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
@@ -68,6 +69,11 @@ def random_model(name: str) -> PreTrainedModel:
     return model
 
 
+def assert_equal(ours: Tensor, theirs: Tensor) -> None:
+    """Up to float32's rounding, which transformers' norms have in float64 models too."""
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 class Oracle(Drafter):
     """Knows the right answer, and hides it among wrong siblings: every step commits a branch."""
 
@@ -107,7 +113,7 @@ def test_a_node_sees_the_committed_tokens_and_its_ancestors_only() -> None:
     assert torch.equal(target.forward(tree).logits, first)
     for node, sequence in ((3, (1, 5, 6, 7, 8, 9)), (4, (1, 5, 6, 7, 11, 12))):
         plain = target.model(torch.tensor([sequence])).logits[0, -1]
-        torch.testing.assert_close(first[node], plain)
+        assert_equal(first[node], plain)
 
 
 @torch.inference_mode()
@@ -133,9 +139,9 @@ def test_watched_needs_show_what_hidden_states_output_shows() -> None:
         forward = target.prefill((1, 5, 6, 7))
     full = target.model(torch.tensor([[1, 5, 6, 7]]), output_hidden_states=True)
     assert forward.hidden is not None
-    torch.testing.assert_close(forward.hidden, full.hidden_states[-1][0])
+    assert_equal(forward.hidden, full.hidden_states[-1][0])
     for layer in (1, 3):
-        torch.testing.assert_close(forward.layer_inputs[layer], full.hidden_states[layer][0])
+        assert_equal(forward.layer_inputs[layer], full.hidden_states[layer][0])
     assert target.prefill((1, 5)).hidden is None
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import Drafter, State
+from specbench.engine.drafter import Drafter, Outcome, State
+from specbench.engine.layer import Reach
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling
 from tests.methods.building import build_random
@@ -35,66 +36,79 @@ class Checked(Drafter):
     def start(self, state: State, prefill: Any) -> None:
         self.drafter.start(state, prefill)
         self.twin.start(state, prefill)
-        self.seen = [self.missing()]
+        self.seen = [self.of_prompt(state, prefill)]
 
-    def observe(self, state: State, outcome: Any) -> None:
+    def observe(self, state: State, outcome: Outcome) -> None:
         self.drafter.observe(state, outcome)
-        self.seen.append(self.missing())
+        rows = list(outcome.verdict.path)
+        self.seen.append(self.of_step(rows, list(outcome.verdict.token_ids), outcome.forward))
 
     def propose(self, state: State) -> DraftTree:
         tree = self.drafter.propose(state)
         everything = [torch.cat(parts) for parts in zip(*self.seen, strict=True)]
         layer, twin = self.layer(self.drafter), self.layer(self.twin)
-        twin.cache.reset()
-        out = self.feed(everything)
-        torch.testing.assert_close(
-            rows(layer, state.num_committed), rows(twin, state.num_committed)
-        )
+        n = len(everything[0])
+        assert n == state.num_committed
+        start, last = torch.tensor(0), torch.tensor([n - 1])
+        twin.cache.reserve(n)
+        out = self.feed(everything, start, last, Reach(n))
+        torch.testing.assert_close(rows(layer, n), rows(twin, n))
         torch.testing.assert_close(self.drafter.last, out)
         self.num_checked += 1
         return tree
 
-    def missing(self) -> tuple[Tensor, ...]:
+    def of_prompt(self, state: State, prefill: Any) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    def of_step(self, rows: list[int], token_ids: list[int], forward: Any) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
     def layer(self, drafter: Any) -> Any:
         raise NotImplementedError
 
-    def feed(self, everything: list[Tensor]) -> Tensor:
+    def feed(self, everything: list[Tensor], start: Tensor, last: Tensor, reach: Reach) -> Tensor:
         raise NotImplementedError
 
 
 class CheckedEagle(Checked):
-    def missing(self) -> tuple[Tensor, ...]:
-        return self.drafter._features, self.drafter._tokens
+    def of_prompt(self, state: State, prefill: Any) -> tuple[Tensor, ...]:
+        return self.drafter.model.features(prefill), torch.tensor(state.token_ids[1:])
+
+    def of_step(self, rows: list[int], token_ids: list[int], forward: Any) -> tuple[Tensor, ...]:
+        features = self.drafter.model.features(forward, torch.tensor(rows))
+        return features, torch.tensor(token_ids)
 
     def layer(self, drafter: Any) -> Any:
         return drafter.model.layer
 
-    def feed(self, everything: list[Tensor]) -> Tensor:
-        return self.twin.model.feed(*everything)
+    def feed(self, everything: list[Tensor], start: Tensor, last: Tensor, reach: Reach) -> Tensor:
+        model = self.twin.model
+        return model.layer.feed(*model.pairs(*everything), start, last, reach)
 
 
 class CheckedHydra(Checked):
-    def missing(self) -> tuple[Tensor, ...]:
-        return (self.drafter._rows,)
+    def of_prompt(self, state: State, prefill: Any) -> tuple[Tensor, ...]:
+        return (prefill.hidden,)
+
+    def of_step(self, rows: list[int], token_ids: list[int], forward: Any) -> tuple[Tensor, ...]:
+        return (forward.hidden[rows],)
 
     def layer(self, drafter: Any) -> Any:
         return drafter._prefix.layer
 
-    def feed(self, everything: list[Tensor]) -> Tensor:
-        return self.twin._prefix.feed(*everything)
+    def feed(self, everything: list[Tensor], start: Tensor, last: Tensor, reach: Reach) -> Tensor:
+        return self.twin._prefix.feed(*everything, last, start + last[0] + 1, reach)
 
 
-def keep_last(owner: Any, name: str, drafter: Any) -> None:
-    """Let `drafter.last` be what `owner.name` returned last."""
-    inner = getattr(owner, name)
+def keep_last(owner: Any, drafter: Any) -> None:
+    """Let `drafter.last` be what `owner.feed` returned last."""
+    inner = owner.feed
 
     def wrapped(*args: Any) -> Tensor:
         drafter.last = inner(*args)
         return drafter.last
 
-    setattr(owner, name, wrapped)
+    owner.feed = wrapped
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)])
@@ -108,10 +122,10 @@ def test_the_draft_cache_is_that_of_a_full_recompute(
     twin: Any
     drafter, twin = (build_random(method, target, tmp_path, made) for _ in range(2))
     if method == "hydra":
-        keep_last(drafter._prefix, "feed", drafter)
+        keep_last(drafter._prefix, drafter)
         checked: Checked = CheckedHydra(drafter, twin)
     else:
-        keep_last(drafter.model, "feed", drafter)
+        keep_last(drafter.model.layer, drafter)
         checked = CheckedEagle(drafter, twin)
     lengths: list[int] = []
     for prompt in prompts():

@@ -89,14 +89,12 @@ def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tup
             order = torch.tensor(scores[begin:]).topk(top_k).indices + begin
             beam_nodes = order.tolist()
             assert beam.tokens.tolist() == [tokens[node] for node in beam_nodes]
-    tree = pool.tree()
-    layout = tree.layout
-    assert tree.log_probs is not None
-    kept = torch.tensor(scores)[1:].topk(tree.num_nodes - 1).values
+    drafted, above, depths, log_probs = pool.tree()
+    kept = torch.tensor(scores)[1:].topk(len(drafted) - 1).values
     torch.testing.assert_close(
-        tree.log_probs[1:].sort().values, kept.double().sort().values, atol=1e-6, rtol=1e-5
+        log_probs[1:].sort().values, kept.double().sort().values, atol=1e-6, rtol=1e-5
     )
-    return tree.tokens, layout.parents, layout.depths, *map(torch.tensor, (scores, tokens, parents))
+    return drafted, above, depths, *map(torch.tensor, (scores, tokens, parents))
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,41 @@
+"""How the fixed-shape functions of a step are run: one by one here, or as captured graphs.
+
+Knows functions of tensors. Knows nothing of models, trees or methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from torch import Tensor
+
+from specbench.engine.layer import Reach
+
+Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
+"""Tensors as positional arguments, and hashable values by name, which decide the shapes."""
+
+
+class Execution(Protocol):
+    """A way to run a step."""
+
+    is_static: bool
+    """Whether a step's shapes have to be the same from step to step."""
+
+    def wrap(self, function: Function) -> Function:
+        """The same function, run this way. What it returns is good until it is called again."""
+
+    def reach(self, num_rows: int, num_more: int) -> Reach:
+        """How much of a cache with so many committed rows, and more behind them, is looked at."""
+
+
+class Eager:
+    """Every operation as it comes, on exactly what there is."""
+
+    is_static = False
+
+    def wrap(self, function: Function) -> Function:
+        return function
+
+    def reach(self, num_rows: int, num_more: int) -> Reach:
+        return Reach(num_rows)

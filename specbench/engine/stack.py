@@ -1,0 +1,77 @@
+"""The decoder stack of a Llama-family model, run layer by layer in few, large operations.
+
+Reads the weights of a transformers model and knows the arithmetic that they are meant for; says
+of a model that it does not know why not. Knows nothing of trees or methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+from transformers import PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
+
+from specbench.engine.kv import KVCache
+from specbench.engine.layer import FusedLayer, Norm, Place, Projections, Rotary, View
+
+KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM)
+_FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
+"""Rotary embeddings whose angles do not depend on how long the sequence is."""
+
+
+def why_not(model: PreTrainedModel) -> str | None:
+    """Why the model's own forward has to be used; None where the stack computes the same."""
+    if type(model) not in KNOWN:
+        return f"{type(model).__name__} is run by transformers' own forward"
+    rope = (model.config.rope_parameters or {}).get("rope_type", "default")
+    if rope not in _FIXED_ROPES:
+        return f"rotary embeddings of type {rope} depend on the length"
+    if len({parameter.device for parameter in model.parameters()}) > 1:
+        return "the model is spread over several devices"
+    return None
+
+
+class Stack:
+    """Embedding, decoder layers and final norm of a model for which `why_not` has no answer.
+
+    The same arithmetic as the model's own forward; rounding differs, because products are fused.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        base = model.model
+        self._embedding = base.embed_tokens.weight
+        self.rotary = Rotary(base.rotary_emb, self._embedding)
+        self._norm = Norm(base.norm.weight, base.norm.variance_epsilon)
+        self._layers = [_fused(layer) for layer in base.layers]
+
+    def __call__(
+        self, ids: Tensor, cache: KVCache, place: Place, view: View, wanted: Collection[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run over tokens [n]: hidden states [n, hidden], and the inputs of the wanted layers."""
+        x = embedding(ids, self._embedding)
+        inputs: dict[int, Tensor] = {}
+        for index, (norm, layer) in enumerate(self._layers):
+            if index in wanted:
+                inputs[index] = x
+            rows = cache.rows(index)
+            queries = layer.keep(norm(x), rows, place)
+            x = layer.mlp(layer.attend(x, queries, rows, view))
+        return self._norm(x), inputs
+
+
+def _fused(layer: torch.nn.Module) -> tuple[Norm, FusedLayer]:
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = Projections(
+        attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+        mlp.gate_proj, mlp.up_proj, mlp.down_proj,
+    )  # fmt: skip
+    before, between = (
+        Norm(norm.weight, norm.variance_epsilon)
+        for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+    )
+    return before, FusedLayer(parts, between, attention.head_dim, mlp.act_fn)
