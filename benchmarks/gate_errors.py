@@ -1,0 +1,158 @@
+"""How often the gate raises a false alarm, and how often it catches a real slowdown.
+
+    python benchmarks/gate_errors.py [NUM_PAIRS]
+
+Pairs of runs are made up: nine methods, six tasks, and for every completion a time with noise of
+its own (a spread of 5 %, and every fiftieth is held up by a third), on top of a drift of each whole
+run (1 %). In equal pairs the two differ by noise alone, and a hundredth of the greedy answers take
+another turn, as near-ties make them. In slow pairs one method is 10 % slower in one of the two.
+
+At a limit of nothing, any number that is the least bit worse is a regression: there the runs do not
+drift, so that each alarm is a false one, and the error rate is put to the test.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specbench.analysis.gate import Gate, Limits, check
+from specbench.types import Record, SampleKey
+
+METHODS = {
+    "vanilla": 1.0, "sps": 2.2, "pld": 1.7, "lookahead": 1.6, "medusa": 2.6, "hydra": 3.4,
+    "eagle": 3.8, "eagle2": 4.6, "eagle3": 5.4,
+}  # fmt: skip
+"""Mean accepted tokens."""
+TASKS = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
+NOISE, DRIFT, HELD_UP, FLIPPED = 0.05, 0.01, 0.02, 0.01
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """Records and a header, which is all that the gate reads of a run."""
+
+    records: Sequence[Record]
+    header: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Simulator:
+    """Runs over the same made-up prompts, the i-th from the i-th seed."""
+
+    def __init__(
+        self, num_samples: int, methods: Sequence[str] = tuple(METHODS), drift: float = DRIFT
+    ) -> None:
+        self._methods = methods
+        self._drift = drift
+        self.num_samples = num_samples
+        generator = np.random.default_rng(0)
+        self._answers = {
+            (task, sample): [_answer(generator) for _ in range(2)]
+            for task in TASKS
+            for sample in range(num_samples)
+        }
+
+    def run(self, seed: int, slowdowns: Mapping[str, float] | None = None) -> SimulatedRun:
+        """A run whose methods take these shares of time longer."""
+        generator = np.random.default_rng(seed)
+        drift = np.exp(generator.normal(0, self._drift))
+        slower = {method: 1 + (slowdowns or {}).get(method, 0.0) for method in self._methods}
+        records = []
+        for (task, sample), answers in self._answers.items():
+            answer = answers[int(generator.random() < FLIPPED)]
+            noise = np.exp(generator.normal(0, NOISE, len(self._methods)))
+            noise *= np.where(generator.random(len(self._methods)) < HELD_UP, 1.33, 1.0)
+            for method, factor in zip(self._methods, noise, strict=True):
+                lengths = answer[method]
+                seconds = float(0.02 * len(lengths) * factor * drift * slower[method])
+                records.append(_record(method, task, sample, lengths, seconds))
+        return SimulatedRun(records, _header(self._methods))
+
+
+def _answer(generator: np.random.Generator) -> dict[str, tuple[int, ...]]:
+    """A text of some length, and what each method's steps accept on it."""
+    num_tokens = int(generator.integers(40, 128))
+    ease = np.exp(generator.normal(0, 0.15))
+    return {m: _lengths(generator, num_tokens, mat * ease) for m, mat in METHODS.items()}
+
+
+def _lengths(generator: np.random.Generator, num_tokens: int, mat: float) -> tuple[int, ...]:
+    if mat <= 1.2:
+        return (1,) * num_tokens
+    drawn = 1 + generator.poisson(mat - 1, num_tokens)
+    ends = drawn.cumsum()
+    steps = int(ends.searchsorted(num_tokens)) + 1
+    lengths = drawn[:steps]
+    lengths[-1] -= ends[steps - 1] - num_tokens
+    return tuple(lengths.tolist())
+
+
+def _record(
+    method: str, task: str, sample: int, lengths: tuple[int, ...], seconds: float
+) -> Record:
+    return Record(
+        key=SampleKey(method, 0.0, task, f"{task}/{sample}", 0, 0),
+        status="ok",
+        prompt_tokens=10,
+        token_ids=tuple(range(1 + sum(lengths))),
+        stop_reason="budget",
+        prefill_s=0.01,
+        decode_s=seconds,
+        accept_lengths=lengths,
+    )
+
+
+def _header(methods: Sequence[str]) -> dict[str, Any]:
+    values = {"device": "cpu", "methods": list(methods), "temperatures": [0.0]}
+    return {
+        "id": "simulated", "status": "complete", "spec": {"values": values},
+        "model": {"name": "tiny", "dtype": "float32"}, "columns": {t: t for t in TASKS},
+    }  # fmt: skip
+
+
+def is_blamed(gate: Gate, method: str) -> bool:
+    """Whether the method is said to be slower."""
+    return any(f.kind == "speed" and f.cell.method == method for f in gate.failures)
+
+
+def main() -> None:
+    """Simulate and print."""
+    num_pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    default = Limits(max_mismatch=0.1)
+    at_zero = Limits(max_slowdown=0.0, max_mat_drop=0.0, max_mismatch=0.1)
+    _false_alarms(num_pairs, Simulator(8), default)
+    _false_alarms(num_pairs, Simulator(80), default)
+    _false_alarms(num_pairs, Simulator(80, drift=0.0), at_zero)
+    _caught(num_pairs, Simulator(8), default)
+    _caught(num_pairs, Simulator(80), default)
+
+
+def _false_alarms(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
+    pairs = ((simulator.run(2 * i), simulator.run(2 * i + 1)) for i in range(num_pairs))
+    alarms = [
+        gate.failures for run, other in pairs if not (gate := check(run, other, limits)).is_passed
+    ]
+    kinds = Counter(failure.kind for failures in alarms for failure in failures)
+    allowed = f"{limits.max_slowdown:.0%} slower, {limits.max_mat_drop:.0%} lower MAT allowed"
+    print(f"equal, {simulator.num_samples} samples a task, {allowed}: "
+          f"{len(alarms)}/{num_pairs} alarms {dict(kinds) or ''}", flush=True)  # fmt: skip
+
+
+def _caught(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
+    caught = others = 0
+    for i in range(num_pairs):
+        slow = [*METHODS][i % len(METHODS)]
+        gate = check(simulator.run(2 * i, {slow: 0.10}), simulator.run(2 * i + 1), limits)
+        caught += is_blamed(gate, slow)
+        others += any(is_blamed(gate, method) for method in METHODS if method != slow)
+    print(f"one method 10 % slower, {simulator.num_samples} samples a task: caught "
+          f"{caught}/{num_pairs}, another one blamed {others}/{num_pairs}", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
