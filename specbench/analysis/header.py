@@ -5,7 +5,7 @@ Knows the header's keys. Refuses to fail on a missing or odd one: what a header 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 UNKNOWN = "unknown"
@@ -38,7 +38,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The header's facts that analysis and reports use. `columns` maps a task to its title."""
+    """The header's facts that analysis and reports use.
+
+    `columns` maps a task to its title. `gpu` is what the driver told of the card during the run
+    (`bench.gpu_sampler` says what), empty on a CPU.
+    """
 
     id: str
     status: str
@@ -53,6 +57,7 @@ class RunInfo:
     no_checkpoint: frozenset[str]
     machine: Machine
     warnings: tuple[str, ...]
+    gpu: Mapping[str, Any] = field(default_factory=dict)
 
     def method(self, spelling: str) -> MethodInfo:
         """What the header says of a method; its spelling is the title where it says nothing."""
@@ -82,6 +87,7 @@ def read_header(header: Mapping[str, Any]) -> RunInfo:
         no_checkpoint=no_checkpoint,
         machine=_machine(_mapping(header.get("environment")), _text(spec.get("device"))),
         warnings=tuple(_texts(header.get("warnings"))),
+        gpu=_mapping(header.get("gpu")),
     )
 
 

@@ -1,7 +1,8 @@
-"""What a report says in words of steps and memory, and of how near the baseline comes to it."""
+"""What a report says in words of steps, memory and card, and of how near the baseline comes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from specbench.analysis.header import RunInfo
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
 from specbench.analysis.stats import Estimate, Missing
@@ -62,6 +63,25 @@ def memory_warnings(run: RunMetrics) -> Iterable[str]:
                 "speedup is inflated."
             )
             return
+
+
+def gpu_fact(info: RunInfo) -> str:
+    """Clocks, heat and power of the card during the run; empty where nobody told."""
+    shown = (
+        ("sm_clock_mhz", "clock", "MHz"), ("memory_clock_mhz", "memory clock", "MHz"),
+        ("temperature_c", "", "°C"), ("power_w", "", "W"),
+    )  # fmt: skip
+    words = []
+    for key, name, unit in shown:
+        span = info.gpu.get(key)
+        if not isinstance(span, Mapping):
+            continue
+        low, mean, high = (span.get(name) for name in ("min", "mean", "max"))
+        if isinstance(low, int | float) and isinstance(high, int | float):
+            ends = f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+            middle = f" (mean {mean:.0f})" if isinstance(mean, int | float) else ""
+            words.append(f"{name} {ends} {unit}{middle if low != high else ''}".strip())
+    return ", ".join(words)
 
 
 def _shares(run: RunMetrics, roofline: Roofline) -> Iterable[tuple[float, Estimate]]:

@@ -9,7 +9,14 @@ from specbench.analysis.header import UNKNOWN
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats import Estimate, Missing
 from specbench.report import formats
-from specbench.report.limits import LIMIT, STEP_COST, has_limits, memory_fact, memory_warnings
+from specbench.report.limits import (
+    LIMIT,
+    STEP_COST,
+    gpu_fact,
+    has_limits,
+    memory_fact,
+    memory_warnings,
+)
 from specbench.report.progress import first_line
 
 _STATES = {
@@ -53,6 +60,8 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
     yield Note("Samples", _samples(run))
     if memory := memory_fact(run):
         yield Note("Memory", memory)
+    if gpu := gpu_fact(info):
+        yield Note("GPU", gpu)
 
 
 def _samples(run: RunMetrics) -> str:

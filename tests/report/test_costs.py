@@ -86,6 +86,18 @@ def test_a_run_before_bandwidth_was_measured_shows_costs_alone() -> None:
     assert "Memory" not in text
 
 
+def test_clocks_heat_and_power_of_the_gpu_stand_below_the_table() -> None:
+    gpu = {
+        "sm_clock_mhz": {"min": 1410, "mean": 1935.2, "max": 1980},
+        "memory_clock_mhz": {"min": 3201, "mean": 3201, "max": 3201},
+        "temperature_c": {"min": 41, "mean": 50, "max": 63},
+        "power_w": None,
+    }
+    text = " ".join(drawn(full_run(("vanilla", "pld"), ("gsm8k",), gpu=gpu), 160).split())
+    assert "GPU clock 1410 to 1980 MHz (mean 1935), memory clock 3201 MHz, 41 to 63 °C" in text
+    assert " GPU " not in drawn(full_run(("vanilla", "pld"), ("gsm8k",), gpu={"power_w": "?"}))
+
+
 def test_without_a_baseline_nothing_is_said_of_costs() -> None:
     alone = FakeRun([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
     assert "cost of a step" not in drawn(alone)
