@@ -13,9 +13,9 @@ instead: never NaN, and never a zero that means "unknown".
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from specbench.analysis.columns import (
     BoolArray,
     Columns,
     IntArray,
-    cluster_indices,
-    columns,
-    completion,
+    Table,
     sums,
 )
 from specbench.analysis.latency import Latency, latency, missing_latency
@@ -48,8 +46,6 @@ WITH_PHASES = Missing("run with --phases")
 
 Arithmetic = Literal["ours", "paper"]
 """How tokens and seconds become a speedup: `paper` is the published formula."""
-
-_Pair: TypeAlias = tuple[Record, Record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +85,55 @@ class CellMetrics:
     first_error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CellRecords:
-    """What a cell is measured from. `blank` is what to say where there are no records, `no_times`
-    why the times of the records count for nothing, if they do.
+@dataclass(frozen=True, slots=True, eq=False)
+class CellRows:
+    """What a cell is measured from: rows of a table of measured records, and what became of the
+    others. `blank` says why there are no records, `unpaired` why none has a partner, where that is
+    so, and `no_times` why the times of the records count for nothing, if they do.
     """
 
     key: CellKey
-    own: Sequence[Record]
-    baseline: Sequence[Record]
+    table: Table
+    rows: IntArray
+    failed: Sequence[Record] = ()
     blank: Missing = NOT_RUN
+    unpaired: Missing = NO_BASELINE
     no_times: Missing | None = None
     arithmetic: Arithmetic = "ours"
 
 
+@dataclass(frozen=True, slots=True)
+class CellRecords:
+    """A cell as records, where there is one to measure."""
+
+    key: CellKey
+    own: Sequence[Record]
+    baseline: Sequence[Record]
+
+
 def measure_cell(cell: CellRecords, draws: Draws | None = None) -> CellMetrics:
+    """The numbers of a single cell."""
+    own, base = split(cell.own), split(cell.baseline)
+    records = [*own.measured, *base.measured]
+    table = Table(records, range(len(own.measured), len(records)))
+    unpaired = why_unpaired(base)
+    rows = np.arange(len(own.measured))
+    return measure_rows(CellRows(cell.key, table, rows, own.failed, unpaired=unpaired), draws)
+
+
+def measure_rows(cell: CellRows, draws: Draws | None = None) -> CellMetrics:
     """The numbers of a cell, with intervals where there are draws."""
-    done = [record for record in cell.own if is_measured(record)]
-    sides = _Sides(done, _partners(done, cell.baseline), cluster_indices(done))
-    own = columns(done)
-    values = _values(sides, own, columns(sides.base), draws)
-    steps = count_steps(done, sides.clusters)
-    pairs = [(mine, base) for mine, base in zip(done, sides.base, strict=True) if base is not None]
-    unpaired = _why_unpaired(cell.baseline)
-    blank = None if done else ALL_FAILED if cell.own else cell.blank
+    table, rows = cell.table, cell.rows
+    own = table.columns.take(rows)
+    values = _values(cell, own, draws)
+    steps = count_steps(table, rows)
+    num_pairs = int((table.partners[rows] >= 0).sum())
+    blank = None if len(rows) else ALL_FAILED if cell.failed else cell.blank
     no_times = blank or cell.no_times
-    ours = no_times or values.get("speedup") or unpaired
-    paper = no_times or values.get("paper_speedup") or unpaired
-    decoded = values.get("decode_speedup") or (NO_STEPS if pairs else unpaired)
+    ours = no_times or values.get("speedup") or cell.unpaired
+    paper = no_times or values.get("paper_speedup") or cell.unpaired
+    decoded = values.get("decode_speedup") or (NO_STEPS if num_pairs else cell.unpaired)
+    same = Estimate(float(table.is_same[rows].sum()) / num_pairs) if num_pairs else cell.unpaired
     return CellMetrics(
         speedup=paper if cell.arithmetic == "paper" else ours,
         our_speedup=ours,
@@ -125,49 +142,56 @@ def measure_cell(cell: CellRecords, draws: Draws | None = None) -> CellMetrics:
         mat=values.get("mat") or blank or NO_STEPS,
         mat_macro=values.get("mat_macro") or blank or NO_STEPS,
         tokens_per_s=no_times or values.get("tokens_per_s") or ALL_FAILED,
-        match_rate=blank or _match_rate(cell.key, pairs, unpaired),
+        match_rate=blank or (NOT_GREEDY if cell.key.temperature > 0 else same),
         accept_histogram=steps.histogram,
         positions=acceptance(steps, draws),
         latency=missing_latency(no_times) if no_times else latency(own),
-        num_samples=len(np.unique(sides.clusters)),
-        num_pairs=len(pairs),
-        num_done=len(done),
-        num_failed=len(cell.own) - len(done),
+        num_samples=len(np.unique(table.clusters[rows])),
+        num_pairs=num_pairs,
+        num_done=len(rows),
+        num_failed=len(cell.failed),
         num_tokens=int(own.tokens.sum()),
-        num_steps=int(steps.steps.sum()),
-        first_error=next((record.error for record in cell.own if record.error), None),
+        num_steps=int(own.steps.sum()),
+        first_error=next((record.error for record in cell.failed if record.error), None),
     )
 
 
 def is_measured(record: Record) -> bool:
     """Whether a record has tokens and times; what has not counts as failed."""
-    return record.is_ok and record.num_tokens > 0 and 0.0 < (record.wall_s or 0.0) < math.inf
-
-
-def _partners(done: Sequence[Record], baseline: Sequence[Record]) -> list[Record | None]:
-    """The baseline's record of the same completion, for every record that has one."""
-    measured = {completion(record): record for record in baseline if is_measured(record)}
-    return [measured.get(completion(record)) for record in done]
-
-
-def _why_unpaired(baseline: Sequence[Record]) -> Missing:
-    if not baseline:
-        return NO_BASELINE
-    return NO_SHARED if any(map(is_measured, baseline)) else BASELINE_FAILED
+    prefill_s, decode_s = record.prefill_s, record.decode_s
+    if record.status != "ok" or not record.token_ids or prefill_s is None or decode_s is None:
+        return False
+    return 0.0 < prefill_s + decode_s < math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class _Sides:
-    """The measured records of a cell; of each, the baseline's partner and its cluster's number."""
+class Outcomes:
+    """Records by whether there is anything to measure."""
 
-    own: Sequence[Record]
-    base: Sequence[Record | None]
-    clusters: IntArray
+    measured: Sequence[Record]
+    failed: Sequence[Record]
 
 
-def _values(sides: _Sides, own: Columns, base: Columns, draws: Draws | None) -> dict[str, Estimate]:
+def split(records: Iterable[Record]) -> Outcomes:
+    """The records, in their order."""
+    measured: list[Record] = []
+    failed: list[Record] = []
+    for record in records:
+        (measured if is_measured(record) else failed).append(record)
+    return Outcomes(measured, failed)
+
+
+def why_unpaired(baseline: Outcomes) -> Missing:
+    """What to say where no record of a cell has a partner among these."""
+    if baseline.measured:
+        return NO_SHARED
+    return BASELINE_FAILED if baseline.failed else NO_BASELINE
+
+
+def _values(cell: CellRows, own: Columns, draws: Draws | None) -> dict[str, Estimate]:
     """The six ratios, but for those of which no record has what they need."""
-    clusters = sides.clusters
+    base = cell.table.columns.take(cell.table.partners[cell.rows])
+    clusters = cell.table.clusters[cell.rows]
     is_pair = base.tokens > 0
     has_steps = own.emitted > 0
     is_decoded = is_pair & (own.tokens > 1) & (base.tokens > 1)
@@ -191,26 +215,17 @@ def _values(sides: _Sides, own: Columns, base: Columns, draws: Draws | None) -> 
         if rows.any()
     }
     if is_pair.any():
-        ratios["paper_speedup"] = _mean_rates(sides, is_pair, own, base)
+        ratios["paper_speedup"] = _mean_rates(cell, is_pair, own, base)
     return draws.estimates(ratios) if draws else {n: r.estimate for n, r in ratios.items()}
 
 
-def _mean_rates(sides: _Sides, rows: BoolArray, own: Columns, base: Columns) -> Ratio:
+def _mean_rates(cell: CellRows, is_pair: BoolArray, own: Columns, base: Columns) -> Ratio:
     """The ratio of the mean rates. A sample's rate is over its turns, in each repeat by itself."""
-    repeats = np.array([record.key.repeat for record in sides.own], dtype=np.intp)[rows]
-    names, passes = np.unique(
-        np.stack([sides.clusters[rows], repeats]), axis=1, return_inverse=True
-    )
+    rows = cell.rows[is_pair]
+    passes = np.stack([cell.table.clusters[rows], cell.table.repeats[rows]])
+    names, numbers = np.unique(passes, axis=1, return_inverse=True)
     rates = []
     for side in (own, base):
-        tokens, wall_s = sums(passes, (side.tokens, side.wall_s), rows).T
+        tokens, wall_s = sums(numbers, (side.tokens, side.wall_s), is_pair).T
         rates.append(sums(names[0], (tokens / wall_s,)))
     return Ratio(*rates)
-
-
-def _match_rate(key: CellKey, pairs: Sequence[_Pair], otherwise: Missing) -> Value:
-    if key.temperature > 0:
-        return NOT_GREEDY
-    if not pairs:
-        return otherwise
-    return Estimate(sum(base.token_ids == own.token_ids for base, own in pairs) / len(pairs))

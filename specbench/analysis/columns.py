@@ -5,8 +5,9 @@ A cluster is a sample with all its turns and repeats, which are not independent 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -32,6 +33,15 @@ class Columns:
     @property
     def wall_s(self) -> FloatArray:
         return self.prefill_s + self.decode_s
+
+    def take(self, rows: IntArray) -> Columns:
+        """The numbers of these records; zeros for the row -1."""
+        is_there = rows >= 0
+        return Columns(*(np.where(is_there, column[rows], 0.0) for column in self._all))
+
+    @property
+    def _all(self) -> tuple[FloatArray, ...]:
+        return self.prefill_s, self.decode_s, self.tokens, self.emitted, self.steps
 
 
 def columns(records: Sequence[Record | None]) -> Columns:
@@ -77,3 +87,49 @@ def completion(record: Record) -> tuple[str, str, int, int]:
     """What a record has in common with the other methods' records of the same request."""
     key = record.key
     return key.task, key.sample_id, key.turn, key.repeat
+
+
+class Table:
+    """Measured records as arrays, made once; a cell is some of its rows.
+
+    `partners` [records] is the row of the baseline's record of the same completion, -1 where there
+    is none; `is_same` [records] whether it has the same tokens.
+    """
+
+    def __init__(self, records: Sequence[Record], baseline_rows: Iterable[int]) -> None:
+        self.columns = columns(records)
+        self.clusters = cluster_indices(records)
+        self.repeats = np.array([record.key.repeat for record in records], dtype=np.intp)
+        row_of = {_place(records[row]): row for row in baseline_rows}
+        rows = [row_of.get(_place(record), -1) for record in records]
+        self.partners = np.array(rows, dtype=np.intp)
+        self.is_same = np.array(
+            [
+                row >= 0 and record.token_ids == records[row].token_ids
+                for record, row in zip(records, rows, strict=True)
+            ],
+            dtype=bool,
+        )
+        self._ends = self.columns.steps.astype(np.intp).cumsum()
+        self._lengths = np.fromiter(
+            chain.from_iterable(record.accept_lengths for record in records),
+            dtype=np.intp,
+            count=int(self._ends[-1]) if len(records) else 0,
+        )
+        self.is_cut = np.array([_is_cut(record) for record in records], dtype=bool)
+
+    def lengths(self, rows: IntArray) -> IntArray:
+        """The accept lengths [steps] of these records, one record after the other."""
+        counts = self.columns.steps[rows].astype(np.intp)
+        shift = self._ends[rows] - counts.cumsum()  # from a place in the result to one in the table
+        return self._lengths[np.arange(counts.sum()) + np.repeat(shift, counts)]
+
+
+def _place(record: Record) -> tuple[float, str, str, int, int]:
+    return record.key.temperature, *completion(record)
+
+
+def _is_cut(record: Record) -> bool:
+    """Whether the last step may have accepted a guess that cannot be told from the bonus token."""
+    lengths, nodes = record.accept_lengths, record.num_nodes
+    return bool(lengths) and (not nodes or nodes[-1] != lengths[-1])

@@ -7,9 +7,11 @@ Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all ta
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, get_args
+
+import numpy as np
 
 from specbench.analysis.cells import BASELINE as BASELINE
 from specbench.analysis.cells import (
@@ -19,9 +21,13 @@ from specbench.analysis.cells import (
     Arithmetic,
     CellKey,
     CellMetrics,
-    CellRecords,
-    measure_cell,
+    CellRows,
+    Outcomes,
+    measure_rows,
+    split,
+    why_unpaired,
 )
+from specbench.analysis.columns import IntArray, Table
 from specbench.analysis.costs import NO_COST, Conditions, Cost, costs
 from specbench.analysis.doubts import Doubt, find_doubts
 from specbench.analysis.header import RunInfo, read_header
@@ -93,17 +99,14 @@ def measure(
     temperatures = _temperatures(info, grouped)
     tasks = tuple(dict.fromkeys([*info.columns, *(key.task for key in grouped if key.task)]))
     no_times = WITH_PHASES if _has_phases(info, run.records) else None
+    source = _Source(_outcomes(grouped), info.no_checkpoint, no_times, arithmetic)
     cells = {}
     for temperature in temperatures:
         for task in (*tasks, POOLED):
-            baseline = grouped.get(CellKey(BASELINE, temperature, task), [])
             draws = None if task == POOLED else Draws(bootstrap, task)
             for method in methods:
                 key = CellKey(method, temperature, task)
-                blank = NO_CHECKPOINT if method in info.no_checkpoint else NOT_RUN
-                own = grouped.get(key, [])
-                source = CellRecords(key, own, baseline, blank, no_times, arithmetic)
-                cells[key] = measure_cell(source, draws)
+                cells[key] = measure_rows(source.cell(key), draws)
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
         overall |= _overall(cells, methods, temperature, tasks)
@@ -134,12 +137,64 @@ def _has_phases(info: RunInfo, records: Iterable[Record]) -> bool:
 
 def _group(records: Iterable[Record]) -> dict[CellKey, list[Record]]:
     """The records of every cell, and of all tasks together under `POOLED`."""
-    grouped: dict[CellKey, list[Record]] = defaultdict(list)
+    by_names: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
     for record in records:
         key = record.key
-        grouped[CellKey(key.method, key.temperature, key.task)].append(record)
-        grouped[CellKey(key.method, key.temperature, POOLED)].append(record)
+        by_names[key.method, key.temperature, key.task].append(record)
+    grouped: dict[CellKey, list[Record]] = defaultdict(list)
+    for (method, temperature, task), own in by_names.items():
+        grouped[CellKey(method, temperature, task)] = own
+        grouped[CellKey(method, temperature, POOLED)] += own
     return grouped
+
+
+def _outcomes(grouped: Mapping[CellKey, Sequence[Record]]) -> dict[CellKey, Outcomes]:
+    return {key: split(records) for key, records in grouped.items()}
+
+
+class _Source:
+    """Cuts a run's records into cells, from one table of all that were measured."""
+
+    def __init__(
+        self,
+        outcomes: Mapping[CellKey, Outcomes],
+        no_checkpoint: Collection[str],
+        no_times: Missing | None,
+        arithmetic: Arithmetic,
+    ) -> None:
+        self._outcomes, self._no_checkpoint = outcomes, no_checkpoint
+        self._no_times, self._arithmetic = no_times, arithmetic
+        self._rows: dict[CellKey, IntArray] = {}
+        records: list[Record] = []
+        baseline: list[int] = []
+        for key, outcome in outcomes.items():
+            if key.task == POOLED:
+                continue
+            rows = range(len(records), len(records) + len(outcome.measured))
+            records += outcome.measured
+            self._rows[key] = np.array(rows, dtype=np.intp)
+            if key.method == BASELINE:
+                baseline += rows
+        self._table = Table(records, baseline)
+        for pooled in {replace(key, task=POOLED) for key in self._rows}:
+            parts = [
+                rows for key, rows in self._rows.items() if replace(key, task=POOLED) == pooled
+            ]
+            self._rows[pooled] = np.concatenate(parts)
+
+    def cell(self, key: CellKey) -> CellRows:
+        """What there is of a cell, which may be nothing."""
+        nothing = Outcomes((), ())
+        return CellRows(
+            key,
+            self._table,
+            self._rows.get(key, np.empty(0, dtype=np.intp)),
+            self._outcomes.get(key, nothing).failed,
+            NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN,
+            why_unpaired(self._outcomes.get(replace(key, method=BASELINE), nothing)),
+            self._no_times,
+            self._arithmetic,
+        )
 
 
 def _methods(info: RunInfo, grouped: Iterable[CellKey]) -> tuple[str, ...]:

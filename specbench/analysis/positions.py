@@ -15,15 +15,12 @@ more, so nothing is left out of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
-from specbench.analysis.columns import IntArray
+from specbench.analysis.columns import IntArray, Table
 from specbench.analysis.stats import Draws, Estimate, FloatArray, interval
-from specbench.types import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +55,18 @@ class StepCounts:
         return {length: count for length, count in enumerate(totals) if count}
 
 
-def count_steps(records: Sequence[Record], clusters: IntArray) -> StepCounts:
-    """The steps of finished records; `clusters` [records] numbers each record's cluster from 0."""
-    per_record = np.array([len(record.accept_lengths) for record in records], dtype=np.intp)
-    lengths = np.fromiter(
-        chain.from_iterable(record.accept_lengths for record in records),
-        dtype=np.intp,
-        count=int(per_record.sum()),
-    )
+def count_steps(table: Table, rows: IntArray) -> StepCounts:
+    """The steps of these records."""
+    _, clusters = np.unique(table.clusters[rows], return_inverse=True)
+    per_record = table.columns.steps[rows].astype(np.intp)
+    lengths = table.lengths(rows)
     width = int(lengths.max(initial=0)) + 1
     size = (int(clusters.max(initial=-1)) + 1) * width
-    is_cut = np.array([_is_cut(record) for record in records], dtype=bool)
+    is_cut = table.is_cut[rows]
     last = per_record.cumsum()[is_cut] - 1
     steps = np.bincount(np.repeat(clusters, per_record) * width + lengths, minlength=size)
     cut = np.bincount(clusters[is_cut] * width + lengths[last], minlength=size)
     return StepCounts(steps.reshape(-1, width), cut.reshape(-1, width))
-
-
-def _is_cut(record: Record) -> bool:
-    """Whether the last step may have accepted a guess that cannot be told from the bonus token."""
-    if not record.accept_lengths:
-        return False
-    return record.num_nodes[-1:] != record.accept_lengths[-1:]
 
 
 def acceptance(counts: StepCounts, draws: Draws | None = None) -> tuple[Position, ...]:
