@@ -100,6 +100,7 @@ def load(
     device: str = "auto",
     dtype: str = "auto",
     template: str = "auto",
+    weights: str = "hub",
     offline: bool = False,
 ) -> LoadedModel:
     """Load a model and a method, by the names of the command line.
@@ -115,7 +116,7 @@ def load(
     from specbench.engine.drafter import BuildContext
 
     spec = RunSpec(model, (method,), device=device, dtype=dtype, template=template,
-                   is_baseline_run=False)  # fmt: skip
+                   is_baseline_run=False, weights=weights)  # fmt: skip
     setup = make_setup(spec, is_offline=offline)
     if len(setup.contestants) != 1:
         raise UserError(f"{method!r} names {len(setup.contestants)} methods.", "Name one.")

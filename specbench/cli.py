@@ -54,6 +54,9 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    weights: Annotated[
+        str, typer.Option(help="hub, or stand-in: tiny in the model's real shape, no download.")
+    ] = "hub",
     template: Annotated[
         str, typer.Option(help="Chat template: auto, none, or the name of one.")
     ] = "auto",
@@ -81,7 +84,7 @@ def run(
         model, _split(method), _split(dataset, ","), prompts, limit, _temperatures(temperature),
         top_p, max_new_tokens, repeats, seed, device, dtype, template,
         history, baseline,  # type: ignore[arg-type]  # checked by RunSpec
-        phases=phases,
+        phases=phases, weights=weights,
     )  # fmt: skip
     path, _ = choose_folder(spec, output, resume, RUNS)
     _quiet_libraries()
@@ -253,6 +256,7 @@ def show(
 def doctor(
     model: Annotated[str, typer.Option(help="The model to check with.")] = "tiny",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    weights: Annotated[str, typer.Option(help="hub or stand-in.")] = "hub",
     offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
 ) -> None:
     """Check this machine: what it can run, and whether our baseline is an honest one."""
@@ -260,7 +264,7 @@ def doctor(
 
     _quiet_libraries()
     is_sound = True
-    for finding in examine(model, device, is_offline=offline):
+    for finding in examine(model, device, weights, is_offline=offline):
         mark = {True: "ok", False: "PROBLEM", None: "note"}[finding.is_ok]
         typer.echo(f"{mark:8}{finding.name}: {finding.text}")
         is_sound &= finding.is_ok is not False

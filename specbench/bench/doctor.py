@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from specbench.bench import environment
 from specbench.bench.memory import free_bytes
 from specbench.bench.plan import Setup, make_setup
+from specbench.bench.roofline import describe_target
 from specbench.bench.runner import Completer
 from specbench.bench.session import build_completers, build_drafters, load_model
 from specbench.bench.spec import RunSpec
@@ -39,12 +40,14 @@ class Finding:
     text: str
 
 
-def examine(model: str, device: str, *, is_offline: bool) -> Iterator[Finding]:
+def examine(
+    model: str, device: str, weights: str = "hub", *, is_offline: bool
+) -> Iterator[Finding]:
     """What `specbench doctor` reports, line by line."""
     facts = environment.capture()
     versions = f"Python {facts['python']}, torch {facts['torch']['version']}"
     yield Finding("software", None, f"specbench {facts['specbench']}, {versions}")
-    spec = RunSpec(model=model, methods=("vanilla",), device=device)
+    spec = RunSpec(model=model, methods=("vanilla",), device=device, weights=weights)
     setup = make_setup(spec, is_offline=is_offline)
     where, why = setup.device.name, setup.device.why_no_gpu
     yield Finding("device", None, f"{where}; no GPU, because {why}" if why else where)
@@ -99,6 +102,18 @@ def _baseline(setup: Setup, target: Target) -> Iterator[Finding]:
     yield Finding(
         "baseline speed", ratio <= MARGIN,
         f"{rate:.0f} tokens/s, {ratio:.2f} of the time that generate takes",
+    )  # fmt: skip
+    yield _bandwidth(target, rate)
+
+
+def _bandwidth(target: Target, steps_per_s: float) -> Finding:
+    """What the memory gives, and what vanilla takes: on a GPU, the nearer the better."""
+    found = describe_target(target)
+    return Finding(
+        "memory bandwidth", None,
+        f"{found['bandwidth_bytes_per_s'] / 1e9:.1f} GB/s; vanilla reads its weights "
+        f"({found['target_bytes'] / 1e6:.1f} MB a step, cache {found['cache_bytes'] / 1e6:.1f} MB) "
+        f"at {found['target_bytes'] * steps_per_s / 1e9:.1f} GB/s",
     )  # fmt: skip
 
 

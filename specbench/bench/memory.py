@@ -12,7 +12,7 @@ from specbench.bench.checkpoints import read_config, safetensors_header, weight_
 from specbench.bench.models import Dtype, Shape
 from specbench.errors import UserError
 
-_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _FLOATS = {"F64", "F32", "BF16", "F16"}
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -38,6 +38,12 @@ def check_fits(
     visible GPUs, "cuda:1" only that one. Raises UserError with both figures.
     """
     need = estimate(source, dtype, context=context, what=what)
+    check_need(need, dtype, device, context=context, what=what)
+    return need
+
+
+def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, what: str) -> None:
+    """Refuse what `device` has not enough free memory for. Raises UserError with both figures."""
     free = free_bytes(device)
     if need.total_bytes > free:
         raise UserError(
@@ -46,12 +52,11 @@ def check_fits(
             f"context), and {device} has {_gb(free)} free.",
             _advice(dtype, device),
         )
-    return need
 
 
 def estimate(source: Path | Shape, dtype: Dtype, *, context: int, what: str) -> MemoryNeed:
     """The memory of a checkpoint folder, from its files' headers, or of a shape."""
-    size = _BYTES[dtype]
+    size = BYTES[dtype]
     if isinstance(source, Shape):
         kv_numbers = 2 * source.num_layers * source.num_kv_heads * source.head_dim
         tokens = min(context, source.context)
@@ -79,7 +84,7 @@ def _weight_bytes(file: Path, config: dict[str, Any], size: int, what: str) -> i
     """Bytes of one weight file after its floats are cast; other types keep their size."""
     if file.suffix != ".safetensors":
         stored = config.get("dtype") or config.get("torch_dtype") or "float16"
-        return file.stat().st_size * size // _BYTES.get(stored, 2)
+        return file.stat().st_size * size // BYTES.get(stored, 2)
     total = 0
     for entry in safetensors_header(file, what).values():
         start, end = entry["data_offsets"]

@@ -128,6 +128,12 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
 
 
 @functools.cache
+def draft_shapes() -> Mapping[str, Shape]:
+    """Shapes of known draft models, by repository."""
+    return {repo: Shape(**shape) for repo, shape in _tables()["draft_shape"].items()}
+
+
+@functools.cache
 def _tables() -> dict[str, Any]:
     path = Path(__file__).with_name("models.toml")
     return tomllib.loads(path.read_text(encoding="utf-8"))

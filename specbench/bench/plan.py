@@ -7,50 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench import registry
-from specbench.bench.checkpoints import (
-    check_checkpoint,
-    check_same_vocabulary,
-    identify,
-    read_config,
-)
-from specbench.bench.hub import resolve, resolve_drafter, resolve_model
+from specbench.bench.checkpoints import check_same_vocabulary, identify, read_config
+from specbench.bench.contestants import Choice, Contestant, choose, enter, find_checkpoint
+from specbench.bench.hub import resolve_model
 from specbench.bench.memory import check_fits
 from specbench.bench.models import Dtype, ModelCard, find_model, pick_dtype
 from specbench.bench.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
 from specbench.bench.spec import RunSpec
+from specbench.bench.stand_ins import check_stand_in_fits, find_weights, stand_in_of
 from specbench.bench.templates import ChatCodec, load_codec, load_tokenizer
 from specbench.errors import CheckpointError, UserError
 
 if TYPE_CHECKING:
-    from specbench.engine.drafter import Method
+    from specbench.zoo.stand_in.plan import StandIn
 
-BASELINE = "vanilla"
 EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
-"""New tokens where none are asked for: for `tiny`, and for real models (the papers' in effect)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """A method with its options and checkpoint. `label` is how records and tables call it."""
-
-    label: str
-    method: Method
-    options: Any
-    weights: Path | None = None
-
-    def describe(self) -> dict[str, Any]:
-        """What `run.json` keeps of it."""
-        return {
-            "name": self.method.name,
-            "title": self.method.title,
-            "options": asdict(self.options),
-            "is_lossless": self.method.is_lossless_with(self.options),
-            "weights": identify(self.weights).describe() if self.weights else None,
-        }
+"""New tokens where none are asked for: of `tiny` and stand-ins, and of real models (papers')."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +39,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A model and its methods, ready to be loaded: every file there, the memory enough."""
+    """A model and its methods, ready to be loaded: every file there, the memory enough.
+
+    A stand-in has the card of the model whose shape it takes, and tiny's folder as its `path`.
+    """
 
     card: ModelCard
     path: Path
@@ -72,16 +51,19 @@ class Setup:
     codec: ChatCodec
     contestants: tuple[Contestant, ...]
     no_checkpoint: tuple[Contestant, ...]
+    stand_in: StandIn | None = None
 
     def describe(self) -> dict[str, Any]:
         """What `run.json` keeps of the model."""
+        shape = self.stand_in and {"shape": asdict(self.stand_in.shape)}
         return {
             "name": self.card.name,
             "label": self.card.title,
-            "source": "embedded" if self.card.is_embedded else self.card.repo,
+            "source": "embedded" if shape or self.card.is_embedded else self.card.repo,
             "dtype": self.dtype,
-            "is_stand_in": False,
+            "is_stand_in": self.stand_in is not None,
             "is_embedded": self.card.is_embedded,
+            **(shape or {}),
             **identify(self.path).describe(),
         }
 
@@ -132,7 +114,8 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     setup = make_setup(spec, is_offline=is_offline)
     _check_lengths(setup, sets)
-    budget = EMBEDDED_BUDGET if setup.card.is_embedded else DEFAULT_BUDGET
+    is_embedded = setup.card.is_embedded or setup.stand_in
+    budget = EMBEDDED_BUDGET if is_embedded else DEFAULT_BUDGET
     return Plan(spec, setup, sets, spec.max_new_tokens or budget)
 
 
@@ -142,13 +125,11 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
     Raises:
         UserError: a name, value or file that does not hold.
     """
-    choices = [
-        (choice, method, registry.make_options(method, choice.given))
-        for choice in registry.parse_choices(spec.methods)
-        for method in [registry.get(choice.name)]
-    ]
+    choices = choose(spec.methods)
     card = find_model(spec.model)
     device = pick_device(spec.device)
+    if spec.weights == "stand-in":
+        return _stand_in_setup(spec, card, device, choices)
 
     def check_shape() -> None:
         if card.shape is not None:
@@ -161,7 +142,8 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
         path = resolve_model(card, offline=is_offline, before_download=check_shape)
     except CheckpointError as error:
         absent.append(error)
-    contestants, missing = _enter(spec, card, choices, is_offline, absent)
+    find = partial(find_checkpoint, card, is_offline=is_offline)
+    contestants, missing = enter(spec, card, choices, find, absent)
     if absent:
         messages = dict.fromkeys(error.message for error in absent)
         raise CheckpointError("\n".join(messages), absent[0].hint) from absent[0]
@@ -169,11 +151,24 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
     check_fits(path, dtype, device.name, what=f"Model {card.name}")
     codec = load_codec(path, card, spec.template)
     for contestant in contestants:
-        if contestant.weights and (contestant.weights / "tokenizer_config.json").is_file():
-            check_same_vocabulary(
-                codec.tokenizer, load_tokenizer(contestant.weights), what=str(contestant.weights)
-            )
+        weights = contestant.weights
+        if isinstance(weights, Path) and (weights / "tokenizer_config.json").is_file():
+            check_same_vocabulary(codec.tokenizer, load_tokenizer(weights), what=str(weights))
     return Setup(card, path, device, dtype, codec, contestants, missing)
+
+
+def _stand_in_setup(
+    spec: RunSpec, card: ModelCard, device: Device, choices: Sequence[Choice]
+) -> Setup:
+    """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
+    stand_in = stand_in_of(card)
+    contestants, missing = enter(spec, card, choices, partial(find_weights, stand_in), [])
+    folder = Path(card.repo) if Path(card.repo).is_dir() else None
+    dtype = pick_dtype(card, spec.dtype, device.name, folder)
+    check_stand_in_fits(stand_in, contestants, dtype, device.name)
+    path = stand_in.target.folder
+    codec = load_codec(path, find_model("tiny"), spec.template)
+    return Setup(card, path, device, dtype, codec, contestants, missing, stand_in)
 
 
 def _check_lengths(setup: Setup, sets: Sequence[PromptSet]) -> None:
@@ -219,78 +214,3 @@ def _why_no_gpu(torch: Any) -> str:
     if torch.version.cuda is None and torch.version.hip is None:
         return f"this build of torch ({torch.__version__}) is for CPUs only"
     return "torch finds no CUDA device (driver missing, or none visible)"
-
-
-def _enter(
-    spec: RunSpec,
-    card: ModelCard,
-    choices: Sequence[tuple[registry.MethodChoice, Method, Any]],
-    is_offline: bool,
-    absent: list[CheckpointError],
-) -> tuple[tuple[Contestant, ...], tuple[Contestant, ...]]:
-    """The methods that run, the baseline first, and those that have no checkpoint.
-
-    What a checkpoint that exists lacks on this machine is added to `absent`.
-    """
-    asked = list(choices)
-    if not asked:
-        methods = [registry.get(entry.name) for entry in registry.entries() if not entry.error]
-        asked = [(registry.MethodChoice(m.name), m, m.options()) for m in methods]
-    if spec.is_baseline_run and not any(str(choice) == BASELINE for choice, _, _ in asked):
-        baseline = registry.get(BASELINE)
-        asked.insert(0, (registry.MethodChoice(BASELINE), baseline, baseline.options()))
-    asked.sort(key=lambda item: item[1].name != BASELINE)
-    if not spec.is_baseline_run and not choices:
-        asked = [item for item in asked if item[1].name != BASELINE]
-    entered, missing = [], []
-    for choice, method, options in asked:
-        try:
-            weights, is_there = _weights(card, method, options, is_offline)
-        except CheckpointError as error:
-            absent.append(error)
-            weights, is_there = None, True
-        if is_there:
-            entered.append(Contestant(_label(choice), method, options, weights))
-        else:
-            missing.append(Contestant(_label(choice), method, options))
-    if choices and missing and all(c.method.name == BASELINE for c in entered):
-        names = [c.method.name for c in missing]
-        raise UserError(
-            f"{card.name} has no checkpoint for {', '.join(names)}.",
-            f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID; `specbench show {card.name}` "
-            "lists what there is.",
-        )
-    labels = [c.label for c in entered]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise UserError(
-                f"Two methods would both be called {label!r} in the tables.",
-                "Give their checkpoint folders different names.",
-            )
-    return tuple(entered), tuple(missing if choices or card.is_known else ())
-
-
-def _label(choice: registry.MethodChoice) -> str:
-    """How records and tables call a choice: a checkpoint by its last name, not its whole path."""
-    given = {
-        key: Path(value).name if key == "weights" else value for key, value in choice.given.items()
-    }
-    return str(registry.MethodChoice(choice.name, given))
-
-
-def _weights(
-    card: ModelCard, method: Method, options: Any, is_offline: bool
-) -> tuple[Path | None, bool]:
-    """A method's checkpoint folder, and whether the method can run on this model at all."""
-    if method.weights is None:
-        return None, True
-    if given := getattr(options, "weights", ""):
-        what = f"The {method.name} checkpoint"
-        is_model = method.weights == "sps"
-        path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
-        check_checkpoint(path, what=what, needs_tokenizer=is_model)
-        return path, True
-    drafter = card.drafter(method.name) or card.drafter(method.weights)
-    if drafter is None:
-        return None, False
-    return resolve_drafter(card, drafter, offline=is_offline), True

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from specbench.bench.plan import BASELINE, Plan, make_plan
+from specbench.bench.contestants import BASELINE
+from specbench.bench.plan import Plan, make_plan
 from specbench.bench.runner import chat_until
 from specbench.bench.session import build_completers, build_drafters, load_model
 from specbench.bench.spec import RunSpec

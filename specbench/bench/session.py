@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.bench import environment
+from specbench.bench.contestants import Contestant
 from specbench.bench.gpu_sampler import gpu_sampler, metered
-from specbench.bench.plan import Contestant, Plan, Setup
+from specbench.bench.plan import Plan, Setup
 from specbench.bench.roofline import describe_drafts, describe_target
 from specbench.bench.runner import Completer, Progress, Runner
 from specbench.bench.spec import RunSpec
@@ -37,7 +38,8 @@ def load_model(setup: Setup) -> Target:
     from specbench.engine.load import load_target
 
     dtype = getattr(torch, setup.dtype)
-    return load_target(setup.path, dtype=dtype, device=torch.device(setup.device.name))
+    source = setup.stand_in.target if setup.stand_in else setup.path
+    return load_target(source, dtype=dtype, device=torch.device(setup.device.name))
 
 
 def build_drafters(target: Target, contestants: Sequence[Contestant]) -> dict[str, Drafter]:

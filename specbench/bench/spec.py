@@ -11,6 +11,7 @@ from specbench.types import Sampling
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+WEIGHTS = ("hub", "stand-in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class RunSpec:
     history: Literal["shared", "own"] = "shared"
     is_baseline_run: bool = True
     phases: bool = False
+    weights: str = "hub"
 
     def __post_init__(self) -> None:
         _at_least("--limit", self.limit, 1)
@@ -62,6 +64,8 @@ class RunSpec:
             raise unknown_name("dtype", self.dtype, DTYPES)
         if self.history not in ("shared", "own"):
             raise unknown_name("history", self.history, ("shared", "own"))
+        if self.weights not in WEIGHTS:
+            raise unknown_name("kind of weights", self.weights, WEIGHTS)
 
     def sampling(self, temperature: float) -> Sampling:
         """How tokens are picked at one of the run's temperatures."""

@@ -14,7 +14,7 @@ ALIASES = [
     *("vicuna-7b", "vicuna-13b", "vicuna-33b"),
     *("llama2-7b-chat", "llama2-13b-chat", "llama2-70b-chat"),
     *("llama3-8b", "llama3-70b", "llama3.1-8b", "llama3.3-70b"),
-    *("deepseek-r1-llama-8b", "mixtral-8x7b", "qwen2-7b", "qwen2-72b"),
+    *("deepseek-r1-llama-8b", "mixtral-8x7b", "qwen2-7b", "qwen2-72b", "tinyllama-1.1b"),
 ]
 
 
@@ -33,6 +33,7 @@ def test_the_aliases_are_the_models_of_the_papers_and_ours() -> None:
         ("mixtral-8x7b", 46.70),
         ("qwen2-7b", 7.62),
         ("qwen2-72b", 72.7),
+        ("tinyllama-1.1b", 1.10),
     ],
 )
 def test_a_cards_shape_gives_the_published_number_of_parameters(name: str, billions: float) -> None:

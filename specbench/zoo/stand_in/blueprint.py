@@ -132,6 +132,10 @@ class Blueprint:
         """Numbers in all tensors."""
         return sum(math.prod(piece.shape) for piece in self.pieces.values())
 
+    def describe(self) -> dict[str, Any]:
+        """What a log keeps of them."""
+        return {"is_stand_in": True, "num_numbers": self.num_numbers, "seed": self.seed}
+
     def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         """Every tensor by its name in the official format, one after the other."""
         generator = torch.Generator(device).manual_seed(self.seed)
