@@ -135,12 +135,13 @@ def list_runs(root: Path) -> list[tuple[Path, dict[str, Any]]]:
 def _read_samples(path: Path) -> Iterator[Record]:
     if not path.exists():
         return
+    share = _Shared()
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return  # cut short by a kill; the sample counts as not done
             try:
-                yield _from_json(json.loads(line))
+                yield _from_json(json.loads(line), share)
             except (ValueError, KeyError, TypeError) as error:
                 raise RunFolderError(
                     f"{path}, line {number} is no sample: {type(error).__name__}: {error}",
@@ -209,12 +210,29 @@ def _to_json(record: Record) -> dict[str, Any]:
     }
 
 
-def _from_json(line: dict[str, Any]) -> Record:
+class _Shared:
+    """One object for equal values: most methods give the same tokens, and large runs must fit."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._values: dict[Any, Any] = {}
+
+    def numbers(self, listed: list[int]) -> tuple[int, ...]:
+        """The tuple of these numbers."""
+        numbers = tuple(listed)
+        return self._numbers.setdefault(numbers, numbers)
+
+    def value(self, value: Any) -> Any:
+        """The value, as it came first."""
+        return self._values.setdefault(value, value)
+
+
+def _from_json(line: dict[str, Any], share: _Shared) -> Record:
     key = SampleKey(
-        line["method"],
+        share.value(line["method"]),
         float(line["temperature"]),
-        line["task"],
-        line["sample_id"],
+        share.value(line["task"]),
+        share.value(line["sample_id"]),
         line["turn"],
         line["repeat"],
     )
@@ -222,13 +240,13 @@ def _from_json(line: dict[str, Any]) -> Record:
         key,
         line["status"],
         line["prompt_tokens"],
-        tuple(line["token_ids"]),
-        line["text"],
+        share.numbers(line["token_ids"]),
+        share.value(line["text"]),
         line["stop_reason"],
         line["prefill_s"],
         line["decode_s"],
-        tuple(line["accept_lengths"]),
-        tuple(line["num_nodes"]),
+        share.numbers(line["accept_lengths"]),
+        share.numbers(line["num_nodes"]),
         line["seed"],
         line["error"],
         Phases(**line["phases"]) if line.get("phases") else None,
