@@ -233,7 +233,7 @@ def _times(ratio: Value) -> str:
         return f"not held against ({ratio.reason})"
     interval = ratio.interval
     shown = f"{ratio.value:.2f} times"
-    if interval is None or _is_same(ratio):
+    if interval is None or interval.high - interval.low < _EXACT:
         return shown
     return f"{shown} [{interval.low:.2f}, {interval.high:.2f}]"
 

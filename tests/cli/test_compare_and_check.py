@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from specbench.analysis.metrics import Run
+from specbench.bench.store import RunFolder
+from tests.analysis.changing import slower, with_header
+from tests.analysis.run_factory import full_run
+from tests.cli.conftest import Specbench
+
+RUN = full_run(tasks=("gsm8k", "alpaca"))
+SLOW = with_header(slower(RUN, {"pld": 1.3}), id="slow")
+
+Store = Callable[[Run, str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _not_on_github(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    def write(run: Run, name: str) -> Path:
+        with RunFolder(tmp_path / name) as folder:
+            folder.write_header(run.header)
+            for record in run.records:
+                folder.append(record)
+        return tmp_path / name
+
+    return write
+
+
+def test_compare_prints_both_runs_and_a_sentence(specbench: Specbench, store: Store) -> None:
+    said = specbench("compare", store(RUN, "old"), store(SLOW, "new"))
+    assert said.code == 0, said.err
+    assert "B against A" in said.out
+    assert "lower in B for PLD (0.77 times" in " ".join(said.out.split())
+
+
+def test_compare_crosses_methods_of_two_runs(specbench: Specbench, store: Store) -> None:
+    said = specbench("compare", store(RUN, "old"), store(SLOW, "new"), "--cross", "sps", "vanilla")
+    assert "SpS in A is 1." in said.out
+    assert said.code == 0
+    wrong = specbench("compare", "old", "new", "--cross", "sp", "vanilla")
+    assert (wrong.code, "Did you mean 'sps'" in wrong.err) == (2, True)
+
+
+def test_compare_writes_its_forms(specbench: Specbench, store: Store, tmp_path: Path) -> None:
+    old, new = store(RUN, "old"), store(SLOW, "new")
+    assert specbench("compare", old, new, "--format", "csv").out.startswith("reference,subject,")
+    assert "| GSM8K | PLD |" in specbench("compare", old, new, "--format", "markdown").out
+    assert json.loads(specbench("compare", old, new, "--format", "json").out)["schema"] == 1
+    said = specbench("compare", old, new, "--out", tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "comparison.md", "comparison.csv", "comparison.json"
+    }  # fmt: skip
+    assert "comparison.md" in said.err
+    assert specbench("compare", old, new, "--format", "latex").code == 2
+
+
+def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: Store) -> None:
+    other = with_header(RUN, id="other", spec__values__max_new_tokens=64)
+    refused = specbench("compare", store(RUN, "old"), store(other, "new"))
+    assert refused.code == 2
+    assert "budget (--max-new-tokens): 128 in" in refused.err
+    forced = specbench("compare", "old", "new", "--force")
+    assert forced.code == 0
+    assert forced.out.startswith("NOT COMPARABLE")
+
+
+def test_one_run_is_none_to_compare(specbench: Specbench, store: Store) -> None:
+    assert specbench("compare", store(RUN, "old")).code == 2
+    assert specbench("compare", "old", "nowhere").code == 2
+
+
+def test_check_ends_with_0_where_nothing_is_worse(specbench: Specbench, store: Store) -> None:
+    said = specbench("check", store(RUN, "new"), "--baseline", store(RUN, "old"))
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("Passed:")
+    assert "::" not in said.out
+
+
+def test_check_ends_with_1_where_a_method_is_slower(
+    specbench: Specbench, store: Store, tmp_path: Path
+) -> None:
+    call = ("check", store(SLOW, "new"), "--baseline", store(RUN, "old"))
+    said = specbench(*call, "--junit", tmp_path / "gate.xml")
+    assert said.code == 1
+    assert "FAILED: slow falls behind" in said.out
+    assert ElementTree.parse(tmp_path / "gate.xml").getroot().get("failures") == "3"
+    assert specbench(*call, "--max-slowdown", "40%").code == 0
+    assert specbench(*call, "--speed", "never").code == 0
+
+
+def test_check_speaks_to_github_where_it_runs_there(
+    specbench: Specbench, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ("check", store(SLOW, "new"), "--baseline", store(RUN, "old"))
+    assert "::error title=PLD on GSM8K%3A speed::slower by" in specbench(*call, "--github").out
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert "::error title=PLD" in specbench(*call).out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--max-slowdown", "5"),
+        ("--max-mat-drop", "much"),
+        ("--speed", "sometimes"),
+        ("--baseline", "nowhere"),
+    ],
+)
+def test_check_ends_with_2_where_it_cannot_judge(
+    specbench: Specbench, store: Store, wrong: tuple[str, str]
+) -> None:
+    said = specbench("check", store(RUN, "new"), "--baseline", store(RUN, "old"), *wrong)
+    assert said.code == 2
+    assert wrong[1] in said.err
+
+
+def test_check_refuses_a_baseline_of_other_work(specbench: Specbench, store: Store) -> None:
+    other = with_header(RUN, model__dtype="float16")
+    said = specbench("check", store(RUN, "new"), "--baseline", store(other, "old"))
+    assert (said.code, "did not do the same work" in said.err) == (2, True)
