@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check
+.PHONY: help setup run test check reports
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ help:
 	@echo "make run     set up, then measure every method on the embedded model"
 	@echo "make test    set up, then run all tests"
 	@echo "make check   set up, then ruff, mypy and the import order"
+	@echo "make reports set up, then render the report of every recorded run anew"
 
 setup: $(STAMP)
 
@@ -45,3 +46,9 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy specbench methods tests
 	$(BIN)/python -m pytest -q tests/packaging/test_import_order.py
+
+reports: setup
+	@for run in results/recorded/*/; do \
+	  name=$$(basename "$$run"); \
+	  $(BIN)/specbench report "$$run" --out "reports/$$name" >/dev/null || exit 1; \
+	done

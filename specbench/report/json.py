@@ -5,8 +5,10 @@ that a number added there is added here. There is no NaN and no infinity: a miss
 `{"missing": reason}`.
 """
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -39,6 +41,14 @@ def _text(value: Any, level: int) -> str:
         return f"[{pad}{f',{pad}'.join(_text(item, level + 1) for item in value)}{end}]"
     items = (f"{json.dumps(key)}: {_text(item, level + 1)}" for key, item in value.items())
     return f"{{{pad}{f',{pad}'.join(items)}{end}}}"
+
+
+def digest(text: str) -> str:
+    """What identifies the document: the hash of its text with every number to six digits, so that
+    two machines which round differently agree.
+    """
+    rounded = re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.6g}", text)
+    return f"sha256:{hashlib.sha256(rounded.encode()).hexdigest()}"
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -103,6 +113,13 @@ def _run(source: Source) -> dict[str, Any]:
             {"temperature": temperature, "method": method, **plain(numbers)}
             for (method, temperature), numbers in metrics.overall.items()
         ],
+        "costs": [
+            {"temperature": key.temperature, "method": key.method, "task": key.task or None}
+            | plain(cost)
+            for key, cost in metrics.costs.items()
+        ],
+        "roofline": plain(metrics.roofline),
+        "agreements": plain(source.agreements),
         "calibration": [
             {"temperature": temperature, "method": method, "by_depth": plain(calibrations)}
             for (method, temperature), calibrations in source.calibration.items()

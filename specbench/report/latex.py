@@ -84,7 +84,7 @@ def to_latex(table: Table) -> str:
         rf"\label{{{LABEL}}}",
         r"\par\medskip",
         r"\footnotesize",
-        r"\setlength{\tabcolsep}{3pt}",
+        r"\setlength{\tabcolsep}{2.5pt}",
         rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
         r"\toprule",
         *_header(table),
@@ -106,8 +106,8 @@ def escape(text: str) -> str:
     """Text that LaTeX shows as it is, on one line. What pdfLaTeX has no sign for becomes "?" there,
     and itself in the engines that have it.
     """
-    line = "".join(_sign(sign) for sign in " ".join(text.split()))
-    return line.replace("--", "-{}-") if "--" in text else line
+    parts = " ".join(text.split()).split("--")
+    return "-{}-".join("".join(map(_sign, part)) for part in parts)  # two hyphens, no dash
 
 
 def _sign(sign: str) -> str:

@@ -3,16 +3,16 @@
 Knows which renderings there are and what their files are called.
 """
 
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from rich.console import Console
 
 from specbench.analysis.metrics import Run
-from specbench.errors import RunFolderError, unknown_name
+from specbench.errors import unknown_name
+from specbench.report.files import write_files
+from specbench.report.html import to_html
 from specbench.report.json import to_json
 from specbench.report.latex import to_latex, to_standalone
 from specbench.report.markdown import to_markdown
@@ -28,6 +28,7 @@ _RENDERINGS: Mapping[str, Callable[[Report], str]] = {
     "markdown": lambda report: to_markdown(report.table),
     "latex": lambda report: to_latex(report.table),
     "csv": lambda report: to_csv([source.metrics for source in report.sources]),
+    "html": lambda report: to_html(report, _svgs(plots(report))),
     "json": to_json,
 }
 FORMATS = ("table", *_RENDERINGS)
@@ -56,7 +57,7 @@ def write_report(runs: Runs, out_dir: Path) -> list[Path]:
     Raises `RunFolderError` where the folder cannot be written.
     """
     report = _report(runs)
-    pictures = plots(report)
+    pictures = _svgs(plots(report))
     files = {
         "table.md": (to_markdown(report.table) + _gallery(pictures)).encode(),
         "table.csv": render(report, "csv").encode(),
@@ -64,42 +65,24 @@ def write_report(runs: Runs, out_dir: Path) -> list[Path]:
         "table.tex": render(report, "latex").encode(),
         "table_standalone.tex": to_standalone(report.table).encode(),
         "report.json": render(report, "json").encode(),
+        "report.html": to_html(report, pictures).encode(),
     }
-    for plot in pictures:
-        drawn = plot.draw()
-        files |= {f"{plot.name}.png": to_png(drawn), f"{plot.name}.svg": to_svg(drawn)}
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            _write_whole(out_dir / name, content)
-    except OSError as error:
-        raise RunFolderError(
-            f"The report cannot be written to {out_dir}: {error.strerror or error}.",
-            "Give a folder that can be written to.",
-        ) from error
-    return [out_dir / name for name in files]
+    for plot, svg in pictures:
+        files |= {f"{plot.name}.svg": svg, f"{plot.name}.png": to_png(plot.draw())}
+    return write_files(out_dir, files)
 
 
 def _report(runs: Runs) -> Report:
     return runs if isinstance(runs, Report) else make_report(runs)
 
 
-def _gallery(pictures: Sequence[Plot]) -> str:
+def _svgs(every: Iterable[Plot]) -> list[tuple[Plot, bytes]]:
+    return [(plot, to_svg(plot.draw())) for plot in every]
+
+
+def _gallery(pictures: Iterable[tuple[Plot, bytes]]) -> str:
     """The plots below the table, in Markdown."""
     return "".join(
         f"\n## {plot.title}\n\n![{plot.title}]({plot.name}.svg)\n\n{plot.caption}\n"
-        for plot in pictures
+        for plot, _ in pictures
     )
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Written beside its place and then moved there, so that no reader sees a half."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -113,9 +113,18 @@ MARKDOWN: Mapping[str, Make] = {
     "two_models.md": two_models,
 }
 
+LATEX: Mapping[str, Make] = {
+    "two_temperatures.tex": two_temperatures,
+    "two_models.tex": two_models,
+}
+JSON: Mapping[str, Make] = {"one_sample.json": one_sample}
+
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for name, (run, width) in TERMINAL.items():
         (GOLDEN / name).write_text(drawn(run(), width), encoding="utf-8")
     for name, run in MARKDOWN.items():
         (GOLDEN / name).write_text(render(run(), "markdown"), encoding="utf-8")
+    for form, files in (("latex", LATEX), ("json", JSON)):
+        for name, run in files.items():
+            (GOLDEN / name).write_text(render(run(), form), encoding="utf-8")

@@ -132,7 +132,8 @@ def figure(title: str, subtitle: str, height: float) -> Figure:
 
 def frame(axes: Axes, title: str = "", x: str = "", y: str = "", grid: str = "y") -> None:
     """The common dress of an axes. Its title breaks where a neighbour's begins."""
-    columns = axes.get_gridspec().ncols if axes.get_gridspec() else 1
+    grid_spec = axes.get_gridspec()
+    columns = grid_spec.ncols if grid_spec else 1
     lines = "\n".join(wrap(title, 104 // columns - 4))
     axes.set_title(lines, fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=9)

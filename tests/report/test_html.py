@@ -1,0 +1,201 @@
+"""The page: whole in itself, without script, readable at every width, and nothing said twice."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis.stats import Bootstrap
+from specbench.report.render import render
+from specbench.report.source import make_report
+from tests.analysis.run_factory import FakeRun, full_run, header, record
+from tests.report.browser import Browser, browser, missing
+from tests.report.drawing import (
+    all_failed,
+    nine_methods,
+    no_baseline,
+    one_sample,
+    two_machines,
+    two_models,
+    two_temperatures,
+)
+
+RUNS = {
+    "nine": nine_methods,
+    "two_temperatures": two_temperatures,
+    "two_models": two_models,
+    "machines": two_machines,
+    "one": one_sample,
+    "no_baseline": no_baseline,
+    "failed": all_failed,
+    "empty": FakeRun,
+}
+VOID = {"meta", "link", "img", "br", "hr"}
+
+
+def page(run: Any) -> str:
+    return render(make_report(run, Bootstrap(200)), "html")
+
+
+@cache
+def page_of(name: str) -> str:
+    return page(RUNS[name]())
+
+
+class Outline(HTMLParser):
+    """Start tags with their attributes, and whether every element is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.mark.parametrize("name", ["nine", "two_temperatures", "two_models", "failed", "empty"])
+def test_a_page_needs_nothing_besides_itself(name: str) -> None:
+    outline = Outline(page_of(name))
+    assert not outline.of("script")
+    assert not outline.of("iframe")
+    assert {link["href"] for link in outline.of("link")} == {"data:,"}
+    sources = [str(image["src"]) for image in outline.of("img")]
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert "@import" not in page_of(name)
+    assert "url(" not in page_of(name)
+
+
+def test_every_plot_has_words_for_who_cannot_see_it() -> None:
+    images = Outline(page_of("nine")).of("img")
+    assert len(images) >= 5
+    assert all(len(str(image["alt"])) > 60 for image in images)
+
+
+def test_the_page_has_every_number_of_the_table() -> None:
+    report = make_report(two_temperatures(), Bootstrap(200))
+    text = render(report, "html")
+    for block in report.table.blocks:
+        for row in block.rows:
+            for cell in row.cells:
+                value = getattr(cell.speedup, "value", None)
+                assert (f"{value:.2f}x" if value else cell.speedup.reason) in text  # type: ignore[union-attr]
+    for note in report.table.notes:
+        if note.is_warning:
+            assert note.text.split("'")[0] in text
+
+
+def test_names_are_shown_as_they_are_and_never_as_markup() -> None:
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["methods"]["pld"]["title"] = "<script>alert(1)</script>"
+    described["columns"] = {"gsm8k": "a & b"}
+    described["command"] = ["run", "--model", "my <model>; rm -r"]
+    text = page(FakeRun([record(), record("pld")], described))
+    assert "<script>" not in text
+    assert "a &amp; b" in text
+    assert "&#39;my &lt;model&gt;; rm -r&#39;" in text
+
+
+def test_published_values_stand_beside_ours_with_their_source() -> None:
+    model = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
+    text = page(full_run(("vanilla", "eagle2"), ("mt_bench",), model=model))
+    assert "Published beside measured here" in text
+    assert "4.26x" in text  # the EAGLE-2 paper's Vicuna 13B on MT-bench
+    assert "https://arxiv.org/abs/2406.16858" in text
+    stand_in = page(
+        full_run(("vanilla", "eagle2"), ("mt_bench",), model=model | {"is_stand_in": True})
+    )
+    assert "4.26x" not in stand_in
+
+
+def test_the_command_names_every_setting() -> None:
+    described = header(["vanilla", "pld"], ("gsm8k", "alpaca"), (0.0, 1.0))
+    described["spec"]["values"] |= {"top_p": 0.9, "methods": ["vanilla", "pld:ngram=2"]}
+    text = re.sub(r"\s*\\\n\s*", " ", page(FakeRun([record(), record("pld:ngram=2")], described)))
+    assert (
+        "specbench run --method pld:ngram=2 --model tiny --dataset gsm8k,alpaca --prompts bundled "
+        "--temperature 0,1 --top-p 0.9 --max-new-tokens 128 --repeats 1 --seed 0 --device cpu "
+        "--dtype float32" in text
+    )
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    if reason := missing():
+        pytest.skip(reason)
+    with browser() as opened:
+        yield opened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
+    name: str, chromium: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page_of(name), encoding="utf-8")
+    for scheme in ("light", "dark"):
+        for width in (1280, 390):
+            chromium.colours(scheme)
+            chromium.resize(width)
+            chromium.open(path)
+            assert chromium.console() == []
+            widest = chromium.run("return document.documentElement.scrollWidth")
+            assert widest <= width, f"{widest} pixels at a width of {width}"
+            images = chromium.run(
+                "return [...document.images].map(i => [i.alt.length, i.naturalWidth, i.width])"
+            )
+            assert all(alt and natural and shown for alt, natural, shown in images)
+            loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
+            assert [url for url in chromium.run(loaded) if not url.startswith("data:")] == []
+
+
+@pytest.mark.slow
+def test_text_is_readable_on_its_ground_in_light_and_dark(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """The contrast that WCAG 2 asks of small text, 4.5 to 1, for everything that is written."""
+    path = tmp_path / "report.html"
+    path.write_text(page_of("two_temperatures"), encoding="utf-8")
+    for scheme in ("light", "dark"):
+        chromium.colours(scheme)
+        chromium.resize(1280)
+        chromium.open(path)
+        worst = chromium.run(_CONTRAST)
+        assert worst["ratio"] >= 4.5, f"{scheme}: {worst}"
+
+
+_CONTRAST = """
+const part = v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; };
+const light = ([r, g, b]) => .2126 * part(r) + .7152 * part(g) + .0722 * part(b);
+const rgb = text => text.match(/[\\d.]+/g).map(Number);
+const ground = e => {
+  for (; e; e = e.parentElement) {
+    const c = rgb(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] > 0) return c;
+  }
+  return [255, 255, 255];
+};
+let worst = {ratio: 99};
+for (const e of document.querySelectorAll("body *")) {
+  if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
+  const [a, b] = [light(rgb(getComputedStyle(e).color)), light(ground(e))];
+  const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  if (ratio < worst.ratio) worst = {ratio, text: e.textContent.slice(0, 40), tag: e.tagName};
+}
+return worst;
+"""

@@ -1,0 +1,72 @@
+"""The JSON document: every number once, no NaN, and the golden file that its readers rely on."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from specbench.analysis.metrics import measure
+from specbench.report.json import SCHEMA, digest, plain
+from specbench.report.render import render
+from specbench.report.source import make_report
+from tests.analysis.run_factory import FakeRun
+from tests.report.drawing import (
+    GOLDEN,
+    JSON,
+    all_failed,
+    no_baseline,
+    one_sample,
+    two_models,
+    two_temperatures,
+)
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_is_written_as_recorded(name: str) -> None:
+    assert render(JSON[name](), "json") == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def refuse(constant: str) -> Any:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+@pytest.mark.parametrize(
+    "make", [two_temperatures, one_sample, no_baseline, all_failed, FakeRun, two_models]
+)
+def test_the_document_is_strict_json_and_says_what_it_is(make: Any) -> None:
+    document = json.loads(render(make(), "json"), parse_constant=refuse)
+    assert document["schema"] == SCHEMA
+    assert document["kind"] == "specbench report"
+
+
+def test_every_cell_has_its_numbers_or_the_reason_for_their_absence() -> None:
+    run = two_temperatures()
+    metrics = measure(run)
+    (written,) = json.loads(render(make_report(run), "json"))["runs"]
+    assert len(written["cells"]) == len([key for key in metrics.cells if key.task])
+    for cell in written["cells"]:
+        own = metrics.cell(cell["method"], cell["temperature"], cell["task"])
+        speedup = getattr(own.speedup, "value", None)
+        if speedup is None:
+            assert cell["speedup"] == {"missing": own.speedup.reason}  # type: ignore[union-attr]
+        else:
+            assert math.isclose(cell["speedup"]["value"], speedup, rel_tol=1e-9)
+        histogram = {str(length): count for length, count in own.accept_histogram.items()}
+        assert cell["accept_histogram"] == histogram
+        assert cell["num_failed"] == own.num_failed
+    assert written["environment"]["cpu"]["model"] == "Example CPU 9000"
+    assert written["warnings"] == ["The clock of the CPU changed during the run."]
+
+
+def test_a_number_that_is_none_is_written_as_missing() -> None:
+    assert plain({"a": math.nan, "b": [math.inf]}) == {
+        "a": {"missing": "not a finite number"},
+        "b": [{"missing": "not a finite number"}],
+    }
+
+
+def test_a_digest_overlooks_rounding_and_nothing_else() -> None:
+    assert digest('{"a": 1.2345678901}') == digest('{"a": 1.2345678902}')
+    assert digest('{"a": 1.23456}') != digest('{"a": 1.23457}')
+    assert digest('{"a": 1}') != digest('{"a": 2}')

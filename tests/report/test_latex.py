@@ -1,0 +1,115 @@
+"""The table in LaTeX: as recorded, and compiled by a real engine where there is one."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench.report.latex import escape, to_standalone
+from specbench.report.render import render
+from specbench.report.source import make_report
+from tests.analysis.run_factory import FakeRun, header, record
+from tests.report.drawing import (
+    GOLDEN,
+    LATEX,
+    all_failed,
+    nine_methods,
+    one_sample,
+    two_machines,
+    two_models,
+    two_temperatures,
+)
+
+ENGINES = {
+    "pdflatex": ["-interaction=nonstopmode", "-halt-on-error"],
+    "lualatex": ["-interaction=nonstopmode", "-halt-on-error"],
+    "tectonic": ["--chatter=minimal"],
+}
+
+
+@pytest.mark.parametrize("name", LATEX)
+def test_latex_is_written_as_recorded(name: str) -> None:
+    assert render(LATEX[name](), "latex") == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_the_best_of_a_column_is_bold_and_vanilla_is_no_row() -> None:
+    text = render(nine_methods(), "latex")
+    rows = [line for line in text.splitlines() if line.startswith("EAGLE-3 &")]
+    assert rows[0].count(r"\textbf") == 14
+    assert not re.search("^Vanilla", text, re.MULTILINE)
+
+
+def test_warnings_reach_the_author_as_comments() -> None:
+    text = render(two_temperatures(), "latex")
+    assert "% Warning: The run was interrupted" in text
+    assert "interrupted" not in text.split(r"\begin{table*}")[1]
+
+
+@given(st.text(max_size=30))
+def test_an_escaped_text_has_no_bare_sign_of_latex(text: str) -> None:
+    shown = escape(text)
+    assert "\n" not in shown
+    assert not re.search(r"(?<!\\)[#%&$_]", shown)
+    bare = re.sub(r"\\[{}]", "", shown)
+    assert bare.count("{") == bare.count("}")
+
+
+def odd_names() -> FakeRun:
+    described = header(["vanilla", "pld", "sps"], ("gsm8k", "alpaca"))
+    described["methods"]["pld"]["title"] = r"\end{table*} $x_1^2$ & 50% #~{} --verbose `'\""
+    described["methods"]["sps"]["title"] = "方法 ½ é Łódź ß – … ✓"
+    described["columns"] = {"gsm8k": "<数学>", "alpaca": "a|b"}
+    return FakeRun([record(), record("pld", decode_s=0.5), record("sps")], described)
+
+
+MAKES: list[Any] = [
+    nine_methods,
+    two_temperatures,
+    two_models,
+    two_machines,
+    one_sample,
+    all_failed,
+    odd_names,
+    FakeRun,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_table_compiles_as_it_is(engine: str, tmp_path: Path) -> None:
+    """In a document of its own, and in an article with no more than the packages that it names."""
+    if not shutil.which(engine):
+        pytest.skip(f"{engine} is not installed (Debian: texlive-latex-recommended)")
+    for make in MAKES:
+        folder = tmp_path / make.__name__
+        folder.mkdir()
+        report = make_report(make())
+        text = render(report, "latex")
+        (folder / "table.tex").write_text(text, encoding="utf-8")
+        standalone = to_standalone(report.table)
+        (folder / "table_standalone.tex").write_text(standalone, encoding="utf-8")
+        (folder / "article.tex").write_text(article(text), encoding="utf-8")
+        for name in ("table_standalone", "article"):
+            log = compiled(engine, folder, name)
+            assert "Overfull" not in log, f"{make.__name__}, {name}"
+            assert (folder / f"{name}.pdf").stat().st_size > 5000
+
+
+def article(table: str) -> str:
+    packages = re.findall(r"^%\s+(\\usepackage.*)$", table, re.MULTILINE)
+    assert len(packages) == 2
+    margins = r"\usepackage[margin=25mm,a4paper]{geometry}"
+    parts = [r"\documentclass{article}", *packages, margins, r"\begin{document}"]
+    return "\n".join([*parts, r"Text.\input{table}", r"\end{document}"])
+
+
+def compiled(engine: str, folder: Path, name: str) -> str:
+    command: list[Any] = [engine, *ENGINES[engine], f"{name}.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
