@@ -10,7 +10,8 @@ where they were measured, say what is expensive about them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
+from typing import TypeAlias
 
 from specbench.analysis.cells import (
     ALL_FAILED,
@@ -74,13 +75,11 @@ def costs(
     grouped: Mapping[CellKey, Sequence[Record]], conditions: Conditions
 ) -> dict[CellKey, Cost]:
     """The costs of every cell that has records."""
+    partners = {
+        key: _by_completion(records) for key, records in grouped.items() if key.method == BASELINE
+    }
     return {
-        key: measure_cost(
-            key.method,
-            own,
-            grouped.get(CellKey(BASELINE, key.temperature, key.task), ()),
-            conditions,
-        )
+        key: _measure(key.method, own, partners.get(replace(key, method=BASELINE), {}), conditions)
         for key, own in grouped.items()
     }
 
@@ -88,9 +87,24 @@ def costs(
 def measure_cost(
     method: str, own: Sequence[Record], baseline: Sequence[Record], conditions: Conditions
 ) -> Cost:
-    """The costs of a cell."""
+    """The costs of a single cell."""
+    return _measure(method, own, _by_completion(baseline), conditions)
+
+
+_Completion: TypeAlias = tuple[str, str, int, int]
+
+
+def _by_completion(baseline: Sequence[Record]) -> dict[_Completion, Record]:
+    return {completion(r): r for r in baseline if is_measured(r) and _is_decoded(r)}
+
+
+def _measure(
+    method: str,
+    own: Sequence[Record],
+    partners: Mapping[_Completion, Record],
+    conditions: Conditions,
+) -> Cost:
     done = [record for record in own if is_measured(record)]
-    partners = {completion(record): record for record in baseline if _is_decoded(record)}
     decoded = [record for record in done if _is_decoded(record)]
     shared = [record for record in decoded if completion(record) in partners]
     base = [partners[completion(record)] for record in shared]
@@ -122,7 +136,7 @@ def measure_cost(
 
 
 def _is_decoded(record: Record) -> bool:
-    return is_measured(record) and bool(record.accept_lengths) and (record.decode_s or 0.0) > 0
+    return bool(record.accept_lengths) and (record.decode_s or 0.0) > 0
 
 
 def _emitted(records: Sequence[Record]) -> int:
