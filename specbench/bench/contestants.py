@@ -107,11 +107,12 @@ def enter(
         (entered if found.is_there else missing).append(contestant)
     if choices and missing and all(c.method.name == BASELINE for c in entered):
         names = [c.method.name for c in missing]
-        raise UserError(
-            f"{card.name} has no checkpoint for {', '.join(names)}.",
-            f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID; `specbench show {card.name}` "
-            "lists what there is.",
-        )
+        if spec.weights == "stand-in":
+            hint = "A stand-in has the built-in heads, and the SpS draft of the model card."
+        else:
+            hint = f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID; `specbench show "
+            hint += f"{card.name}` lists what there is."
+        raise UserError(f"{card.name} has no checkpoint for {', '.join(names)}.", hint)
     labels = [c.label for c in entered]
     for label in labels:
         if labels.count(label) > 1:

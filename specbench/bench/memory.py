@@ -118,7 +118,7 @@ def _container_bytes() -> float:
 def _advice(dtype: str, device: str) -> str:
     smaller = "" if dtype != "float32" else "`--dtype bfloat16` halves it; "
     elsewhere = "a machine with more memory" if device == "cpu" else "more GPUs"
-    return f"{smaller}a smaller model, or {elsewhere}. `--model tiny` runs anywhere."
+    return f"{smaller}use a smaller model, or {elsewhere}. `--model tiny` runs anywhere."
 
 
 def _gb(num_bytes: float) -> str:

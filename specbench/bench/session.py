@@ -16,6 +16,7 @@ from specbench.bench.plan import Plan, Setup
 from specbench.bench.roofline import describe_drafts, describe_target
 from specbench.bench.runner import Completer, Progress, Runner
 from specbench.bench.spec import RunSpec
+from specbench.bench.stand_ins import STAND_IN_WARNING
 from specbench.bench.store import HEADER, RunFolder, StoredRun, list_runs, read_header, read_run
 from specbench.errors import RunFolderError, SpecbenchError
 from specbench.types import Record, Request
@@ -206,6 +207,8 @@ def _warnings(plan: Plan) -> list[str]:
     found = [plan.setup.codec.template.warning, environment.busy_warning()]
     if plan.spec.phases:
         found.append(PHASES_WARNING)
+    if plan.setup.stand_in:
+        found.append(STAND_IN_WARNING)
     return [warning for warning in found if warning]
 
 

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from specbench.bench.checkpoints import safetensors_header, weight_files
 from specbench.bench.models import Drafter, ModelCard, Shape, draft_parameters
-
-EAGLE3_DRAFT_VOCAB = 32_000
-NUM_MEDUSA_HEADS = 5
+from specbench.zoo.stand_in.published import EAGLE3_DRAFT_VOCAB, NUM_MEDUSA_HEADS
 
 
 def num_parameters(card: ModelCard, drafter: Drafter) -> int | None:

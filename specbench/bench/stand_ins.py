@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from specbench.zoo.stand_in.blueprint import Blueprint
     from specbench.zoo.stand_in.plan import StandIn
 
+STAND_IN_WARNING = (
+    "The weights are a stand-in: times are those of the real shape; tokens and accepted lengths "
+    "are those of tiny, whose rotary base and context it has."
+)
 _CONTEXT = "max_position_embeddings"
 
 
@@ -74,7 +78,7 @@ def stand_in_of(card: ModelCard) -> StandIn:
     shape = card.shape or (None if card.is_embedded else _folder_shape(card))
     if shape is None:
         what = "it is what they are made from" if card.is_embedded else "its shape is not known"
-        known = [name for name, other in known_models().items() if other.shape]
+        known = [name for name, other in known_models().items() if _is_plain(other)]
         raise UserError(
             f"{card.name} has no stand-in: {what}.",
             f"Give a folder with the model's config.json, or one of {', '.join(known)}.",
@@ -111,6 +115,10 @@ def check_stand_in_fits(
     need = MemoryNeed(numbers * BYTES[dtype], cached)
     check_need(need, dtype, device, context=context, what=what)
     return need
+
+
+def _is_plain(card: ModelCard) -> bool:
+    return card.shape is not None and card.shape.num_experts == 1
 
 
 def _folder_shape(card: ModelCard) -> Shape | None:

@@ -18,10 +18,9 @@ from specbench.zoo.heads.eagle3 import LAYER_IDS, feature_layers
 from specbench.zoo.stand_in.blueprint import Blueprint, Matrix, Piece, Small, Table, Vector
 from specbench.zoo.stand_in.fit import Fit, fit_in, read_config
 from specbench.zoo.stand_in.models import decoder_layer, shape_fields
+from specbench.zoo.stand_in.published import EAGLE3_DRAFT_VOCAB, NUM_MEDUSA_HEADS
 from specbench.zoo.stand_in.space import joined, leading
 
-NUM_MEDUSA_HEADS = 5
-EAGLE3_DRAFT_VOCAB = 32_000
 EAGLE3_GAIN = 4096.0
 """Its outputs have a norm of 2100 to 7900 (see `plan.TARGET_GAIN`)."""
 

@@ -94,7 +94,7 @@ def _check(what: str, fit: Fit) -> None:
         "tokens (vocab_size)": (big.vocab_size, small.vocab_size),
     }
     lacking = [
-        f"{has:,} {name} of at least {needs:,}" for name, (has, needs) in least.items()
+        f"{has:,} {name}, {needs:,} are needed" for name, (has, needs) in least.items()
         if has < needs
     ]  # fmt: skip
     if lacking:
