@@ -52,11 +52,11 @@ class Drift:
         interval = self.change.interval
         way = "slower" if self.change.value > 0 else "faster"
         ends = sorted(abs(end) for end in (interval.low, interval.high)) if interval else ()
-        span = f" [{ends[0]:.0%}, {ends[1]:.0%}]" if ends else ""
+        span = f" [{', '.join(_percent(end) for end in ends)}]" if ends else ""
         return (
-            f"Vanilla got {abs(self.change.value):.0%}{span} {way} while the run went on. Methods "
-            "alternate, so that speedups suffer less than tokens/s. Repeat it on an idle machine, "
-            "cooled and at a fixed clock, or with --repeats."
+            f"Vanilla got {_percent(abs(self.change.value))} %{span} {way} while the run went on. "
+            "Methods alternate, so that speedups suffer less than tokens/s. Repeat it on an idle "
+            "machine, cooled and at a fixed clock, or with --repeats."
         )
 
 
@@ -240,6 +240,10 @@ def _times(factor: float) -> str:
     if factor > 100:
         return "over 100x"
     return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f}"
 
 
 def _task(info: RunInfo, task: str) -> str:

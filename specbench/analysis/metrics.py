@@ -29,6 +29,7 @@ from specbench.analysis.cells import (
 )
 from specbench.analysis.columns import IntArray, Table
 from specbench.analysis.costs import NO_COST, Conditions, Cost, costs
+from specbench.analysis.divergence import Agreement, agreements
 from specbench.analysis.doubts import Doubt, find_doubts
 from specbench.analysis.header import RunInfo, read_header
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
@@ -76,6 +77,7 @@ class RunMetrics:
     doubts: tuple[Doubt, ...] = ()
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
     roofline: Roofline | Missing = NO_BANDWIDTH
+    agreements: Mapping[str, Agreement] = field(default_factory=dict)
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -116,6 +118,7 @@ def measure(
     return RunMetrics(
         info, methods, temperatures, tasks, cells, overall, bootstrap, arithmetic, doubts,
         costs(grouped, Conditions(roofline, no_times)), roofline,
+        agreements(run.records, str(info.spec.get("history"))),
     )  # fmt: skip
 
 

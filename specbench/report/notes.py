@@ -8,7 +8,14 @@ from specbench.analysis.cells import CellMetrics
 from specbench.analysis.header import UNKNOWN
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats import Estimate, Missing
-from specbench.report import formats
+from specbench.report.evidence import (
+    depth_text,
+    difference_texts,
+    formula_text,
+    latency_text,
+    lossless_text,
+    speedup_definition,
+)
 from specbench.report.limits import (
     LIMIT,
     STEP_COST,
@@ -58,6 +65,14 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
     ]
     yield Note("Run", ", ".join(words))
     yield Note("Samples", _samples(run))
+    for label, text in {
+        "Lossless": lossless_text(run),
+        "Formula": formula_text(run),
+        "Latency": latency_text(run),
+        "Depth": depth_text(run),
+    }.items():
+        if text:
+            yield Note(label, text)
     if memory := memory_fact(run):
         yield Note("Memory", memory)
     if gpu := gpu_fact(info):
@@ -102,11 +117,8 @@ def _failed(run: RunMetrics) -> str:
 def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     draws = {(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs}
     drawn = " and ".join(f"{number} resamples, seed {seed}" for number, seed in sorted(draws))
-    yield Note(
-        "Speedup",
-        "vanilla's time per token / the method's, prefill included, over the same samples. "
-        f"Intervals are 95 %, by cluster bootstrap over samples ({drawn}).",
-    )
+    for text in dict.fromkeys(speedup_definition(run, drawn) for run in runs):
+        yield Note("Speedup", text)
     yield Note("MAT", "mean accepted tokens: tokens emitted / steps of the target model.")
     if any(isinstance(cost.relative, Estimate) for run in runs for cost in run.costs.values()):
         yield Note("Cost", STEP_COST)
@@ -123,22 +135,11 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         _STATES.get(run.info.status, ""),
         _failed(run),
         *(doubt.sentence(run.info) for doubt in run.doubts),
-        *_differing(run),
+        *difference_texts(run),
         *memory_warnings(run),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)
-
-
-def _differing(run: RunMetrics) -> Iterable[str]:
-    """Lossless methods whose greedy output is not vanilla's everywhere."""
-    for (method, _), overall in run.overall.items():
-        rate, info = overall.pooled.match_rate, run.info.method(method)
-        if info.is_lossless and isinstance(rate, Estimate) and rate.value < 1:
-            yield (
-                f"{info.label} should give vanilla's tokens at temperature 0, and does in "
-                f"{formats.percent(rate)} of the completions: near-ties of the numerics, or a bug."
-            )
 
 
 def _missing(run: RunMetrics) -> Iterable[str]:

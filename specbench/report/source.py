@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from specbench.analysis.calibration import Calibration, calibrate
-from specbench.analysis.divergence import Agreement, agreements
+from specbench.analysis.divergence import Agreement
 from specbench.analysis.header import RunInfo
 from specbench.analysis.metrics import Run, RunMetrics, measure
 from specbench.analysis.stats import Bootstrap
@@ -55,15 +55,10 @@ def make_report(
     measured = [measure(run, bootstrap, **options) for run in several]
     labels = run_labels([metrics.info for metrics in measured])
     sources = [
-        Source(label, run.header, metrics, _agreements(run, metrics), _calibration(run))
+        Source(label, run.header, metrics, metrics.agreements, _calibration(run))
         for label, run, metrics in zip(labels, several, measured, strict=True)
     ]
     return Report(tuple(sources), build_table(measured))
-
-
-def _agreements(run: Run, metrics: RunMetrics) -> dict[str, Agreement]:
-    """Of the greedy answers of every method with vanilla's."""
-    return agreements(run.records, str(metrics.info.spec.get("history", "shared")))
 
 
 def _calibration(run: Run) -> dict[Place, tuple[Calibration, ...]]:
