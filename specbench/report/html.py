@@ -6,11 +6,12 @@ Knows what stands where and in which words. The look is in `templates/`.
 from __future__ import annotations
 
 import shlex
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from string import punctuation
 from typing import Any
+from urllib.parse import quote
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
@@ -33,6 +34,8 @@ _COMMON = (
 """Options of `specbench run` whose value the header keeps under the option's name."""
 _OTHER_NAMES = {"dataset": "tasks", "temperature": "temperatures"}
 _FLAGS = ("phases", "trace")
+_SAFE = " " + "".join(set(punctuation) - set('%#"'))
+"""Signs that may stand in a data URI as they are."""
 _PER_RUN = ("Machine", "Software", "Run")
 """Notes that the page says of each run in more words."""
 
@@ -85,15 +88,18 @@ def to_html(report: Report, pictures: Sequence[tuple[Plot, bytes]]) -> str:
         costs=lambda block: _grid(report, block, COSTS_TITLE, cost_columns(block.rows)),
         latency=lambda block: _latency(report, block),
         published=_published(report),
-        pictures=[
-            Picture(plot, "data:image/svg+xml;base64," + b64encode(svg).decode())
-            for plot, svg in pictures
-        ],
+        pictures=[Picture(plot, _address(svg)) for plot, svg in pictures],
         options=_options,
         facts=_facts,
         command=_command,
         given=_given,
     )
+
+
+def _address(svg: bytes) -> str:
+    """A data URI as text, which is smaller than base64 and can be compressed."""
+    text = quote(" ".join(svg.decode().split()), safe=_SAFE)
+    return f"data:image/svg+xml;charset=utf-8,{text}"
 
 
 def _ends(value: Value) -> str:

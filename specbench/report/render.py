@@ -56,20 +56,27 @@ def write_report(runs: Runs, out_dir: Path) -> list[Path]:
 
     Raises `RunFolderError` where the folder cannot be written.
     """
+    return write_files(out_dir, report_files(runs))
+
+
+def report_files(runs: Runs) -> dict[str, bytes]:
+    """The files of a report by name: the renderings, then each plot as SVG and as PNG."""
     report = _report(runs)
     pictures = _svgs(plots(report))
-    files = {
-        "table.md": (to_markdown(report.table) + _gallery(pictures)).encode(),
-        "table.csv": render(report, "csv").encode(),
-        "positions.csv": to_positions_csv([source.metrics for source in report.sources]).encode(),
-        "table.tex": render(report, "latex").encode(),
-        "table_standalone.tex": to_standalone(report.table).encode(),
-        "report.json": render(report, "json").encode(),
-        "report.html": to_html(report, pictures).encode(),
+    metrics = [source.metrics for source in report.sources]
+    texts = {
+        "table.md": to_markdown(report.table) + _gallery(pictures),
+        "table.csv": to_csv(metrics),
+        "positions.csv": to_positions_csv(metrics),
+        "table.tex": to_latex(report.table),
+        "table_standalone.tex": to_standalone(report.table),
+        "report.json": to_json(report),
+        "report.html": to_html(report, pictures),
     }
+    files = {name: text.encode() for name, text in texts.items()}
     for plot, svg in pictures:
         files |= {f"{plot.name}.svg": svg, f"{plot.name}.png": to_png(plot.draw())}
-    return write_files(out_dir, files)
+    return files
 
 
 def _report(runs: Runs) -> Report:

@@ -70,6 +70,9 @@ def test_reports_of_a_run_come_in_several_forms(
               "--output", "one")  # fmt: skip
     assert "| " in specbench("report", "one", "--format", "markdown").out
     assert specbench("report", "one", "--format", "csv").out.count("\n") > 2
+    assert "\\begin{table*}" in specbench("report", "one", "--format", "latex").out
+    assert specbench("report", "one", "--format", "html").out.startswith("<!doctype html>")
+    assert json.loads(specbench("report", "one", "--format", "json").out)["schema"] == 1
     assert "Vanilla" in specbench("report", "one").out
     assert specbench("report", "one", "--format", "pdf").code == 2
     assert specbench("report", "nowhere").code == 2

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from rich.console import Console
 
 from specbench.report.render import print_report, render
+from specbench.types import Phases
 from tests.analysis.run_factory import TITLES, FakeRun, failed, full_run, header, record
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -79,6 +80,31 @@ def two_machines() -> list[FakeRun]:
         records = [replace(r, decode_s=(r.decode_s or 0.0) * factor) for r in run.records]
         runs.append(FakeRun(records, described))
     return runs
+
+
+def with_phases() -> FakeRun:
+    """A run that measured the phases of its steps, on a machine whose bandwidth is known."""
+    run = full_run(("vanilla", "pld", "eagle2", "eagle3"), ("mt_bench", "gsm8k"))
+    records = []
+    for each in run.records:
+        seconds = each.decode_s or 0.0
+        draft = 0.0 if each.key.method == "vanilla" else 0.3
+        phases = Phases(*(seconds * share for share in (draft, 0.9 - draft, 0.04, 0.05)))
+        records.append(replace(each, phases=phases))
+    return FakeRun(records, dict(run.header) | {"roofline": ROOFLINE})
+
+
+def with_limits() -> FakeRun:
+    """The same machine and methods, measured without phases."""
+    run = with_phases()
+    return FakeRun([replace(each, phases=None) for each in run.records], run.header)
+
+
+ROOFLINE = {
+    "bandwidth_bytes_per_s": 2e11,
+    "target_bytes": 26_000_000_000,
+    "draft_bytes": {"vanilla": 0.0, "pld": 0.0, "eagle2": 4e9, "eagle3": 6e9},
+}
 
 
 def one_sample() -> FakeRun:

@@ -29,6 +29,8 @@ from tests.report.drawing import (
     two_machines,
     two_models,
     two_temperatures,
+    with_limits,
+    with_phases,
 )
 
 EVERY_RUN = [
@@ -40,6 +42,8 @@ EVERY_RUN = [
     FakeRun,
     two_models,
     two_machines,
+    with_phases,
+    with_limits,
 ]
 
 
@@ -83,6 +87,7 @@ def test_a_run_gets_the_plots_that_it_has_data_for() -> None:
     assert names == common | {"calibration"}
     assert set(drawn(report_of(two_machines))) == common | {"machines"}
     assert set(drawn(report_of(all_failed))) == {"speedup", "mat"}
+    assert "step_time" in drawn(report_of(with_phases))
 
 
 def test_every_plot_says_in_words_what_it_shows() -> None:
@@ -102,6 +107,18 @@ def test_an_svg_is_the_same_again_and_holds_its_words_as_text() -> None:
         assert b"EAGLE-3</text>" in svg
 
 
+def test_the_limit_that_memory_sets_is_drawn_and_said() -> None:
+    with_one, without = (
+        drawn(report_of(make))["speedup_by_mat"] for make in (with_limits, nine_methods)
+    )
+    assert "limit that memory sets" in with_one[0].caption
+    assert "memory" not in without[0].caption
+    limit = report_of(with_limits).sources[0].metrics.cost("eagle2", 0.0).limit
+    assert f"limit {limit.value:.2f}" in with_one[0].alt  # type: ignore[union-attr]
+    ends = [line.get_ydata()[-1] for line in with_one[1].axes[0].get_lines()]  # type: ignore[index]
+    assert limit.value in ends  # type: ignore[union-attr]
+
+
 def texts(picture: Figure) -> list[Text]:
     """What is written in a picture, without the labels of ticks beyond an axis' ends."""
     beyond = set()
@@ -115,7 +132,10 @@ def texts(picture: Figure) -> list[Text]:
     return [text for text in shown if text.get_text().strip() and is_in[text]]
 
 
-@pytest.mark.parametrize("make", [nine_methods, two_temperatures, two_machines, two_models])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make", [nine_methods, two_temperatures, two_machines, two_models, with_phases, with_limits]
+)
 def test_no_word_lies_over_another(make: Any) -> None:
     for name, (_, picture) in drawn(report_of(make)).items():
         FigureCanvasAgg(picture).draw()

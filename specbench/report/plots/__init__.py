@@ -3,6 +3,7 @@
 from specbench.report.plots.acceptance import calibration, histogram, positions
 from specbench.report.plots.bars import MAT, SPEEDUP, by_machine, by_task
 from specbench.report.plots.limits import speedup_by_mat
+from specbench.report.plots.steps import step_time
 from specbench.report.plots.style import Plot, to_png, to_svg
 from specbench.report.source import Report
 
@@ -17,6 +18,7 @@ def plots(report: Report) -> tuple[Plot, ...]:
         speedup_by_mat(report),
         histogram(report),
         positions(report),
+        step_time(report),
         calibration(report),
         by_machine(report),
     )

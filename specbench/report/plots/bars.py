@@ -118,7 +118,9 @@ def _alt(report: Report, quantity: Quantity) -> str:
 def _draw(report: Report, quantity: Quantity) -> Figure:
     panels = [(block, group) for block in report.table.blocks for group in block.groups]
     shown = {m: look for m, look in looks(report).items() if m != BASELINE}
-    drawn = figure(quantity.title, report.table.title, 0.5 + 2.7 * max(1, len(panels)))
+    drawn = figure(
+        quantity.title, report.table.title, 0.5 + (3.2 if len(panels) < 2 else 2.7 * len(panels))
+    )
     every_axes = drawn.subplots(max(1, len(panels)), 1, squeeze=False)[:, 0]
     for axes, (block, group) in zip(every_axes, panels, strict=False):
         _draw_group(axes, group, report, quantity, shown)

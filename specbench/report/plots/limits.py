@@ -28,6 +28,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_MEMORY = (
+    " The bar above a point is the limit that memory sets: a step as long as it takes to read the "
+    "weights of target and drafter."
+)
+
+
+def _has_limits(report: Report) -> bool:
+    return any(
+        isinstance(row.cost.limit, Estimate)
+        for block in report.table.blocks
+        for row in block.rows
+        if row.method != BASELINE
+    )
+
+
 def speedup_by_mat(report: Report) -> Plot | None:
     """A point per method and task; nothing where no method has a speedup."""
     texts = []
@@ -38,11 +53,12 @@ def speedup_by_mat(report: Report) -> Plot | None:
                 if row.method == BASELINE or not isinstance(speedup, Estimate):
                     continue
                 if isinstance(mat, Estimate):
-                    share = speedup.value / mat.value
                     title = panel_title(report, block.heading, group.label)
+                    limit = row.cost.limit
+                    bound = f", limit {limit.value:.2f}" if isinstance(limit, Estimate) else ""
                     texts.append(
                         f"{title}, {row.label}: {mat.value:.2f} tokens a step, {speedup.value:.2f} "
-                        f"times as fast, {share:.0%} of the limit"
+                        f"times as fast{bound}"
                     )
     if not texts:
         return None
@@ -52,7 +68,8 @@ def speedup_by_mat(report: Report) -> Plot | None:
         f"Scatter plot. {'; '.join(texts)}.",
         "Large points are means over the tasks with their intervals, small ones the tasks. If "
         "drafting and wide steps cost nothing, points would lie on the dashed line, where the "
-        "speedup equals the accepted tokens; the distance below it is what they cost.",
+        "speedup equals the accepted tokens; the distance below it is what they cost."
+        + (_MEMORY if _has_limits(report) else ""),
         lambda: _draw(report),
     )
 
@@ -100,6 +117,10 @@ def _draw_method(
         color=EDGE, elinewidth=0.8, zorder=4,
     )  # fmt: skip
     axes.plot(x, y, linestyle="", markersize=9, zorder=5, **look.point)
+    limit = metrics.cost(method, temperature).limit
+    if isinstance(limit, Estimate):
+        axes.plot([x, x], [y, limit.value], color=look.colour, linewidth=1, linestyle=":")
+        axes.plot(x, limit.value, "_", color=look.colour, markersize=18, markeredgewidth=2.5)
 
 
 def _draw_limit(axes: Axes) -> None:
@@ -111,10 +132,11 @@ def _draw_limit(axes: Axes) -> None:
     axes.set_xlim(0.8, right * 1.02)
     axes.set_ylim(0, top * 1.12)
     exit_at = min(top * 1.12, right * 1.02)
-    is_far = exit_at > 0.55 * right
+    is_steep = exit_at < 0.55 * right  # then there is room right of the line, else above it
     words = axes.annotate(
-        "limit: as fast as\ntokens are accepted", (exit_at, exit_at), fontsize=8, color=FAINT,
-        xytext=(-12 if is_far else 5, -4), textcoords="offset points", va="top",
-        ha="right" if is_far else "left",
+        "dashed: as fast as tokens are accepted",
+        (exit_at, exit_at) if is_steep else (0.0, 1.0),
+        xycoords="data" if is_steep else "axes fraction",
+        xytext=(5, -4), textcoords="offset points", va="top", fontsize=8, color=FAINT,
     )  # fmt: skip
     words.set_in_layout(False)

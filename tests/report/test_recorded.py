@@ -1,0 +1,67 @@
+"""The reports of the recorded runs are what this program makes of them today.
+
+Texts are compared whole, numbers to nine digits, since processors round sums differently. Plots,
+and the page that holds them, are compared where they were made by the matplotlib that is installed;
+another one places words elsewhere. The page then still has to carry the digest of today's numbers.
+"""
+
+import re
+from functools import cache
+from math import isclose
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from specbench.bench.store import read_run
+from specbench.report.json import digest
+from specbench.report.render import report_files
+from specbench.report.source import make_report
+
+ROOT = Path(__file__).parents[2]
+RUNS = sorted(path.parent for path in (ROOT / "results" / "recorded").glob("*/run.json"))
+HINT = "stale: run `make reports`"
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+@cache
+def files_of(run: Path) -> dict[str, bytes]:
+    every = report_files(make_report(read_run(run)))
+    return {name: content for name, content in every.items() if not name.endswith(".png")}
+
+
+def kept(run: Path) -> dict[str, bytes]:
+    folder = ROOT / "reports" / run.name
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".png"}
+
+
+def is_same(one: bytes, other: bytes) -> bool:
+    """Whether two texts differ in nothing but the last digits of numbers."""
+    texts = [content.decode("utf-8") for content in (one, other)]
+    words, other_words = (NUMBER.split(text) for text in texts)
+    if words != other_words:
+        return False
+    pairs = zip(*(NUMBER.findall(text) for text in texts), strict=True)
+    return all(a == b or isclose(float(a), float(b), rel_tol=1e-9, abs_tol=2e-6) for a, b in pairs)
+
+
+def test_numbers_are_compared_to_nine_digits_and_words_exactly() -> None:
+    assert is_same(b"a 1.00000000012 b", b"a 1.00000000013 b")
+    assert not is_same(b"a 1.2345 b", b"a 1.2346 b")
+    assert not is_same(b"a 1.5 b", b"a 1.5 c")
+    assert not is_same(b"a 12", b"a 1 2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS, ids=lambda path: path.name)
+def test_a_recorded_run_has_the_report_of_today(run: Path) -> None:
+    now, then = files_of(run), kept(run)
+    assert set(now) == set(then), HINT
+    for name in ("table.md", "table.csv", "positions.csv", "table.tex", "report.json"):
+        assert is_same(now[name], then[name]), f"reports/{run.name}/{name} is {HINT}"
+    numbers = digest(now["report.json"].decode())
+    assert f'content="{numbers}"' in then["report.html"].decode(), f"report.html is {HINT}"
+    if f"Matplotlib v{matplotlib.__version__}," not in then["speedup.svg"].decode():
+        return
+    for name in now:
+        assert is_same(now[name], then[name]), f"reports/{run.name}/{name} is {HINT}"
