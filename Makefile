@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check reports
+.PHONY: help setup run test check reports gate baseline
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,8 @@ help:
 	@echo "make run     set up, then measure every method on the embedded model"
 	@echo "make test    set up, then run all tests"
 	@echo "make check   set up, then ruff, mypy and the import order"
+	@echo "make gate    set up, then hold a small run against .ci/baseline"
+	@echo "make baseline record .ci/baseline anew, after a change that is meant"
 	@echo "make reports set up, then render the report of every recorded run anew"
 
 setup: $(STAMP)
@@ -52,3 +54,19 @@ reports: setup
 	  name=$$(basename "$$run"); \
 	  $(BIN)/specbench report "$$run" --out "reports/$$name" >/dev/null || exit 1; \
 	done
+
+# A small run of every method, and the one it must not fall behind. MAT is the same on any machine;
+# near-ties may turn one answer of a method.
+GATE_RUN := $(BIN)/specbench run --limit 3 --max-new-tokens 64 --device cpu --quiet
+
+gate: setup
+	rm -rf build/gate
+	$(GATE_RUN) --output build/gate >/dev/null
+	$(BIN)/specbench check build/gate --baseline .ci/baseline --speed never --max-mismatch 5% \
+	  --junit build/gate/gate.xml
+
+baseline: setup
+	rm -rf build/baseline
+	$(GATE_RUN) --output build/baseline
+	mkdir -p .ci/baseline
+	cp build/baseline/run.json build/baseline/samples.jsonl .ci/baseline

@@ -20,7 +20,7 @@ DOCUMENTS = [
     ROOT / name
     for name in (
         "README.md", "CONTRIBUTING.md", "CHANGELOG.md",
-        "datasets/README.md", "reports/README.md", "results/README.md",
+        "datasets/README.md", "docs/ci.md", "reports/README.md", "results/README.md",
     )
 ]  # fmt: skip
 

@@ -1,0 +1,82 @@
+"""The project's own gate, and the workflow that others copy."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from specbench import registry
+from specbench.analysis.gate import check
+from specbench.bench.checkpoints import identify
+from specbench.bench.hub import resolve_model
+from specbench.bench.models import find_model
+from specbench.bench.store import StoredRun, read_run
+from specbench.cli import app
+from tests.packaging.shell import ROOT
+
+WORKFLOW = ROOT / "docs" / "github-actions.yml"
+COMMAND = re.compile(r"specbench (run|check) (.*?)(?=&&|$)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def baseline() -> StoredRun:
+    return read_run(ROOT / ".ci" / "baseline")
+
+
+def option(arguments: str, name: str) -> str:
+    words = shlex.split(arguments)
+    return words[words.index(name) + 1]
+
+
+def test_the_baseline_is_whole_and_holds_up_to_itself(baseline: StoredRun) -> None:
+    assert baseline.header["status"] == "complete"
+    assert {r.key.method for r in baseline.records} == set(registry.names())
+    assert all(record.is_ok for record in baseline.records)
+    assert check(baseline, baseline).is_passed
+
+
+def test_the_baseline_is_of_the_weights_that_ship(baseline: StoredRun) -> None:
+    shipped = identify(resolve_model(find_model("tiny"), offline=True)).describe()
+    assert baseline.header["model"]["files"] == shipped["files"]
+
+
+def test_make_gate_repeats_the_baselines_run(baseline: StoredRun) -> None:
+    (arguments,) = re.findall(r"^GATE_RUN := \S+ run (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    values = baseline.header["spec"]["values"]
+    assert int(option(arguments, "--limit")) == values["limit"]
+    assert int(option(arguments, "--max-new-tokens")) == values["max_new_tokens"]
+    assert option(arguments, "--device") == values["device"]
+
+
+def steps() -> Iterator[dict[str, Any]]:
+    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    for job in workflow["jobs"].values():
+        yield from job["steps"]
+
+
+def test_the_workflow_calls_commands_that_exist_with_their_options() -> None:
+    program = typer.main.get_command(app)
+    called = [match for step in steps() for match in COMMAND.findall(step.get("run", ""))]
+    assert [name for name, _ in called] == ["run", "check"]
+    for name, arguments in called:
+        command = program.commands[name]  # type: ignore[attr-defined]
+        known = {spelling for parameter in command.params for spelling in parameter.opts}
+        assert {word for word in shlex.split(arguments) if word.startswith("--")} <= known
+
+
+def test_the_workflow_checks_the_run_that_it_made() -> None:
+    (run, made), (check_, judged) = (
+        match for step in steps() for match in COMMAND.findall(step.get("run", ""))
+    )
+    assert (run, check_) == ("run", "check")
+    assert option(made, "--output") == shlex.split(judged)[0]
+    recorded = COMMAND.search(WORKFLOW.read_text(encoding="utf-8"))
+    assert recorded is not None
+    for name in ("--limit", "--max-new-tokens"):
+        assert option(made, name) == option(recorded[2], name)
