@@ -29,6 +29,13 @@ STAND_IN_WARNING = (
     "are those of tiny, whose rotary base and context it has."
 )
 _CONTEXT = "max_position_embeddings"
+_FIELDS = {
+    "num_hidden_layers": "num_layers", "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size", "num_attention_heads": "num_heads",
+    "num_key_value_heads": "num_kv_heads", "head_dim": "own_head_dim",
+    "vocab_size": "vocab_size", _CONTEXT: "context", "num_local_experts": "num_experts",
+}  # fmt: skip
+"""What config.json calls the fields of a shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +133,21 @@ def _folder_shape(card: ModelCard) -> Shape | None:
     if not Path(card.repo).is_dir():
         return None
     config = read_config(Path(card.repo), f"Model {card.name}")
-    names = {
-        "num_hidden_layers": "num_layers", "hidden_size": "hidden_size",
-        "intermediate_size": "intermediate_size", "num_attention_heads": "num_heads",
-        "vocab_size": "vocab_size", _CONTEXT: "context",
-    }  # fmt: skip
-    missing = [name for name in names if not isinstance(config.get(name), int) or config[name] < 1]
-    if missing:
+    defaults = {
+        "num_key_value_heads": config.get("num_attention_heads"),
+        "num_local_experts": 1,
+        "head_dim": None,
+    }
+    given: dict[str, Any] = {
+        field: config.get(name) or defaults.get(name) for name, field in _FIELDS.items()
+    }
+    if given["own_head_dim"] is None:
+        del given["own_head_dim"]  # hidden size by heads
+    numbers = {name: given.get(field, 1) for name, field in _FIELDS.items()}
+    wrong = [name for name, n in numbers.items() if not isinstance(n, int) or n < 1]
+    if wrong:
         raise UserError(
-            f"The config.json in {card.repo} tells no {', '.join(missing)}.",
+            f"The config.json in {card.repo} tells no {', '.join(wrong)}.",
             "A stand-in takes its shape from a Llama-like model's config.json.",
         )
-    fields = {field: config[name] for name, field in names.items()}
-    return Shape(
-        **fields,
-        num_kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
-        num_experts=config.get("num_local_experts") or 1,
-        architecture=str(config.get("model_type")),
-        own_head_dim=config.get("head_dim"),
-    )
+    return Shape(**given, architecture=str(config.get("model_type")))

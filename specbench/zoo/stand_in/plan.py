@@ -76,15 +76,18 @@ def _check(what: str, fit: Fit) -> None:
     """Refuse a shape that cannot hold the small model."""
     small, big = fit.small, fit.big
     if big.architecture not in ARCHITECTURES or big.num_experts > 1:
+        experts = f" of {big.num_experts} experts" if big.num_experts > 1 else ""
         raise UserError(
-            f"{what} cannot be made: it is a {big.architecture} model.",
+            f"{what} cannot be made: it is a {big.architecture} model{experts}.",
             f"Stand-ins are made in the shape of {', '.join(ARCHITECTURES)} models.",
         )
-    if big.num_heads % big.num_kv_heads or big.head_dim % small.head_dim:
+    width, heads = big.hidden_size, big.num_heads
+    if heads % big.num_kv_heads or big.head_dim % small.head_dim or width % heads:
         raise UserError(
-            f"{what} cannot be made: it has {big.num_heads} heads of {big.head_dim} in "
-            f"{big.num_kv_heads} groups.",
-            f"Heads have to be a multiple of {small.head_dim} wide, and as many in each group.",
+            f"{what} cannot be made: it has {heads} heads of {big.head_dim} in "
+            f"{big.num_kv_heads} groups, and is {width:,} wide.",
+            f"Heads have to be a multiple of {small.head_dim} wide, as many in each group, and to "
+            "divide the width.",
         )
     least = {
         "layers": (big.num_layers, small.num_layers),

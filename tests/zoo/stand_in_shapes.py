@@ -1,0 +1,30 @@
+"""Shapes for tests: tiny's twice as wide and deep, with grouped heads of 128 and more words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from specbench.types import Shape
+
+SHAPE = Shape(
+    num_layers=24, hidden_size=384, intermediate_size=1024, num_heads=6, num_kv_heads=3,
+    vocab_size=3000, context=4096, own_head_dim=128,
+)  # fmt: skip
+DRAFT = Shape(
+    num_layers=2, hidden_size=128, intermediate_size=256, num_heads=4, num_kv_heads=2,
+    vocab_size=2900, context=2048, own_head_dim=64,
+)  # fmt: skip
+
+
+def write_config(folder: Path, **changes: object) -> Path:
+    """A folder that holds SHAPE's config.json and nothing else."""
+    config = {
+        "model_type": "llama", "num_hidden_layers": 24, "hidden_size": 384,
+        "intermediate_size": 1024, "num_attention_heads": 6, "num_key_value_heads": 3,
+        "head_dim": 128, "vocab_size": 3000, "max_position_embeddings": 4096,
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {name: value for name, value in {**config, **changes}.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(kept))
+    return folder

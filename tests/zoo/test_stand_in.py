@@ -1,0 +1,158 @@
+"""A stand-in says what tiny says, step by step, in whatever shape it is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.bench.templates import load_tokenizer
+from specbench.engine.accept import Sampler
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.registry import get
+from specbench.types import Request, Sampling, Shape
+from specbench.zoo.stand_in.models import place_layers
+from specbench.zoo.stand_in.plan import TINY, StandIn, plan_stand_in
+from tests.zoo.stand_in_shapes import DRAFT, SHAPE
+
+METHODS = ("vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
+CPU = torch.device("cpu")
+NUM_WORDS = 2048
+REQUESTS = (
+    "Explain the good and bad sides of speaking in public.",
+    "Hannah earns $4 an hour by mowing lawns. Hannah works 4 hours a day for 2 days. How much?",
+)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Target:
+    return load_target(TINY / "target", dtype=torch.float32, device=CPU)
+
+
+@pytest.fixture(scope="module")
+def made() -> StandIn:
+    return plan_stand_in("a test", SHAPE, DRAFT)
+
+
+@pytest.fixture(scope="module")
+def big(made: StandIn) -> Target:
+    return load_target(made.target, dtype=torch.float32, device=CPU)
+
+
+@cache
+def prompts() -> tuple[tuple[int, ...], ...]:
+    tokenizer = load_tokenizer(TINY / "target")
+    chats = ([{"role": "user", "content": text}] for text in REQUESTS)
+    texts = (tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+             for chat in chats)  # fmt: skip
+    return tuple(tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
+
+
+def logits(target: Target, prompt: tuple[int, ...]) -> torch.Tensor:
+    with torch.inference_mode():
+        return target.prefill(prompt).logits[0]
+
+
+def drafters(name: str, tiny: Target, big: Target, made: StandIn) -> tuple[Drafter, Drafter]:
+    method = get(name)
+    small = TINY / method.weights if method.weights else None
+    large = made.drafters[method.weights] if method.weights else None
+    options = method.options()
+    return (
+        method.build(options, BuildContext(tiny, small)),
+        method.build(options, BuildContext(big, large)),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_tinys_steps_and_says_its_tokens(
+    name: str, tiny: Target, big: Target, made: StandIn
+) -> None:
+    small, large = drafters(name, tiny, big, made)
+    # EAGLE draws its guesses by one number a word of the vocabulary, so that more words shift them.
+    for temperature in (0.0,) if name == "eagle" else (0.0, 1.0):
+        for seed, prompt in enumerate(prompts()):
+            request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
+            ours, theirs = decode(big, large, request), decode(tiny, small, request)
+            assert ours.token_ids == theirs.token_ids
+            assert ours.accept_lengths == theirs.accept_lengths
+
+
+def test_logits_are_tinys_and_far_below_for_added_words(tiny: Target, big: Target) -> None:
+    for prompt in prompts():
+        ours, theirs = logits(big, prompt), logits(tiny, prompt)
+        assert (ours[:NUM_WORDS] - theirs).abs().max() < 1e-4
+        assert ours[NUM_WORDS:].min() > -65504 and ours[NUM_WORDS:].max() < -1000
+
+
+def test_an_added_word_has_no_probability_at_all(big: Target) -> None:
+    rows = torch.stack([logits(big, prompt) for prompt in prompts()])
+    for temperature in (1.0, 5.0):
+        probs = Sampler(Sampling(temperature), CPU, seed=0).probs(rows)
+        assert not probs[:, NUM_WORDS:].any()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architecture": "qwen2"},
+        {"architecture": "mistral"},
+        {"num_layers": 12, "own_head_dim": 64},
+        {"num_heads": 12, "hidden_size": 204, "vocab_size": NUM_WORDS},
+        {"own_head_dim": 192},
+    ],
+    ids=str,
+)
+def test_other_shapes_and_architectures_say_the_same(tiny: Target, changes: dict[str, Any]) -> None:
+    shape = replace(SHAPE, **changes)
+    target = load_target(plan_stand_in("x", shape).target, dtype=torch.float32, device=CPU)
+    ours = logits(target, prompts()[0])
+    assert ours.shape == (shape.vocab_size,)
+    assert (ours[:NUM_WORDS] - logits(tiny, prompts()[0])).abs().max() < 1e-4
+
+
+def test_half_precision_differs_from_tinys_by_rounding_alone(made: StandIn, tiny: Target) -> None:
+    for dtype, bound in ((torch.bfloat16, 2.0), (torch.float16, 0.25)):
+        target = load_target(made.target, dtype=dtype, device=CPU)
+        ours = logits(target, prompts()[0]).float()
+        assert (ours[:NUM_WORDS] - logits(tiny, prompts()[0])).abs().max() < bound
+        assert ours[NUM_WORDS:].max() < -1000
+
+
+@pytest.mark.slow
+def test_what_is_added_is_noise_and_not_zeros() -> None:
+    wide = Shape(12, 1536, 4096, 12, 12, vocab_size=6000, context=2048)
+    stand_in = plan_stand_in("x", wide, wide)
+    for name, source in {"target": stand_in.target, **stand_in.drafters}.items():
+        num_zeros = num_numbers = 0
+        for key, tensor in source.tensors(CPU, torch.float32):
+            if key not in ("model.embed_tokens.weight", "d2t"):  # of which a step reads one row
+                num_zeros += int((tensor == 0).sum())
+                num_numbers += tensor.numel()
+        assert num_numbers > 3e6, name
+        assert num_zeros <= 193 / 1536 * num_numbers, name  # a stripe as wide as tiny
+
+
+def test_the_same_seed_makes_the_same_weights(made: StandIn) -> None:
+    def first(seed: int) -> torch.Tensor:
+        source = plan_stand_in("x", SHAPE, seed=seed).drafters["eagle"]
+        return next(tensor for _, tensor in source.tensors(CPU, torch.float32))
+
+    assert torch.equal(first(0), first(0))
+    assert not torch.equal(first(0), first(1))
+
+
+@pytest.mark.parametrize("num_layers", range(12, 81))
+def test_tapped_layers_see_what_tinys_see(num_layers: int) -> None:
+    taps = ((2, 2), (6, num_layers // 2), (9, num_layers - 3))
+    places = place_layers(12, num_layers, taps)
+    assert [place for place in places if place is not None] == list(range(12))
+    for small, big in taps:
+        assert [place for place in places[:big] if place is not None] == list(range(small))
