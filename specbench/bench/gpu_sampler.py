@@ -77,9 +77,9 @@ class GpuSampler:
         self._card, self._holds_card, self._now = card, holds_card, now
         mode = card.ask("nvmlDeviceGetMigMode")
         self.is_partition = bool(mode and mode[0])
-        self._has_counter = self._card.ask("nvmlDeviceGetTotalEnergyConsumption") is not None
+        self._has_counter = card.ask("nvmlDeviceGetTotalEnergyConsumption") is not None
         self._integral: tuple[float, float, float] | None = None  # joules until then, when, watts
-        rates = self._card.ask("nvmlDeviceGetUtilizationRates")
+        rates = card.ask("nvmlDeviceGetUtilizationRates")
         self.percent_before = None if rates is None else int(rates.gpu)
         self.others_before = self.others_most = self._others()
         self._spans = {
@@ -168,9 +168,10 @@ class GpuSampler:
         """What makes the run's times doubtful, in sentences."""
         found = []
         if self.others_most:
+            others = "1 other process" if self.others_most == 1 else f"{self.others_most} others"
             found.append(
-                f"{self.others_most} other process(es) computed on the GPU: times are noisy, and "
-                "memory and energy are not this run's alone."
+                f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
+                "alone."
             )
         elif (self.percent_before or 0) >= BUSY_PERCENT:
             found.append(

@@ -79,8 +79,8 @@ def test_an_older_driver_is_asked_by_the_older_name() -> None:
 
 def test_another_process_on_the_card_is_a_warning_and_this_one_is_none() -> None:
     nvml = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one", "other"])
-    assert "2 other process(es)" in sampled(nvml).warnings()[0]
-    assert "1 other process(es)" in sampled(nvml, holds_card=lambda: True).warnings()[0]
+    assert "shared with 2 others" in sampled(nvml).warnings()[0]
+    assert "shared with 1 other process:" in sampled(nvml, holds_card=lambda: True).warnings()[0]
     alone = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one"])
     assert sampled(alone, holds_card=lambda: True).warnings() == []
 
