@@ -22,9 +22,10 @@ from specbench.report.comparison import (
     ComparedBlock,
     ComparisonTable,
     build_comparison,
-    ratio_text,
 )
+from specbench.report.comparison_sentences import ratio_text
 from specbench.report.files import write_files
+from specbench.report.markdown import escape
 
 _IDENTITY = (
     "reference", "subject", "is_comparable", "method", "reference_method", "temperature", "task",
@@ -67,11 +68,11 @@ def write_comparison(comparisons: Sequence[Comparison], out_dir: Path) -> list[P
 def comparison_markdown(table: ComparisonTable) -> str:
     """The whole table as one Markdown text."""
     lines = [] if table.is_comparable else [f"**{NOT_COMPARABLE}**", ""]
-    lines += [f"- **{letter}**: {_escape(text)}" for letter, text in table.legend]
+    lines += [f"- **{letter}**: {escape(text)}" for letter, text in table.legend]
     for block in table.blocks:
-        lines += ["", f"## {_escape(block.heading)}", ""]
-        lines += [*_block(block), "", _escape(block.sentence)]
-    lines += ["", *(f"- **{_escape(n.label)}:** {_escape(n.text)}" for n in table.notes)]
+        lines += ["", f"## {escape(block.heading)}", ""]
+        lines += [*_block(block), "", escape(block.sentence)]
+    lines += ["", *(f"- **{escape(n.label)}:** {escape(n.text)}" for n in table.notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -112,7 +113,7 @@ def _block(block: ComparedBlock) -> Iterator[str]:
     is_subject_first = letters[0] == block.letters[0]
     for group in block.groups:
         for row in group.rows:
-            texts = [_escape(group.title), _escape(row.label)]
+            texts = [escape(group.title), escape(row.label)]
             for number in block.numbers:
                 pair = number.of(row.cell)
                 values = (pair.subject, pair.reference)[:: 1 if is_subject_first else -1]
@@ -159,10 +160,3 @@ def _difference(difference: Difference) -> dict[str, str]:
     return {
         "what": difference.what, "reference": difference.first, "subject": difference.second
     }  # fmt: skip
-
-
-def _escape(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    for sign in "\\|*_`<":
-        text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())

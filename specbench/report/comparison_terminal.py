@@ -19,12 +19,10 @@ from specbench.report.comparison import (
     ComparedNumber,
     ComparedRow,
     build_comparison,
-    is_told_apart,
-    ratio_text,
 )
+from specbench.report.comparison_sentences import is_told_apart, ratio_text
 from specbench.report.grid import METHOD
-from specbench.report.notes import Note
-from specbench.report.terminal import report_console
+from specbench.report.terminal import notes_grid, report_console
 
 _GAP, _DIVIDER = 2, 1
 """Characters between two columns; rich puts the divider there itself."""
@@ -45,7 +43,7 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
         for shown in _tables(block, console.width):
             parts += [shown, Text()]
         parts += [Text(block.sentence, style="" if table.is_comparable else "red"), Text()]
-    parts.append(_notes(table.notes))
+    parts.append(notes_grid(table.notes))
     console.print(Group(*parts))
 
 
@@ -152,14 +150,4 @@ def _lines(pairs: Iterable[tuple[str, str]]) -> RichTable:
     grid.add_column(overflow="fold")
     for name, text in pairs:
         grid.add_row(Text(name, style="bold"), Text(text))
-    return grid
-
-
-def _notes(notes: Sequence[Note]) -> RichTable:
-    grid = RichTable.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for note in notes:
-        style = "yellow" if note.is_warning else "dim"
-        grid.add_row(Text(note.label, style=style), Text(note.text, style=style))
     return grid

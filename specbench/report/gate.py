@@ -1,6 +1,6 @@
 """The gate's verdict on a terminal, and the names of its cells in words."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod, RenderableType
@@ -15,7 +15,7 @@ from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats import Value
 from specbench.report import formats
 from specbench.report.notes import Note
-from specbench.report.terminal import report_console
+from specbench.report.terminal import notes_grid, report_console
 
 _HEADINGS = ("Method", "Task", "What", "Baseline", "Now", "Finding")
 
@@ -40,7 +40,7 @@ def print_gate(gate: Gate, console: Console | None = None) -> None:
     if gate.failures:
         parts += [_failures(gate), Text()]
     style = "bold green" if gate.is_passed else "bold red"
-    parts += [Text(sentence(gate), style=style), Text(), _notes([*gate_notes(gate)])]
+    parts += [Text(sentence(gate), style=style), Text(), notes_grid([*gate_notes(gate)])]
     (console or report_console()).print(Group(*parts))
 
 
@@ -68,8 +68,11 @@ def gate_notes(gate: Gate) -> Iterator[Note]:
         if changes:
             worst = max(changes, key=lambda change: change[0])[1]
             where = f"{method_name(gate, worst.cell)}, {task_name(gate, worst.cell)}"
-            numbers = f"{_count(len(passed), 'number')} with no {word} beyond the limit borne out"
-            yield Note(kind[0].upper() + kind[1:], f"{numbers}; the worst: {where}, {worst.text}")
+            numbers = _count(len(passed), "number")
+            said = f"{numbers} with no {word} beyond the limit borne out; the worst: {where}, "
+            is_worse = worst.text != "unchanged"
+            text = said + worst.text if is_worse else f"{numbers}, all unchanged or better"
+            yield Note(kind[0].upper() + kind[1:], text)
     if gate.no_speed:
         yield Note("Speed", f"not checked: {gate.no_speed}")
     skipped = sum(finding.outcome == "skipped" for finding in gate.findings)
@@ -114,16 +117,6 @@ def _number(finding: Finding, value: Value) -> str:
     if finding.change is None:
         return ""
     return formats.mat(value) if finding.kind == "MAT" else f"{formats.rate(value)} tok/s"
-
-
-def _notes(notes: Iterable[Note]) -> RichTable:
-    grid = RichTable.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for note in notes:
-        style = "yellow" if note.is_warning else "dim"
-        grid.add_row(Text(note.label, style=style), Text(note.text, style=style))
-    return grid
 
 
 def _count(number: int, noun: str) -> str:

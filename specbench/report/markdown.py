@@ -10,17 +10,17 @@ from specbench.report.table import Block, Cell, Row, Table
 
 def to_markdown(table: Table) -> str:
     """The whole table as one Markdown text, best values in bold."""
-    lines = [f"# {_escape(table.title)}", ""]
+    lines = [f"# {escape(table.title)}", ""]
     for block in table.blocks:
         lines += [*_block(block, table), ""]
-    lines += [f"- **{_escape(note.label)}:** {_escape(note.text)}" for note in table.notes]
+    lines += [f"- **{escape(note.label)}:** {escape(note.text)}" for note in table.notes]
     return "\n".join(lines) + "\n"
 
 
 def _block(block: Block, table: Table) -> Iterable[str]:
     yield f"## {block.heading}"
     yield ""
-    titles = [_escape(column.title) for column in table.columns]
+    titles = [escape(column.title) for column in table.columns]
     header = [f"{title} {name}" for title in titles for name in ("speedup", "MAT")]
     yield from _grouped(block, table, header, _numbers)
     if any(_has_interval(row) for row in block.rows):
@@ -36,8 +36,8 @@ def _block(block: Block, table: Table) -> Iterable[str]:
             block, table, headings, lambda row: [column.text(row) for column in columns]
         )
     for group in block.groups:
-        name = "" if table.is_one_run else f"**{_escape(group.label)}:** "
-        yield from ["", name + _escape(group.verdict)]
+        name = "" if table.is_one_run else f"**{escape(group.label)}:** "
+        yield from ["", name + escape(group.verdict)]
 
 
 def _grouped(
@@ -51,8 +51,8 @@ def _grouped(
     rows: list[Sequence[str]] = []
     for group in block.groups:
         if not table.is_one_run:
-            rows.append([f"*{_escape(group.label)}*", *([""] * len(header))])
-        rows += [[_escape(row.label), *texts(row)] for row in group.rows if is_shown(row)]
+            rows.append([f"*{escape(group.label)}*", *([""] * len(header))])
+        rows += [[escape(row.label), *texts(row)] for row in group.rows if is_shown(row)]
     return _table(["Method", *header], rows)
 
 
@@ -91,7 +91,7 @@ def _mat(cell: Cell) -> str:
     return f"**{text}**" if cell.is_best_mat else text
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
     for sign in "\\|*_`<":
         text = text.replace(sign, f"\\{sign}")

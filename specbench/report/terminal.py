@@ -51,7 +51,7 @@ def print_table(table: Table, console: Console) -> None:
     parts: list[RenderableType] = [Text(table.title, style="bold"), Text()]
     for block in table.blocks:
         parts.extend(_block(block, table, console.width))
-    parts.append(_notes(table.notes))
+    parts.append(notes_grid(table.notes))
     if console.encoding.lower().startswith("utf"):
         console.print(Group(*parts))
         return
@@ -150,7 +150,8 @@ def _listing_width(column: OverviewColumn, rows: Sequence[Row]) -> int:
     return CLEAR_GAP + max(map(cell_len, texts))
 
 
-def _notes(notes: Sequence[Note]) -> RichTable:
+def notes_grid(notes: Sequence[Note]) -> RichTable:
+    """The notes below a table: labels in one column, texts in the other."""
     table = RichTable.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

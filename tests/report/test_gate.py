@@ -45,8 +45,10 @@ ELSEWHERE = check(with_header(RUN, id="new", environment__cpu__model="Other"), R
 def test_a_pass_is_one_sentence_and_what_was_let_pass() -> None:
     text = shown(PASSED)
     assert text.startswith("Passed: new holds up to old in 24 cells of 4 methods.\n")
-    assert "the worst: " in text
-    assert "unchanged" in text
+    assert text.count("all unchanged or better") == 2
+    slow = shown(check(new(slower(RUN, {"pld": 1.02})), RUN))
+    assert "the worst: PLD" in slow
+    assert "slower by 2 %" in slow
 
 
 def test_speed_that_was_not_checked_is_said() -> None:
