@@ -48,7 +48,8 @@ def run(
     ] = None,
     top_p: Annotated[float, typer.Option(help="Nucleus sampling at T > 0.")] = 1.0,
     max_new_tokens: Annotated[
-        int | None, typer.Option(help="Budget an answer [default: 128 for tiny, else 512]")
+        int | None,
+        typer.Option(help="Budget an answer [default: 128 for tiny and stand-ins, else 512]"),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Passes over all prompts.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
