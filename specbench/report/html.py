@@ -36,8 +36,8 @@ _OTHER_NAMES = {"dataset": "tasks", "temperature": "temperatures"}
 _FLAGS = ("phases", "trace")
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Signs that may stand in a data URI as they are."""
-_PER_RUN = ("Machine", "Software", "Run")
-"""Notes that the page says of each run in more words."""
+_SHOWN = ("Machine", "Software", "Run", "Lossless", "Latency", "Depth")
+"""Notes on what the page shows in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def to_html(report: Report, pictures: Sequence[tuple[Plot, bytes]]) -> str:
         table=table,
         digest=digest(to_json(report)),
         warnings=[note.text for note in table.notes if note.is_warning],
-        definitions=[n for n in table.notes if not n.is_warning and n.label not in _PER_RUN],
+        definitions=[n for n in table.notes if not n.is_warning and n.label not in _SHOWN],
         best=_best,
         overview=lambda block: _grid(report, block, "Over all tasks", OVERVIEW),
         costs=lambda block: _grid(report, block, COSTS_TITLE, cost_columns(block.rows)),

@@ -4,6 +4,7 @@ Knows booktabs and escaping. The intervals are in the file as arguments of one m
 nothing until the author defines it: a table of six tasks has no room for them on a page.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from string import Template
@@ -46,6 +47,9 @@ _STANDALONE = Template(
 """.lstrip()
 )
 
+_APART = "\0"
+_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')")
+"""Between two hyphens or apostrophes, which LaTeX would make one sign of."""
 _SIGNS = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -61,7 +65,6 @@ _SIGNS = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    "'": r"\textquotesingle{}",
     "`": r"\textasciigrave{}",
     "–": "--",
     "—": "---",
@@ -106,13 +109,13 @@ def escape(text: str) -> str:
     """Text that LaTeX shows as it is, on one line. What pdfLaTeX has no sign for becomes "?" there,
     and itself in the engines that have it.
     """
-    parts = " ".join(text.split()).split("--")
-    return "-{}-".join("".join(map(_sign, part)) for part in parts)  # two hyphens, no dash
+    line = "".join(map(_sign, _LIGATURE.sub(_APART, " ".join(text.split()))))
+    return line.replace(_APART, "{}")
 
 
 def _sign(sign: str) -> str:
-    if sign in _SIGNS:
-        return _SIGNS[sign]
+    if sign in _SIGNS or sign == _APART:
+        return _SIGNS.get(sign, sign)
     if sign.isascii():
         return sign if sign.isprintable() else ""
     is_latin = sign.isalpha() and ord(sign) < 0x180 and sign not in "ĦħĿŀŉŦŧ"
@@ -126,10 +129,13 @@ def _comment(text: str) -> str:
 
 
 def _caption(table: Table) -> str:
+    """What the table is of, and what its numbers are; the intervals are explained where shown."""
+    defined = {note.label: note.text for note in table.notes}
+    speedup = defined.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
     parts = [
         f"{escape(table.title)}.",
-        "Speedup over vanilla decoding (time per token, prefill included) and mean accepted tokens "
-        r"$\tau$ (tokens per step of the target model).",
+        f"Speedup: {escape(speedup)}.",
+        r"$\tau$: mean accepted tokens, emitted per step of the target model.",
     ]
     if len(table.columns) > 1:
         parts.append("Mean: the arithmetic mean of the tasks' values.")

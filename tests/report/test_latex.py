@@ -44,6 +44,16 @@ def test_the_best_of_a_column_is_bold_and_vanilla_is_no_row() -> None:
     assert not re.search("^Vanilla", text, re.MULTILINE)
 
 
+def test_the_caption_says_by_which_formula_the_speedups_are() -> None:
+    ours, paper = (
+        render(make_report(two_models(), arithmetic=name), "latex") for name in ("ours", "paper")
+    )
+    captions = [re.search(r"Speedup: .*?\.", text) for text in (ours, paper)]
+    assert captions[0] and captions[1]
+    assert "time per token" in captions[0][0]
+    assert captions[0][0] != captions[1][0]
+
+
 def test_warnings_reach_the_author_as_comments() -> None:
     text = render(two_temperatures(), "latex")
     assert "% Warning: The run was interrupted" in text
