@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -22,7 +22,7 @@ from specbench.report.comparison import (
 )
 from specbench.report.comparison_sentences import is_told_apart, ratio_text
 from specbench.report.grid import METHOD
-from specbench.report.terminal import notes_grid, report_console
+from specbench.report.terminal import notes_grid, print_parts, report_console
 
 _GAP, _DIVIDER = 2, 1
 """Characters between two columns; rich puts the divider there itself."""
@@ -44,7 +44,7 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
             parts += [shown, Text()]
         parts += [Text(block.sentence, style="" if table.is_comparable else "red"), Text()]
     parts.append(notes_grid(table.notes))
-    console.print(Group(*parts))
+    print_parts(parts, console)
 
 
 def _tables(block: ComparedBlock, width: int) -> Iterable[RichTable]:

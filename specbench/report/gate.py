@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rich import box
-from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -15,7 +15,7 @@ from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats import Value
 from specbench.report import formats
 from specbench.report.notes import Note
-from specbench.report.terminal import notes_grid, report_console
+from specbench.report.terminal import notes_grid, print_parts, report_console
 
 _HEADINGS = ("Method", "Task", "What", "Baseline", "Now", "Finding")
 
@@ -41,7 +41,7 @@ def print_gate(gate: Gate, console: Console | None = None) -> None:
         parts += [_failures(gate), Text()]
     style = "bold green" if gate.is_passed else "bold red"
     parts += [Text(sentence(gate), style=style), Text(), notes_grid([*gate_notes(gate)])]
-    (console or report_console()).print(Group(*parts))
+    print_parts(parts, console or report_console())
 
 
 def sentence(gate: Gate) -> str:

@@ -47,11 +47,16 @@ def report_console() -> Console:
 
 
 def print_table(table: Table, console: Console) -> None:
-    """The table, its overview and its notes. What the console's encoding lacks is replaced."""
+    """The table, its overview and its notes."""
     parts: list[RenderableType] = [Text(table.title, style="bold"), Text()]
     for block in table.blocks:
         parts.extend(_block(block, table, console.width))
     parts.append(notes_grid(table.notes))
+    print_parts(parts, console)
+
+
+def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
+    """One below the other. What the console's encoding lacks is replaced."""
     if console.encoding.lower().startswith("utf"):
         console.print(Group(*parts))
         return

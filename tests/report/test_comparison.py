@@ -2,7 +2,7 @@
 
 import csv
 import json
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -156,3 +156,11 @@ def test_all_forms_are_written_into_a_folder(tmp_path: Path) -> None:
     paths = write_comparison([compare(RUN, RUN)], tmp_path / "new" / "folder")
     assert [path.name for path in paths] == ["comparison.md", "comparison.csv", "comparison.json"]
     assert all(path.stat().st_size for path in paths)
+
+
+def test_a_console_without_the_signs_gets_others() -> None:
+    raw = BytesIO()
+    console = Console(file=TextIOWrapper(raw, "ascii"), width=120)
+    print_comparison([cross(RUN, RUN, ("pld", "vanilla"))], console)
+    console.file.flush()
+    assert b" ~ 0.0" in raw.getvalue()
