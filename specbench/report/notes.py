@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.header import UNKNOWN
@@ -42,12 +42,18 @@ class Note:
     is_warning: bool = False
 
 
-def notes(runs: Sequence[RunMetrics]) -> tuple[Note, ...]:
-    """The footer of a table of these runs: facts per run, warnings per run, definitions."""
+def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
+    """The footer of a table of these runs: facts per run, warnings per run, definitions. With
+    several runs, what is said of one begins with its name.
+    """
     facts = [note for run in runs for note in _facts(run)]
-    missing = [Note("Missing", text) for run in runs for text in _missing(run)]
-    warnings = [note for run in runs for note in _warnings(run)]
-    return (*dict.fromkeys([*facts, *_definitions(runs), *missing, *warnings]),)
+    own: list[Note] = []
+    for run, name in zip(runs, names, strict=True):
+        said = [*(Note("Missing", text) for text in _missing(run)), *_warnings(run)]
+        prefix = f"{name}: " if len(runs) > 1 else ""
+        own += [replace(note, text=prefix + note.text) for note in said]
+    own.sort(key=lambda note: note.is_warning)
+    return (*dict.fromkeys([*facts, *_definitions(runs), *own]),)
 
 
 def _facts(run: RunMetrics) -> Iterable[Note]:

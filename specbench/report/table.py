@@ -130,7 +130,7 @@ def build_table(runs: Sequence[RunMetrics]) -> Table:
     machines = dict.fromkeys(run.info.machine.device for run in runs)
     dtypes = dict.fromkeys(run.info.dtype for run in runs)
     title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
-    return Table(title, tuple(columns), tuple(blocks), notes(runs))
+    return Table(title, tuple(columns), tuple(blocks), notes(runs, labels))
 
 
 def run_labels(infos: Sequence[RunInfo]) -> list[str]:

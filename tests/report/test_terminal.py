@@ -23,6 +23,7 @@ from tests.report.drawing import (
     two_temperatures,
 )
 
+MODEL = "tiny (embedded, trained by specbench)"
 EVERY_RUN = [
     nine_methods,
     two_temperatures,
@@ -98,6 +99,16 @@ def test_several_runs_are_several_groups_of_rows_per_temperature() -> None:
     lines = drawn(runs).splitlines()
     assert lines.count("Temperature=0") == 1
     assert lines.count("Other") == 3  # the grid, the overview and the costs
+
+
+def test_a_warning_of_one_run_among_several_names_it() -> None:
+    fine, interrupted = full_run(num_samples=4), two_temperatures()
+    described = dict(interrupted.header) | {"id": "second"}
+    table = build_table([measure(fine), measure(FakeRun(interrupted.records, described))])
+    warnings = [note.text for note in table.notes if note.is_warning]
+    assert any(text.startswith(f"{MODEL}, run second: The run was inter") for text in warnings)
+    alone = build_table([measure(interrupted)])
+    assert any(note.text.startswith("The run was inter") for note in alone.notes)
 
 
 def test_runs_of_one_model_are_told_apart_by_what_differs() -> None:
