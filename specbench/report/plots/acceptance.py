@@ -30,6 +30,8 @@ _LEAST_STEPS = 20
 """Steps that reached a depth from which the share accepted there is drawn."""
 _MOST_LENGTH = 16
 """Tokens per step up to which each length has its own bar."""
+_LEAST_NODES = 20
+"""Nodes of a confidence from which the share of them that was accepted is drawn."""
 _MOST_DEPTHS = 5
 
 
@@ -198,7 +200,7 @@ def calibration(report: Report) -> Plot | None:
         f"{'; '.join(texts)}.",
         "Of the nodes that the draft gave a confidence, the share that was accepted. On the dashed "
         "line a draft knows what it knows; below it, it is too sure of itself. ECE is the mean "
-        "distance from the line.",
+        f"distance from the line. Points of fewer than {_LEAST_NODES} nodes are left out.",
         lambda: _draw_calibration(report, panels),
     )
 
@@ -223,7 +225,8 @@ def _draw_calibration(
         axes.plot([0, 1], [0, 1], **LINE)
         for each in reversed(found[: _MOST_DEPTHS + 1]):
             style = _depth_style(each.depth)
-            axes.plot([b.confidence for b in each.bins], [b.share for b in each.bins], **style)
+            bins = [one for one in each.bins if one.num_nodes >= _LEAST_NODES]
+            axes.plot([one.confidence for one in bins], [one.share for one in bins], **style)
             handles[style["label"]] = Line2D([], [], **style)
         title = _calibration_title(report, source, place)
         frame(
@@ -231,8 +234,9 @@ def _draw_calibration(
         )
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.tick_params(labelbottom=True, labelleft=True)
         axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
+        axes.set_ylim(0, 1.04)
     for axes in every_axes[len(panels) :]:
         axes.set_visible(False)
     legend(drawn, [handles[name] for name in sorted(handles, key=_depth_order)])
