@@ -102,10 +102,11 @@ class DraftLayer:
         self.dtype, self._device = weight.dtype, weight.device
         self._nothing = weight.new_zeros(1, 0)
 
-    def reserve(self, num_tokens: int) -> None:
-        """Make room for that many positions."""
-        self.cache.reserve(num_tokens)
+    def reserve(self, num_tokens: int) -> bool:
+        """Make room for that many positions; tells if what was there has moved."""
+        has_moved = self.cache.reserve(num_tokens)
         self._rotary.reserve(self.cache.capacity)
+        return has_moved
 
     @property
     def num_bytes(self) -> int:

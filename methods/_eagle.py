@@ -94,7 +94,8 @@ class EagleModel(DraftModel):
         joint = self._fc(torch.cat([embedding(tokens, self._embedding), features], -1))
         return joint, joint
 
-    guesses = pairs
+    def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return self.pairs(hidden, tokens)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._head(hidden)
@@ -174,15 +175,17 @@ class EagleDrafter(Drafter):
         self.model = model
         self.needs = model.needs
         self._execution = execution
-        self._num_scratch = num_scratch
         self._path_length = depth + 1
+        self._num_scratch = max(num_scratch, self._path_length)
         self._features: Tensor  # [n, feature], of the pairs that the draft model has not seen
         self._tokens: Tensor  # [n]
         self._last: Tensor  # [1], the last pair among them; padding is behind it
 
     def start(self, state: State, prefill: Forward) -> None:
         model = self.model
-        model.layer.reserve(state.num_committed + state.room + self._num_scratch)
+        reach = self._execution.reach(state.num_committed + state.room, self._num_scratch)
+        if model.layer.reserve(reach.span(self._num_scratch)):
+            self._execution.forget()
         tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
         features = model.features(prefill)
         if tokens.shape[0] > 1:

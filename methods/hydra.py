@@ -116,6 +116,7 @@ class Hydra(Drafter):
             options.tree, target.device, max_rank=target.vocab_size, max_depth=len(heads)
         )
         self._heads = heads[: len(self._tree.levels)]
+        self._path_length = len(self._heads) + 1
         self._embedding = target.model.get_input_embeddings().weight
         self.needs = Needs(hidden=True, all_prompt_positions=has_prefix)
         self._execution = target.execution
@@ -127,7 +128,9 @@ class Hydra(Drafter):
         hidden = prefill.hidden
         assert hidden is not None
         if self._prefix:
-            self._prefix.layer.reserve(state.num_committed + state.room)
+            reach = self._execution.reach(state.num_committed + state.room, self._path_length)
+            if self._prefix.layer.reserve(reach.span(self._path_length)):
+                self._execution.forget()
             if hidden.shape[0] > 1:
                 self._prefix.prefill(hidden[:-1])
         self._keep(hidden[-1:])
@@ -136,16 +139,16 @@ class Hydra(Drafter):
         device = self._rows.device
         root = torch.full((1,), state.pending, device=device)
         end = torch.full((), state.num_committed, device=device)
-        reach = self._execution.reach(state.num_committed, 0) if self._prefix else None
+        reach = self._execution.reach(state.num_committed, self._path_length)
         (tokens,) = self._fill(self._rows, self._last, root, end, reach=reach)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
 
     def _filled(
-        self, rows: Tensor, last: Tensor, root: Tensor, end: Tensor, *, reach: Reach | None
+        self, rows: Tensor, last: Tensor, root: Tensor, end: Tensor, *, reach: Reach
     ) -> tuple[Tensor, ...]:
         """The tree's tokens [nodes] behind these rows and the root [1]."""
         tokens, expanded = [root], root
-        path = self._prefix.feed(rows, last, end, reach) if self._prefix and reach else rows
+        path = self._prefix.feed(rows, last, end, reach) if self._prefix else rows
         for head, level in zip(self._heads, self._tree.levels, strict=True):
             path = torch.cat([path, embedding(expanded, self._embedding)], -1)
             best = head.logits(path).topk(self._tree.num_candidates).indices
@@ -168,7 +171,7 @@ class Hydra(Drafter):
         """Keep rows [n, hidden], padded where shapes have to stay the same."""
         n = rows.shape[0]
         is_padded = self._execution.is_static and self._prefix is not None
-        self._rows = pad(rows, (0, 0, 0, len(self._heads) + 1 - n if is_padded else 0))
+        self._rows = pad(rows, (0, 0, 0, self._path_length - n if is_padded else 0))
         self._last = torch.full((1,), n - 1, device=rows.device)
 
 

@@ -44,7 +44,7 @@ class Lookahead(Drafter):
         self._layouts: dict[tuple[int, ...], TreeLayout] = {}
         self._pool: dict[int, OrderedDict[tuple[int, ...], None]] = {}
         self._levels: list[list[int]] = []
-        self._num_guessed = 0
+        self._num_guessed = self._num_nodes = 0
 
     def start(self, state: State, prefill: Forward) -> None:
         rng = random.Random(state.request.seed)
@@ -62,6 +62,7 @@ class Lookahead(Drafter):
         _add_trie(tokens, parents, guesses)
         self._num_guessed = len(tokens)
         _add_window(tokens, parents, self._levels)
+        self._num_nodes = len(tokens)
         layout = self._layouts.get(tuple(parents))
         if layout is None:
             layout = TreeLayout.from_parents(parents, self._device)
@@ -70,7 +71,8 @@ class Lookahead(Drafter):
         return DraftTree(ids, layout, num_verify=self._num_guessed)
 
     def observe(self, state: State, outcome: Outcome) -> None:
-        results = list(outcome.verdict.next_ids[-len(self._levels[-1]) :])
+        end = self._num_nodes
+        results = list(outcome.verdict.next_ids[end - len(self._levels[-1]) : end])
         if not self._is_filled:
             # The prompt's window shrinks by a column a step until every level is there.
             is_first = len(self._levels) == 1

@@ -48,7 +48,9 @@ class SpeculativeSampling(Drafter):
             )
         target = context.target
         self._options = options
-        self._model = load_target(context.weights, dtype=target.dtype, device=target.device)
+        self._model = load_target(
+            context.weights, dtype=target.dtype, device=target.device, execution=target.execution
+        )
         self._vocab_size = target.vocab_size
         self._num_tokens = options.num_tokens
 

@@ -19,7 +19,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from specbench.engine.tree import DraftTree
+from specbench.engine.execution import Execution
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
 
@@ -41,11 +42,19 @@ class Verdict:
         """Accepted draft tokens: the path without its root."""
         return len(self.path) - 1
 
+    @classmethod
+    def read(cls, chosen: Tensor) -> Verdict:
+        """What `select` chose, copied to the host: the one time that a step waits."""
+        on_path, tokens, next_ids = chosen.tolist()
+        path = tuple(i for i, on in enumerate(on_path) if on)
+        drafted = tuple(tokens[i] for i in path[1:])
+        return cls(path, (*drafted, next_ids[path[-1]]), tuple(next_ids))
+
 
 class Sampler:
     """Turns logits into distributions and tokens, by transformers' own logits processors."""
 
-    def __init__(self, sampling: Sampling, device: torch.device, seed: int) -> None:
+    def __init__(self, sampling: Sampling, device: torch.device, seed: int = 0) -> None:
         self.sampling = sampling
         self.generator = torch.Generator(device).manual_seed(seed)
         self._processors = LogitsProcessorList()
@@ -93,12 +102,42 @@ class Sampler:
 
 
 class Rule(Protocol):
-    """Decides a step. A method may bring its own; the default is `lossless`."""
+    """Decides a step. A method may bring its own; the default is `lossless`.
 
-    def __call__(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Verdict: ...
+    Returns what `select` does, and waits for nothing.
+    """
+
+    def __call__(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor: ...
 
 
-def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Verdict:
+def verify(
+    rule: Rule, tree: DraftTree, logits: Tensor, sampler: Sampler, execution: Execution
+) -> Verdict:
+    """What the rule makes of a tree and the target's logits [nodes, vocab] over it."""
+    if not execution.is_static:
+        return Verdict.read(rule(tree, logits, sampler))
+    layout = tree.layout
+    inputs = [tree.tokens, layout.parents, layout.depths, layout.ancestors, logits]
+    inputs.append(torch.as_tensor(tree.num_verify, device=logits.device))
+    if tree.q is not None:
+        inputs += [tree.q, layout.siblings]
+    (chosen,) = execution.wrap(_choose)(*inputs, rule=rule, sampler=sampler)
+    return Verdict.read(chosen)
+
+
+def _choose(
+    tokens: Tensor, parents: Tensor, depths: Tensor, ancestors: Tensor, logits: Tensor,
+    num_verify: Tensor, *drawn: Tensor, rule: Rule, sampler: Sampler,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """A rule as a function of tensors; `drawn` holds q and the layout's siblings, if there are."""
+    layout = TreeLayout(parents, depths, ancestors)
+    if drawn:
+        layout.__dict__["siblings"] = drawn[1]  # known: they would have to be counted on the host
+    tree = DraftTree(tokens, layout, num_verify, drawn[0] if drawn else None)
+    return (rule(tree, logits, sampler),)
+
+
+def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
     """The rule whose output is distributed as the target's own, at every temperature.
 
     Accept child x with probability min(1, p(x) / q(x)); on rejection p becomes
@@ -140,7 +179,7 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
 
 def typical(
     tree: DraftTree, logits: Tensor, sampler: Sampler, *, threshold: float, alpha: float
-) -> Verdict:
+) -> Tensor:
     """Medusa's typical acceptance: keep what the target finds likely enough. Not lossless.
 
     A node is accepted if its probability exceeds min(threshold, alpha * exp(-entropy)); of the
@@ -160,16 +199,15 @@ def typical(
 
 def select(
     tree: DraftTree, accepted: Tensor, next_ids: Tensor, likelihood: Tensor | None = None
-) -> Verdict:
-    """The deepest path of accepted nodes, and the token behind it.
+) -> Tensor:
+    """The deepest path of accepted nodes: [3, nodes] of who is on it, the tokens, and `next_ids`.
 
     `accepted` [nodes] says of each node whether it is right below its parent; `next_ids` [nodes]
     which token follows a node. Of equally deep paths the first wins, or, where `likelihood`
     [nodes] in (0, 1] is given, the one with the greatest product of it.
     """
-    ok = accepted.clone()
+    ok = accepted & (torch.arange(tree.num_nodes, device=accepted.device) < tree.num_verify)
     ok[0] = True
-    ok[tree.num_verify :] = False
     is_path = ~(tree.layout.ancestors & ~ok).any(-1)
     depths = torch.where(is_path, tree.layout.depths, -1)
     if likelihood is None:
@@ -179,8 +217,5 @@ def select(
         log[0] = 0.0
         total = tree.layout.ancestors.to(log.dtype) @ log
         best = torch.where(depths == depths.max(), total, -torch.inf).argmax()
-    on_path = tree.layout.ancestors[best]
-    host = torch.stack([on_path.long(), tree.tokens, next_ids]).tolist()
-    path = tuple(i for i, on in enumerate(host[0]) if on)
-    drafted = tuple(host[1][i] for i in path[1:])
-    return Verdict(path, (*drafted, host[2][path[-1]]), tuple(host[2]))
+    on_path = tree.layout.ancestors.index_select(0, best.view(1))[0]
+    return torch.stack([on_path.long(), tree.tokens, next_ids])

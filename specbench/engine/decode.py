@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from specbench.engine.accept import Sampler
+from specbench.engine.accept import verify
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
 from specbench.engine.drafter import Drafter, Outcome, State
 from specbench.engine.target import Target
@@ -29,29 +29,30 @@ def decode(
     """
     limit = token_limit(target, request)
     clock, watch = clock or DeviceClock(target.device), stopwatch or Stopwatch()
-    sampler = Sampler(request.sampling, target.device, request.seed)
+    execution, sampler = target.execution, target.sampler(request.sampling, request.seed)
     state = State(request, sampler, limit)
     steps: list[Step] = []
     with target.watched(drafter.needs):
         began = clock.now()
         prefill = target.prefill(request.prompt_ids, room=limit)
         # The prefill is a step too, over the prompt's last token as its tree.
-        first = drafter.rule(state.chain(), prefill.logits, sampler)
+        first = verify(drafter.rule, state.chain(), prefill.logits, sampler, execution)
         is_done = emit(state, first.token_ids)[1]
         prefilled = clock.now()
         watch.start()
         if not is_done:
             drafter.start(state, prefill)
         while not is_done:
-            tree = drafter.propose(state)
+            proposed = drafter.propose(state)
+            tree = proposed.padded(execution.num_nodes(proposed.num_nodes))
             watch.lap("draft")  # and what it made of the last step
             forward = target.forward(tree)
             watch.lap("verify")
-            verdict = drafter.rule(tree, forward.logits, sampler)
+            verdict = verify(drafter.rule, tree, forward.logits, sampler, execution)
             target.commit(verdict.path)
             watch.lap("commit")
             count, is_done = emit(state, verdict.token_ids)
-            steps.append(Step(tree.num_nodes, count))
+            steps.append(Step(proposed.num_nodes, count))
             watch.lap("host")
             if not is_done:
                 drafter.observe(state, Outcome(tree, forward, verdict))

@@ -28,6 +28,12 @@ class Execution(Protocol):
     def reach(self, num_rows: int, num_more: int) -> Reach:
         """How much of a cache with so many committed rows, and more behind them, is looked at."""
 
+    def num_nodes(self, num_nodes: int) -> int:
+        """How many nodes a tree of so many is run with."""
+
+    def forget(self) -> None:
+        """Memory that functions have used besides their inputs has moved."""
+
 
 class Eager:
     """Every operation as it comes, on exactly what there is."""
@@ -39,3 +45,9 @@ class Eager:
 
     def reach(self, num_rows: int, num_more: int) -> Reach:
         return Reach(num_rows)
+
+    def num_nodes(self, num_nodes: int) -> int:
+        return num_nodes
+
+    def forget(self) -> None:
+        """Nothing is remembered."""

@@ -106,10 +106,10 @@ class KVCache(Cache):
         """The rows of a layer [capacity, width]: keys [heads * head_dim], then values."""
         return self.layers[layer].rows
 
-    def reserve(self, capacity: int) -> None:
-        """Make room for `capacity` tokens; the committed ones are kept."""
+    def reserve(self, capacity: int) -> bool:
+        """Make room for `capacity` tokens; the committed ones are kept. Tells if rows moved."""
         if capacity <= self.capacity:
-            return
+            return False
         self.capacity = -(-capacity // GRANULE) * GRANULE
         groups: dict[tuple[int, torch.dtype, torch.device], list[int]] = {}
         for index, shape in enumerate(self._shapes):
@@ -123,6 +123,7 @@ class KVCache(Cache):
                 self.layers[index].place(rows)
             slabs.append(slab)
         self._slabs = slabs
+        return True
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
@@ -132,15 +133,6 @@ class KVCache(Cache):
                 rows = torch.tensor(path, device=slab.device).add_(self.length)
                 slab[:, self.length : self.length + kept] = slab.index_select(1, rows)
         self.length += kept
-
-    def move(self, rows: Tensor, start: Tensor) -> None:
-        """Copy the rows [n] to where `start` [] points, in order; the length stays.
-
-        What `commit` does of a path, without knowing its values: for captured steps.
-        """
-        places = start + torch.arange(rows.shape[0], device=rows.device)
-        for slab in self._slabs:
-            slab.index_copy_(1, places, slab.index_select(1, rows))
 
     def crop(self, length: int) -> None:
         """Forget every committed token behind the first `length`."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from specbench.engine.execution import Execution
 from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
@@ -17,7 +18,13 @@ LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, Attribute
 """What transformers and safetensors raise on a broken or foreign folder."""
 
 
-def load_target(path: Path | WeightSource, *, dtype: torch.dtype, device: torch.device) -> Target:
+def load_target(
+    path: Path | WeightSource,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    execution: Execution | None = None,
+) -> Target:
     """The causal language model in `path`, or made by a source, as a target.
 
     A model larger than its CUDA device is spread over all of them (`device_map="auto"`).
@@ -27,7 +34,7 @@ def load_target(path: Path | WeightSource, *, dtype: torch.dtype, device: torch.
             an attention that trees cannot use yet.
     """
     if not isinstance(path, Path):
-        return make_target(path, dtype=dtype, device=device)
+        return make_target(path, dtype=dtype, device=device, execution=execution)
     try:
         config = AutoConfig.from_pretrained(path)
     except LOAD_ERRORS as error:
@@ -44,7 +51,7 @@ def load_target(path: Path | WeightSource, *, dtype: torch.dtype, device: torch.
         raise broken(path, error) from error
     check_complete(path, report)
     check_positions(model, path)
-    return Target(model)
+    return Target(model, execution)
 
 
 def broken(path: Path, error: Exception) -> CheckpointError:

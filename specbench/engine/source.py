@@ -13,6 +13,7 @@ from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from specbench.engine.execution import Execution
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 
@@ -32,7 +33,13 @@ class WeightSource(Protocol):
     def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]: ...
 
 
-def make_target(source: WeightSource, *, dtype: torch.dtype, device: torch.device) -> Target:
+def make_target(
+    source: WeightSource,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    execution: Execution | None = None,
+) -> Target:
     """The causal language model that a source's config describes, on the tensors it makes.
 
     The tensors become the parameters as they are, so that a model is never held twice.
@@ -52,7 +59,7 @@ def make_target(source: WeightSource, *, dtype: torch.dtype, device: torch.devic
         setattr(model.get_submodule(owner), attribute, nn.Parameter(tensor, requires_grad=False))
     if missing:
         raise _mismatch(source, f"lacks {', '.join(sorted(missing)[:3])}")
-    return Target(model.to(device))
+    return Target(model.to(device), execution)
 
 
 def _mismatch(source: WeightSource, what: str) -> CheckpointError:

@@ -7,8 +7,8 @@ of a model that it does not know why not. Knows nothing of trees or methods.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 from transformers import PreTrainedModel
@@ -64,7 +64,7 @@ class Stack:
         return self._norm(x), inputs
 
 
-def _fused(layer: torch.nn.Module) -> tuple[Norm, FusedLayer]:
+def _fused(layer: Any) -> tuple[Norm, FusedLayer]:
     attention, mlp = layer.self_attn, layer.mlp
     parts = Projections(
         attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,

@@ -1,7 +1,7 @@
 """The target: a transformers model that runs over trees of tokens.
 
 With `kv` and `stack` the only room that touches transformers' model API. A drafter that is itself a
-language model (SpS) drives one of these too. Knows nothing of acceptance, sampling or time.
+language model (SpS) drives one of these too. Knows nothing of acceptance or time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
+from specbench.engine.accept import Sampler
 from specbench.engine.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.layer import View
+from specbench.engine.layer import Reach, View
 from specbench.engine.stack import Stack, why_not
 from specbench.engine.tree import DraftTree, mask_behind
 from specbench.errors import CheckpointError
+from specbench.types import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Target:
         self.cache = KVCache(_layer_shapes(model, self.device))
         self.why_not_fused = why_not(model)
         self._stack = None if self.why_not_fused else Stack(model)
+        self._step = self.execution.wrap(self._tree_step)
+        self._samplers: dict[Sampling, Sampler] = {}
         self._needs = Needs()
         self._seen: dict[int | str, Tensor] = {}
 
@@ -93,10 +97,16 @@ class Target:
         n = len(prompt_ids)
         self.cache.reset()
         self.reserve(n + room)
-        ids = torch.tensor(prompt_ids, device=self.device)
-        forward = self._run(ids, torch.arange(n, device=self.device), None, is_prefill=True)
+        ids, at = torch.tensor(prompt_ids, device=self.device), torch.arange(n, device=self.device)
+        needs = self._needs
+        if self._stack is None:
+            forward = self._run_model(ids, at, None)
+        else:
+            place = self._stack.rotary.place(at, at)
+            hidden, inputs = self._stack(ids, self.cache, place, View(n), needs.layer_inputs)
+            forward = Forward(self._head(hidden[-1:]), hidden if needs.hidden else None, inputs)
         self.cache.length = n
-        if self._needs.all_prompt_positions:
+        if needs.all_prompt_positions:
             return forward
         return Forward(
             forward.logits,
@@ -120,13 +130,17 @@ class Target:
 
         Nothing is committed: the same call on the same state gives the same result.
         """
-        n, start = tree.num_nodes, self.cache.length
-        self.reserve(start + n)
-        # A node behind the context is cut before it counts; its position must still be valid.
-        positions = (tree.layout.depths + start).clamp_(max=self.context - 1)
-        at = torch.full((), start, device=self.device)
-        mask = None if n == 1 else mask_behind(at, tree.layout.bias(self.dtype), start + n)
-        return self._run(tree.tokens, positions, mask)
+        n, length, needs = tree.num_nodes, self.cache.length, self._needs
+        reach = self.execution.reach(length, n)
+        self.reserve(reach.span(n))
+        depths, bias = tree.layout.depths, tree.layout.bias(self.dtype)
+        start = torch.full((), length, device=self.device)
+        if self._stack is None:
+            positions = (depths + length).clamp_(max=self.context - 1)
+            return self._run_model(tree.tokens, positions, mask_behind(start, bias, length + n))
+        logits, *seen = self._step(tree.tokens, depths, bias, start, reach=reach, needs=needs)
+        hidden = seen.pop(0) if needs.hidden else None
+        return Forward(logits, hidden, dict(zip(needs.layer_inputs, seen, strict=True)))
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
@@ -138,38 +152,47 @@ class Target:
 
     def reserve(self, num_tokens: int) -> None:
         """Make room for a sequence of that many tokens."""
-        self.cache.reserve(num_tokens)
+        if self.cache.reserve(num_tokens):
+            self.execution.forget()
         if self._stack:
             self._stack.rotary.reserve(min(self.cache.capacity, self.context))
 
-    def _run(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, is_prefill: bool = False
-    ) -> Forward:
-        """Run over tokens [n] at these positions [n] behind the committed ones."""
-        if self._stack is None:
-            return self._run_model(ids, positions, mask, is_prefill)
-        start, n = self.cache.length, ids.shape[0]
-        rows = torch.arange(start, start + n, device=self.device)
-        place, view = self._stack.rotary.place(rows, positions), View(start + n, mask)
-        hidden, inputs = self._stack(ids, self.cache, place, view, self._needs.layer_inputs)
-        logits = self._head(hidden[-1:] if is_prefill else hidden)
-        return Forward(logits, hidden if self._needs.hidden else None, inputs)
+    def sampler(self, sampling: Sampling, seed: int) -> Sampler:
+        """A sampler on this device; there is one for each sampling, seeded anew."""
+        sampler = self._samplers.setdefault(sampling, Sampler(sampling, self.device))
+        sampler.generator.manual_seed(seed)
+        return sampler
+
+    def _tree_step(
+        self, tokens: Tensor, depths: Tensor, bias: Tensor, start: Tensor, *, reach: Reach,
+        needs: Needs,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """The stack over a tree behind `start` [] tokens: logits, then what `needs` names."""
+        assert self._stack is not None
+        n = tokens.shape[0]
+        rows = start + torch.arange(n, device=self.device)
+        # A node behind the context is cut before it counts; its position must still be valid.
+        positions = (depths + start).clamp_(max=self.context - 1)
+        span = reach.span(n)
+        mask = None if n == 1 and reach.is_exact else mask_behind(start, bias, span)
+        place, view = self._stack.rotary.place(rows, positions), View(span, mask)
+        hidden, inputs = self._stack(tokens, self.cache, place, view, needs.layer_inputs)
+        seen = [inputs[layer] for layer in needs.layer_inputs]
+        return (self._head(hidden), *([hidden] if needs.hidden else []), *seen)
 
     @property
     def _head(self) -> nn.Module:
         return self.model.get_output_embeddings()
 
-    def _run_model(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, is_prefill: bool
-    ) -> Forward:
-        """The same by the model's own forward."""
+    def _run_model(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Forward:
+        """The model's own forward over tokens [n]; a prefill is what comes without a mask."""
         out = self.model(
             input_ids=ids[None],
             position_ids=positions[None],
             attention_mask=mask if mask is None else mask[None, None],
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=1 if is_prefill else 0,
+            logits_to_keep=1 if mask is None else 0,
         )
         seen = self._seen
         return Forward(

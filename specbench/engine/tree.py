@@ -11,6 +11,7 @@ from functools import cache, cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,18 @@ class TreeLayout:
             biases[dtype] = additive(self.ancestors, dtype)
         return biases[dtype]
 
+    def padded(self, num_nodes: int) -> TreeLayout:
+        """The same tree with more nodes behind it, which hang below nothing but themselves."""
+        grown: dict[int, TreeLayout] = self.__dict__.setdefault("_padded", {})
+        if num_nodes not in grown:
+            more = num_nodes - self.num_nodes
+            added = torch.arange(self.num_nodes, num_nodes, device=self.parents.device)
+            ancestors = pad(self.ancestors, (0, more, 0, more))
+            ancestors.diagonal().fill_(True)
+            parents = torch.cat([self.parents, added])
+            grown[num_nodes] = TreeLayout(parents, pad(self.depths, (0, more)), ancestors)
+        return grown[num_nodes]
+
     @cached_property
     def siblings(self) -> Tensor:
         """[max_siblings, nodes] int64: row r holds each node's r-th child, 0 where it has none."""
@@ -120,13 +133,22 @@ class DraftTree:
 
     tokens: Tensor  # [nodes] int64
     layout: TreeLayout
-    num_verify: int
+    num_verify: int | Tensor
     q: Tensor | None = None
     log_probs: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
         return self.layout.num_nodes
+
+    def padded(self, num_nodes: int) -> DraftTree:
+        """The same tree with scratch nodes behind it, up to so many."""
+        more = num_nodes - self.num_nodes
+        if more == 0:
+            return self
+        q = None if self.q is None else pad(self.q, (0, 0, 0, more))
+        tokens, layout = pad(self.tokens, (0, more)), self.layout.padded(num_nodes)
+        return DraftTree(tokens, layout, self.num_verify, q)
 
     @classmethod
     def chain(cls, tokens: Tensor, q: Tensor | None = None) -> DraftTree:

@@ -30,30 +30,34 @@ def logits_for(best: list[int], vocab: int = 10) -> Tensor:
 
 def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
     #      root 1 -> 2 -> 3 (agreed), root -> 4
-    verdict = lossless(tree([1, 4, 2, 3], [0, 0, 0, 2]), logits_for([2, 9, 3, 7]), sampler())
+    verdict = Verdict.read(
+        lossless(tree([1, 4, 2, 3], [0, 0, 0, 2]), logits_for([2, 9, 3, 7]), sampler())
+    )
     assert verdict == Verdict(path=(0, 2, 3), token_ids=(2, 3, 7), next_ids=(2, 9, 3, 7))
     assert verdict.num_accepted == 2
 
 
 def test_a_right_node_below_a_wrong_one_is_not_accepted() -> None:
-    verdict = lossless(tree([1, 4, 3], [0, 0, 1]), logits_for([2, 3, 7]), sampler())
+    verdict = Verdict.read(lossless(tree([1, 4, 3], [0, 0, 1]), logits_for([2, 3, 7]), sampler()))
     assert verdict.token_ids == (2,)
 
 
 def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
-    verdict = lossless(tree([1, 2, 3], [0, 0, 1], num_verify=1), logits_for([2, 3, 7]), sampler())
+    verdict = Verdict.read(
+        lossless(tree([1, 2, 3], [0, 0, 1], num_verify=1), logits_for([2, 3, 7]), sampler())
+    )
     assert verdict.path == (0,)
     assert verdict.next_ids == (2, 3, 7)
 
 
 def test_among_equally_deep_paths_the_first_one_wins() -> None:
-    verdict = lossless(tree([1, 2, 2], [0, 0, 0]), logits_for([2, 5, 6]), sampler())
+    verdict = Verdict.read(lossless(tree([1, 2, 2], [0, 0, 0]), logits_for([2, 5, 6]), sampler()))
     assert verdict.path == (0, 1)
 
 
 def emitted(draft: DraftTree, p: Tensor, draws: int, seed: int) -> list[tuple[int, ...]]:
     one = sampler(1.0, seed)
-    return [lossless(draft, p.log(), one).token_ids for _ in range(draws)]
+    return [Verdict.read(lossless(draft, p.log(), one)).token_ids for _ in range(draws)]
 
 
 def chi_square(tokens: list[int], p: Tensor) -> float:
@@ -95,7 +99,8 @@ def test_the_first_token_below_drawn_siblings_follows_the_target(count: int) -> 
     for _ in range(4000):
         tokens, rows = without_replacement(q, count, rng)
         draft = DraftTree(torch.tensor([0, *tokens]), layout, count + 1, rows)
-        first.append(lossless(draft, p.log().repeat(count + 1, 1), one).token_ids[0])
+        chosen = lossless(draft, p.log().repeat(count + 1, 1), one)
+        first.append(Verdict.read(chosen).token_ids[0])
     assert chi_square(first, p) > 1e-3
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from specbench.engine.accept import Sampler, typical
+from specbench.engine.accept import Sampler, Verdict, typical
 from specbench.engine.decode import decode
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
@@ -103,7 +103,7 @@ def test_typical_acceptance_takes_what_is_likely_enough_and_of_those_the_likelie
     p[2, 3], p[2, 4] = 0.5, 0.5
     p[3, 5] = p[4, 6] = 1.0
     sampler = Sampler(Sampling(1.0), torch.device("cpu"), 0)
-    verdict = typical(tree, p.log(), sampler, threshold=0.09, alpha=0.3)
+    verdict = Verdict.read(typical(tree, p.log(), sampler, threshold=0.09, alpha=0.3))
     assert (verdict.path, verdict.token_ids) == ((0, 2, 4), (2, 3, 6))
-    strict = typical(tree, p.log(), sampler, threshold=0.55, alpha=10.0)
+    strict = Verdict.read(typical(tree, p.log(), sampler, threshold=0.55, alpha=10.0))
     assert (strict.path, strict.token_ids[0]) == ((0, 2), 2)

@@ -1,0 +1,173 @@
+"""Fixed-shape functions as captured graphs: recorded once for each set of shapes, then replayed.
+
+Knows functions of tensors and how to record them on a CUDA device. Knows nothing of models, trees
+or methods. Everything but `CudaRecorder` also works on a CPU, with a recorder that traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specbench.engine.execution import Function
+from specbench.engine.layer import Reach
+
+BUCKET = 256
+"""A cache is looked at in multiples of so many rows."""
+NUM_NODES = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    20,
+    24,
+    26,
+    28,
+    32,
+    40,
+    48,
+    56,
+    60,
+    64,
+    80,
+    96,
+    112,
+    128,
+    160,
+)
+"""Trees whose size changes from step to step are padded to one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A function's outputs, which `replay` computes anew from what its inputs hold by then."""
+
+    outputs: tuple[Tensor, ...]
+    replay: Callable[[], None]
+
+
+class Recorder(Protocol):
+    """Records what a function does to its inputs. `generators` are those that it may draw from."""
+
+    def __call__(
+        self, function: Callable[[], tuple[Tensor, ...]], generators: Iterable[torch.Generator]
+    ) -> Recording: ...
+
+
+class CudaRecorder:
+    """Records CUDA graphs, which share one memory pool: they are replayed one after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool: Any = None
+
+    def __call__(
+        self, function: Callable[[], tuple[Tensor, ...]], generators: Iterable[torch.Generator]
+    ) -> Recording:
+        stream = torch.cuda.Stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):  # libraries choose their kernels, and compile them
+                function()
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        torch.cuda.synchronize(self._device)
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, pool=self._pool):
+            outputs = function()
+        self._pool = graph.pool()
+        return Recording(outputs, graph.replay)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One recording with the buffers that it reads; `given` is what they were last filled from."""
+
+    inputs: list[Tensor]
+    recording: Recording
+    given: list[Tensor | None] = field(default_factory=list)
+
+
+class Graphs:
+    """Runs functions as recordings. What cannot be recorded runs as it is, and says so."""
+
+    is_static = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.failures: list[str] = []
+        self._recorder = recorder
+        self._captured: dict[Function, _Captured] = {}
+        self.outputs: set[int] = set()
+
+    def wrap(self, function: Function) -> Function:
+        return self._captured.setdefault(function, _Captured(self, function))
+
+    def reach(self, num_rows: int, num_more: int) -> Reach:
+        return Reach(-(-(num_rows + num_more) // BUCKET) * BUCKET, is_exact=False)
+
+    def num_nodes(self, num_nodes: int) -> int:
+        return next((size for size in NUM_NODES if size >= num_nodes), num_nodes)
+
+    def forget(self) -> None:
+        """Drop all recordings, since memory that they use has moved."""
+        for captured in self._captured.values():
+            captured.entries.clear()
+        self.outputs.clear()
+
+    def record(self, function: Function, inputs: tuple[Tensor, ...], named: Any) -> _Entry | None:
+        """The recording for inputs of these shapes; None where it fails."""
+        # What a recording has written is read where it lies; everything else is copied.
+        buffers = [x if _storage(x) in self.outputs else x.clone() for x in inputs]
+        generators = [value.generator for value in named.values() if hasattr(value, "generator")]
+        states = [generator.get_state() for generator in generators]
+        try:
+            recording = self._recorder(lambda: function(*buffers, **named), generators)
+        except Exception as error:  # whatever a model or a method does that a graph cannot
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            self.failures.append(f"{function.__qualname__}: {reason}")
+            return None
+        finally:  # recording draws from them too
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+        self.outputs.update(map(_storage, recording.outputs))
+        return _Entry(buffers, recording, [None] * len(buffers))
+
+
+class _Captured:
+    """A function that is recorded for each set of shapes and names, and replayed.
+
+    An input that is the very tensor of the last call is taken to hold what it held: tensors that
+    are given twice are never changed in between, unless a recording wrote them.
+    """
+
+    def __init__(self, owner: Graphs, function: Function) -> None:
+        self.entries: dict[Hashable, _Entry | None] = {}
+        self._owner = owner
+        self._function = function
+
+    def __call__(self, *inputs: Tensor, **named: Any) -> tuple[Tensor, ...]:
+        key = (*((x.shape, x.dtype) for x in inputs), *named.items())
+        if key not in self.entries:
+            self.entries[key] = self._owner.record(self._function, inputs, named)
+        entry = self.entries[key]
+        if entry is None:
+            return self._function(*inputs, **named)
+        for i, (buffer, given) in enumerate(zip(entry.inputs, inputs, strict=True)):
+            if buffer.data_ptr() != given.data_ptr() and entry.given[i] is not given:
+                buffer.copy_(given)
+                entry.given[i] = None if _storage(given) in self._owner.outputs else given
+        entry.recording.replay()
+        return entry.recording.outputs
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

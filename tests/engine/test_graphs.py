@@ -1,0 +1,124 @@
+"""Steps replayed from recordings are the steps themselves: padded, in buckets, for every method."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.engine import graphs
+from specbench.engine.decode import decode
+from specbench.engine.graphs import Graphs
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
+from specbench.registry import names
+from specbench.types import Request, Sampling
+from tests.support.models import prompts, random_llama
+from tests.support.tracing import TraceRecorder
+from tests.support.weights import build
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+    monkeypatch.setattr(graphs, "BUCKET", 32)  # so that completions cross several
+    return Graphs(TraceRecorder())
+
+
+@pytest.mark.parametrize("name", names())
+def test_replayed_steps_give_the_tokens_of_eager_ones(
+    name: str, recorded: Graphs, tmp_path: Path
+) -> None:
+    model = random_llama(layers=8)
+    eager, graph = Target(deepcopy(model)), Target(model, recorded)
+    drafters = [build(name, target, tmp_path) for target in (eager, graph)]
+    for prompt in prompts():
+        request = Request(prompt, 40)
+        plain, replayed = (
+            decode(target, drafter, request)
+            for target, drafter in zip((eager, graph), drafters, strict=True)
+        )
+        assert replayed.token_ids == plain.token_ids
+        assert replayed.steps == plain.steps
+    assert recorded.failures == []
+
+
+@pytest.mark.parametrize("name", ["vanilla", "medusa", "hydra"])
+def test_replayed_draws_are_those_of_eager_steps(
+    name: str, recorded: Graphs, tmp_path: Path
+) -> None:
+    model = random_llama(layers=8)
+    eager, graph = Target(deepcopy(model)), Target(model, recorded)
+    for seed, prompt in enumerate(prompts()):
+        request = Request(prompt, 30, Sampling(1.0), seed=seed)
+        plain, replayed = (
+            decode(target, build(name, target, tmp_path), request) for target in (eager, graph)
+        )
+        assert replayed.token_ids == plain.token_ids
+    assert recorded.failures == []
+
+
+def test_a_shape_is_recorded_once(recorded: Graphs) -> None:
+    recorder = TraceRecorder()
+    double = Graphs(recorder).wrap(lambda x: (2 * x,))
+    for size in (2, 3, 2, 3, 2):
+        x = torch.full((size,), float(size))
+        assert torch.equal(double(x)[0], 2 * x)
+    assert recorder.num_recordings == 2
+
+
+def test_an_input_that_another_recording_wrote_is_read_where_it_lies(recorded: Graphs) -> None:
+    double = recorded.wrap(lambda x: (2 * x,))
+    add = recorded.wrap(lambda x: (x + 1,))
+    for value in (1.0, 2.0, 3.0):
+        assert add(*double(torch.tensor([value])))[0].item() == 2 * value + 1
+    assert add(torch.tensor([7.0]))[0].item() == 8
+    assert add(*double(torch.tensor([4.0])))[0].item() == 9
+
+
+def test_what_cannot_be_recorded_runs_all_the_same_and_says_so(recorded: Graphs) -> None:
+    def reads(x: Tensor) -> tuple[Tensor, ...]:
+        return (x + x.max().item(),)
+
+    captured = recorded.wrap(reads)
+    assert captured(torch.tensor([1.0, 2.0]))[0].tolist() == [3.0, 4.0]
+    assert captured(torch.tensor([1.0, 5.0]))[0].tolist() == [6.0, 10.0]
+    (failure,) = recorded.failures
+    assert "reads" in failure
+
+
+@torch.inference_mode()
+def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
+    target, plain = Target(random_llama(), recorded), Target(random_llama())
+    for prompt in (prompts()[0], prompts()[2] * 8, prompts()[0]):
+        for one in (target, plain):
+            one.prefill(prompt)
+        tree = DraftTree.chain(torch.tensor([5, 6]))
+        torch.testing.assert_close(target.forward(tree).logits, plain.forward(tree).logits)
+
+
+@torch.inference_mode()
+def test_nodes_behind_a_tree_change_nothing() -> None:
+    layout = TreeLayout.from_parents([0, 0, 1, 0, 3], "cpu")
+    padded = layout.padded(8)
+    assert padded is layout.padded(8)
+    assert torch.equal(padded.ancestors[:5, :5], layout.ancestors)
+    assert not padded.ancestors[:5, 5:].any()
+    assert padded.ancestors[5:].sum(1).tolist() == [1, 1, 1]
+    target, tree = Target(random_llama()), DraftTree(torch.arange(3, 8), layout, 5)
+    target.prefill(prompts()[0])
+    plain = target.forward(tree).logits
+    grown = target.forward(tree.padded(8)).logits
+    torch.testing.assert_close(grown[:5], plain)
+
+
+def test_a_mask_shows_what_is_committed_and_what_the_tree_lets_see() -> None:
+    layout = TreeLayout.from_parents([0, 0, 0], "cpu")
+    mask = mask_behind(torch.tensor(2), layout.bias(torch.float32), 8)
+    assert (mask == 0).tolist() == [
+        [True, True, True, False, False, False, False, False],
+        [True, True, True, True, False, False, False, False],
+        [True, True, True, False, True, False, False, False],
+    ]
