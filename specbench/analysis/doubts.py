@@ -20,7 +20,7 @@ from specbench.analysis.cells import BASELINE, CellKey, CellMetrics, is_measured
 from specbench.analysis.columns import BoolArray
 from specbench.analysis.drift import Series, relative_change
 from specbench.analysis.header import RunInfo
-from specbench.analysis.stats import MIN_DEGREES, Estimate, FloatArray, Value
+from specbench.analysis.stats import Estimate, FloatArray, Value
 from specbench.types import Record, SampleKey
 
 LEAST_DRIFT = 0.05
@@ -101,10 +101,7 @@ class FewSamples:
 
     def sentence(self, info: RunInfo) -> str:
         tasks = ", ".join(f"{_task(info, task)} ({n})" for task, n in self.tasks.items())
-        return (
-            f"Fewer than {MIN_DEGREES + 1} samples, so no interval: {tasks}. Raise --limit, or use "
-            "--prompts paper."
-        )
+        return f"Too few samples for an interval: {tasks}. Raise --limit, or use --prompts paper."
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +214,9 @@ def _against_median(values: FloatArray) -> tuple[FloatArray, BoolArray]:
 def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> FewSamples | None:
     few: dict[str, int] = {}
     for key, cell in cells.items():
-        if key.task and key.method != BASELINE and 0 < cell.num_samples <= MIN_DEGREES:
+        numbers = [v for v in (cell.speedup, cell.mat) if isinstance(v, Estimate)]
+        has_none = bool(numbers) and numbers[0].interval is None
+        if key.task and key.method != BASELINE and has_none:
             few[key.task] = min(cell.num_samples, few.get(key.task, cell.num_samples))
     return FewSamples(few) if few else None
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.analysis.columns import IntArray, Table
-from specbench.analysis.stats import Draws, Estimate, FloatArray, interval
+from specbench.analysis.stats import Draws, Estimate, FloatArray, effective_number, interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,14 @@ def acceptance(counts: StepCounts, draws: Draws | None = None) -> tuple[Position
         sums = draws.sums(np.hstack([accepted, reached]))
         with np.errstate(invalid="ignore", divide="ignore"):
             resamples = sums[:, :deepest] / sums[:, deepest:]
+    effective = effective_number(reached[:, :1])
     return tuple(
         Position(
             i + 1,
             int(num_reached[i]),
             int(num_accepted[i]),
-            _share(float(conditional[i]), resamples, i, len(reached)),
-            _share(float(conditional[: i + 1].prod()), _products(resamples), i, len(reached)),
+            _share(float(conditional[i]), resamples, i, effective),
+            _share(float(conditional[: i + 1].prod()), _products(resamples), i, effective),
         )
         for i in range(deepest)
     )
@@ -105,14 +106,14 @@ def _products(resamples: FloatArray | None) -> FloatArray | None:
     return None if resamples is None else resamples.cumprod(1)
 
 
-def _share(value: float, resamples: FloatArray | None, i: int, num_clusters: int) -> Estimate:
+def _share(value: float, resamples: FloatArray | None, i: int, effective: float) -> Estimate:
     """A share with its interval; none where some resample has no step that came so deep.
 
     The resamples are widened as `Draws.estimates` does, on the linear scale since a share may be 0.
     """
-    if resamples is None or not np.isfinite(resamples[:, i]).all():
+    degrees = effective - 1
+    if resamples is None or degrees <= 0 or not np.isfinite(resamples[:, i]).all():
         return Estimate(value)
-    degrees = num_clusters - 1
-    spread = (resamples[:, i] - value) * np.sqrt(num_clusters / degrees)
+    spread = (resamples[:, i] - value) * np.sqrt(effective / degrees)
     own = np.clip(value + spread, 0.0, 1.0)
     return Estimate(value, interval(own, degrees), own, degrees)

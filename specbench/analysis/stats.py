@@ -18,8 +18,10 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
-MIN_DEGREES = 3
-"""Under four samples the interval misses the truth far too often (simulated), so none is given."""
+MIN_DEGREES = 4
+"""Below this the interval misses the truth more often than it says (simulated), so none is given.
+About six samples of unlike length have so many degrees of freedom.
+"""
 _CHUNK = 4_000_000
 """Counts turned into floats at once: bounds the memory, whatever the number of clusters."""
 
@@ -103,7 +105,8 @@ class Draws:
         """The ratios with their intervals; those of equally many clusters are resampled at once.
 
         The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since drawing
-        from n clusters has the variance of dividing by n.
+        from n clusters has the variance of dividing by n. Clusters weigh unlike, so that n is their
+        effective number (Kish 1965): 1 / sum of squared shares.
         """
         by_clusters: dict[int, dict[str, Ratio]] = {}
         for name, ratio in ratios.items():
@@ -142,12 +145,20 @@ class Draws:
 
 def _with_interval(ratio: Ratio, sums: FloatArray) -> Estimate:
     """`sums`: [num_resamples, columns of top and bottom]."""
-    num_clusters, num_columns = ratio.top.shape
-    degrees = float(num_clusters - 1)
+    num_columns = ratio.top.shape[1]
+    effective = effective_number(np.hstack([ratio.top, ratio.bottom]))
+    degrees = effective - 1
     value = ratio.estimate.value
     resamples = sums[:, :num_columns].prod(1) / sums[:, num_columns:].prod(1)
-    resamples = value * (resamples / value) ** math.sqrt(num_clusters / degrees)
+    if degrees > 0:
+        resamples = value * (resamples / value) ** math.sqrt(effective / degrees)
     return Estimate(value, interval(resamples, degrees), resamples, degrees)
+
+
+def effective_number(columns: FloatArray) -> float:
+    """How many clusters of equal weight tell as much as these [clusters, columns]."""
+    shares = (columns / columns.sum(0)).mean(1)
+    return float(1 / (shares**2).sum())
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:

@@ -108,7 +108,7 @@ def test_temperatures_are_measured_apart() -> None:
 
 
 def test_the_order_in_which_records_were_written_changes_no_number() -> None:
-    run = full_run(num_samples=6)
+    run = full_run(num_samples=10)
     shuffled = list(run.records)
     random.Random(1).shuffle(shuffled)
     first, second = measure(run), measure(FakeRun(shuffled, run.header))
@@ -120,7 +120,7 @@ def test_the_order_in_which_records_were_written_changes_no_number() -> None:
 
 def test_the_turns_of_a_sample_are_one_cluster() -> None:
     """Doubling every sample with a second turn just like the first tells nothing new."""
-    run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=6)
+    run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=10)
     twice = [
         record(
             r.key.method,

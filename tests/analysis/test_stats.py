@@ -38,13 +38,15 @@ def slow_interval(ratio: Ratio, bootstrap: Bootstrap, stream: str) -> Interval:
     num_clusters = len(ratio.top)
     generator = np.random.default_rng([bootstrap.seed, crc32(stream.encode())])
     value = ratio.top.sum() / ratio.bottom.sum()
+    shares = ratio.top / ratio.top.sum() / 2 + ratio.bottom / ratio.bottom.sum() / 2
+    effective = 1 / (shares**2).sum()
     resamples = []
     for _ in range(bootstrap.num_resamples):
         drawn = generator.integers(num_clusters, size=num_clusters)
         top = sum(ratio.top[i, 0] for i in drawn)
         bottom = sum(ratio.bottom[i, 0] for i in drawn)
-        resamples.append(value * (top / bottom / value) ** sqrt(num_clusters / (num_clusters - 1)))
-    tail = norm.cdf(-t.ppf(0.975, num_clusters - 1))
+        resamples.append(value * (top / bottom / value) ** sqrt(effective / (effective - 1)))
+    tail = norm.cdf(-t.ppf(0.975, effective - 1))
     return Interval(*np.quantile(resamples, [tail, 1 - tail]))
 
 
@@ -54,7 +56,7 @@ def test_a_ratio_is_the_product_of_top_sums_over_the_product_of_bottom_sums() ->
     assert Ratio(top, bottom).estimate.value == (1 + 3) * (2 + 4) / ((1 + 1) * (1 + 3))
 
 
-@pytest.mark.parametrize("num_clusters", [4, 7, 30])
+@pytest.mark.parametrize("num_clusters", [8, 30])
 def test_the_bootstrap_equals_a_slow_reference(num_clusters: int) -> None:
     ratio, bootstrap = spread(num_clusters, 1), Bootstrap(300, seed=5)
     interval = estimate(ratio, bootstrap, "gsm8k").interval
@@ -80,18 +82,24 @@ def test_ratios_resampled_together_get_what_each_gets_alone() -> None:
 
 
 def test_equal_sides_have_the_interval_one_to_one() -> None:
-    same = column(0.3, 0.7, 0.1, 0.9, 0.2)
+    same = column(0.3, 0.7, 0.5, 0.9, 0.4, 0.6)
     assert estimate(Ratio(same, same)) == Estimate(1.0, Interval(1.0, 1.0))
 
 
-def test_fewer_than_four_clusters_give_no_interval() -> None:
+def test_fewer_than_five_clusters_give_no_interval() -> None:
     assert estimate(spread(1, 1)).interval is None
-    assert estimate(spread(3, 1)).interval is None
-    assert estimate(spread(4, 1)).interval is not None
+    assert estimate(spread(4, 1)).interval is None
+    assert estimate(spread(8, 1)).interval is not None
+
+
+def test_one_cluster_that_outweighs_all_others_gives_no_interval() -> None:
+    bottom = column(*[1.0] * 20, 1000.0)
+    noise = np.random.default_rng(1).lognormal(0, 0.3, (21, 1))
+    assert estimate(Ratio(bottom * noise, bottom)).interval is None
 
 
 def test_a_mean_of_tasks_with_few_clusters_each_has_an_interval_all_the_same() -> None:
-    parts = [estimate(spread(3, i), stream=str(i)) for i in range(6)]
+    parts = [estimate(spread(4, i), stream=str(i)) for i in range(6)]
     assert mean(parts).interval is not None
 
 
@@ -120,17 +128,35 @@ def test_a_quotient_on_one_stream_is_paired() -> None:
     assert 1.0 in apart.interval
 
 
+def spiked(generator: np.random.Generator, size: int) -> FloatArray:
+    """Timing noise: a few percent, and now and then a spike of half again as much."""
+    spikes = (generator.random(size) < 0.03) * generator.exponential(0.5, size)
+    return generator.lognormal(-(0.03**2) / 2, 0.03, size) * (1 + spikes)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("num_clusters", [10, 80])
-def test_the_interval_holds_the_truth_about_as_often_as_it_says(num_clusters: int) -> None:
-    generator = np.random.default_rng(11)
-    truth, hits, num_runs = np.exp(0.5 - 0.045), 0, 1000
-    for run in range(num_runs):
-        tokens = generator.integers(20, 128, num_clusters).astype(float)
-        base_s = tokens * 1e-3 * generator.lognormal(0, 0.05, num_clusters)
-        own_s = tokens * 1e-3 / generator.lognormal(0.5, 0.3, num_clusters)
+@pytest.mark.parametrize("sigma", [0.15, 0.3])
+@pytest.mark.parametrize("num_clusters", [6, 8, 12, 24, 80])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(
+    num_clusters: int, sigma: float
+) -> None:
+    """Answers of very unlike length, heavy-tailed times, acceptance that varies by the sample.
+
+    Runs whose interval is withheld do not count. One set of draws serves all runs: their data are
+    independent.
+    """
+    generator, draws = np.random.default_rng(11), Draws(Bootstrap(), "s")
+    truth = 20 / 22 * 2 * np.exp(-(sigma**2) / 2)
+    hits = num_given = 0
+    for _ in range(2500):
+        tokens = generator.lognormal(4.5, 0.6, num_clusters).clip(8, 512).round()
+        gain = 2 * generator.lognormal(0, sigma, num_clusters)
+        base_s = tokens * 0.020 * spiked(generator, num_clusters)
+        own_s = tokens * 0.022 * spiked(generator, num_clusters) / gain
         ratio = Ratio(np.stack([base_s, tokens], 1), np.stack([tokens, own_s], 1))
-        interval = estimate(ratio, Bootstrap(500, seed=run)).interval
-        assert interval is not None
-        hits += truth in interval
-    assert 0.92 <= hits / num_runs <= 0.975
+        interval = draws.estimates({"it": ratio})["it"].interval
+        if interval is not None:
+            num_given += 1
+            hits += truth in interval
+    assert num_given > 200
+    assert 0.93 <= hits / num_given <= 0.97
