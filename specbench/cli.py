@@ -68,6 +68,12 @@ def run(
     output: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on with an unfinished run.")] = False,
     offline: Annotated[bool, typer.Option(help="Use no network.")] = False,
+    execution: Annotated[
+        str, typer.Option(help="auto, eager, or graph: steps replayed as CUDA graphs.")
+    ] = "auto",
+    trace: Annotated[
+        bool, typer.Option(help="Keep the draft's confidence in every node, for calibration.")
+    ] = False,
     phases: Annotated[
         bool, typer.Option(help="Measure where a step's time goes; the run is then no speed test.")
     ] = False,
@@ -85,7 +91,7 @@ def run(
         model, _split(method), _split(dataset, ","), prompts, limit, _temperatures(temperature),
         top_p, max_new_tokens, repeats, seed, device, dtype, template,
         history, baseline,  # type: ignore[arg-type]  # checked by RunSpec
-        phases=phases, weights=weights,
+        phases=phases, weights=weights, execution=execution, trace=trace,
     )  # fmt: skip
     path, _ = choose_folder(spec, output, resume, RUNS)
     _quiet_libraries()

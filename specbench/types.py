@@ -97,6 +97,19 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step's tree and what became of it, where the drafter says how sure it is of its guesses.
+
+    `parents` of the nodes (the root's is itself), `log_probs` of the paths to them as the draft
+    holds them (the root's entry means nothing), and `path`, the accepted nodes.
+    """
+
+    parents: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    path: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """What one request produced, and the time it took.
 
@@ -114,6 +127,7 @@ class Completion:
     phases: Phases | None = None
     peak_memory_bytes: int | None = None
     energy_j: float | None = None
+    trace: tuple[TracedStep, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -168,6 +182,7 @@ class Record:
     phases: Phases | None = None
     peak_memory_bytes: int | None = None
     energy_j: float | None = None
+    trace: tuple[TracedStep, ...] = ()
 
     @property
     def is_ok(self) -> bool:

@@ -6,7 +6,7 @@ Whatever the user got wrong is said here, before a run folder exists.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,14 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Mode:
+    """How steps are run: "eager" or "graph", and why not as graphs if they are not."""
+
+    name: str
+    why_no_graphs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """A model and its methods, ready to be loaded: every file there, the memory enough.
 
@@ -52,6 +60,7 @@ class Setup:
     contestants: tuple[Contestant, ...]
     no_checkpoint: tuple[Contestant, ...]
     stand_in: StandIn | None = None
+    mode: Mode = Mode("eager")
 
     def describe(self) -> dict[str, Any]:
         """What `run.json` keeps of the model."""
@@ -93,6 +102,7 @@ class Plan:
             "dtype": setup.dtype,
             "max_new_tokens": self.max_new_tokens,
             "template": setup.codec.template.name,
+            "execution": setup.mode.name,
         }
         return {
             "effective": effective,
@@ -128,8 +138,9 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
     choices = choose(spec.methods)
     card = find_model(spec.model)
     device = pick_device(spec.device)
+    mode = pick_mode(spec.execution, device)
     if spec.weights == "stand-in":
-        return _stand_in_setup(spec, card, device, choices)
+        return replace(_stand_in_setup(spec, card, device, choices), mode=mode)
 
     def check_shape() -> None:
         if card.shape is not None:
@@ -154,7 +165,7 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
         weights = contestant.weights
         if isinstance(weights, Path) and (weights / "tokenizer_config.json").is_file():
             check_same_vocabulary(codec.tokenizer, load_tokenizer(weights), what=str(weights))
-    return Setup(card, path, device, dtype, codec, contestants, missing)
+    return Setup(card, path, device, dtype, codec, contestants, missing, mode=mode)
 
 
 def _stand_in_setup(
@@ -208,6 +219,22 @@ def pick_device(requested: str) -> Device:
             "Use --device cpu, or see `specbench doctor`.",
         )
     return Device(f"cuda:{index}")
+
+
+def pick_mode(requested: str, device: Device) -> Mode:
+    """How steps are run under `--execution` on this device.
+
+    Raises:
+        UserError: graphs are asked for on a CPU.
+    """
+    if device.name != "cpu" and requested != "eager":
+        return Mode("graph")
+    if requested == "graph":
+        raise UserError(
+            "--execution graph needs a CUDA device, and this run is on the CPU.",
+            "Leave it out, or use --device cuda.",
+        )
+    return Mode("eager", "" if requested == "eager" else "CUDA graphs need a CUDA device")
 
 
 def _why_no_gpu(torch: Any) -> str:

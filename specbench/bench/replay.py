@@ -95,7 +95,7 @@ class Replay:
 
         target = self._target
         with torch.inference_mode():
-            rows = [target.prefill(prompt_ids).logits]
+            rows = [target.prefill(prompt_ids).logits.clone()]  # a forward may reuse its place
             if len(token_ids) > 1:
                 chain = torch.tensor(token_ids[:-1], device=target.device)
                 rows.append(target.forward(DraftTree.chain(chain)).logits)

@@ -144,6 +144,7 @@ class Runner:
             phases=done.phases,
             peak_memory_bytes=done.peak_memory_bytes,
             energy_j=done.energy_j,
+            trace=done.trace,
         )
 
 

@@ -18,14 +18,18 @@ from specbench.bench.runner import Completer, Progress, Runner
 from specbench.bench.spec import RunSpec
 from specbench.bench.stand_ins import STAND_IN_WARNING
 from specbench.bench.store import HEADER, RunFolder, StoredRun, list_runs, read_header, read_run
-from specbench.errors import RunFolderError, SpecbenchError
-from specbench.types import Record, Request
+from specbench.bench.warm_up import warm_up
+from specbench.errors import RunFolderError
+from specbench.types import Record
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
 
-WARM_UP_TOKENS = 32
+LATE_WARNING = (
+    "{} steps were recorded as CUDA graphs while samples were timed, which are slower for it: "
+    "their sizes had not come up in the warm-up."
+)
 PHASES_WARNING = (
     "The phases of every step were measured (--phases), which costs time: the run tells where a "
     "step's time goes, and is no evidence of speed."
@@ -36,11 +40,14 @@ def load_model(setup: Setup) -> Target:
     """The target, on its device."""
     import torch
 
+    from specbench.engine.execution import Eager
+    from specbench.engine.graphs import CudaRecorder, Graphs
     from specbench.engine.load import load_target
 
-    dtype = getattr(torch, setup.dtype)
+    dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
     source = setup.stand_in.target if setup.stand_in else setup.path
-    return load_target(source, dtype=dtype, device=torch.device(setup.device.name))
+    execution = Graphs(CudaRecorder(device)) if setup.mode.name == "graph" else Eager()
+    return load_target(source, dtype=dtype, device=device, execution=execution)
 
 
 def build_drafters(target: Target, contestants: Sequence[Contestant]) -> dict[str, Drafter]:
@@ -53,7 +60,11 @@ def build_drafters(target: Target, contestants: Sequence[Contestant]) -> dict[st
 
 
 def build_completers(
-    target: Target, drafters: Mapping[str, Drafter], *, has_phases: bool = False
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    *,
+    has_phases: bool = False,
+    is_traced: bool = False,
 ) -> dict[str, Completer]:
     """For each drafter what completes a request: the engine's loop with it."""
     from specbench.engine.clock import phase_stopwatch
@@ -61,7 +72,7 @@ def build_completers(
 
     stopwatch = phase_stopwatch(target.device) if has_phases else None
     return {
-        label: partial(decode, target, drafter, stopwatch=stopwatch)
+        label: partial(decode, target, drafter, stopwatch=stopwatch, is_traced=is_traced)
         for label, drafter in drafters.items()
     }
 
@@ -129,10 +140,15 @@ def run_plan(
             target = load_model(setup)
             drafters = build_drafters(target, setup.contestants)
             header["roofline"] = describe_target(target)
-            completers = build_completers(target, drafters, has_phases=plan.spec.phases)
+            completers = build_completers(
+                target, drafters, has_phases=plan.spec.phases, is_traced=plan.spec.trace
+            )
             if sampler:
                 sampler.start()
-            _run(plan, metered(completers, target.device, sampler), folder, progress)
+            completers = metered(completers, target.device, sampler)
+            header["execution"] = _run(plan, target, completers, folder, progress)
+            if late := getattr(target.execution, "num_late", 0):
+                header["warnings"] = [*header["warnings"], LATE_WARNING.format(late)]
             status = "complete"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -149,35 +165,27 @@ def run_plan(
 
 
 def _run(
-    plan: Plan, completers: Mapping[str, Completer], folder: RunFolder, progress: Progress
-) -> None:
+    plan: Plan,
+    target: Target,
+    completers: Mapping[str, Completer],
+    folder: RunFolder,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Run what is missing; returns how each method's steps were run."""
     runner = Runner(plan.spec, plan.max_new_tokens, completers, plan.setup.codec, folder, progress)
     done = folder.records()
     missing = runner.total(plan.prompts) - len(done)
     if not missing:
-        return
+        return {}
     progress.message("Warming up …")
-    warm_up(plan, completers)
+    execution = warm_up(plan, completers, target)
     progress.started(missing)
     try:
         for _ in runner.run(plan.prompts, done):
             pass
     finally:
         progress.finished()
-
-
-def warm_up(plan: Plan, completers: Mapping[str, Completer]) -> None:
-    """Let every method decode a little, so that no first sample pays for what is done once."""
-    turn = next(iter(plan.prompts.values()))[0].turns[0]
-    prompt_ids = plan.setup.codec.render([{"role": "user", "content": turn}])
-    tokens = min(WARM_UP_TOKENS, plan.max_new_tokens)
-    for complete in completers.values():
-        for temperature in plan.spec.temperatures:
-            request = Request(prompt_ids, tokens, plan.spec.sampling(temperature))
-            try:
-                complete(request)
-            except (SpecbenchError, RuntimeError, ValueError):
-                continue  # every sample of this method will record the same failure
+    return execution
 
 
 def _header(plan: Plan, path: Path, given: Sequence[str], command: Sequence[str]) -> dict[str, Any]:

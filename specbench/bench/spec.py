@@ -12,6 +12,7 @@ from specbench.types import Sampling
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = ("hub", "stand-in")
+EXECUTIONS = ("auto", "eager", "graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class RunSpec:
     is_baseline_run: bool = True
     phases: bool = False
     weights: str = "hub"
+    execution: str = "auto"
+    trace: bool = False
 
     def __post_init__(self) -> None:
         _at_least("--limit", self.limit, 1)
@@ -66,6 +69,8 @@ class RunSpec:
             raise unknown_name("history", self.history, ("shared", "own"))
         if self.weights not in WEIGHTS:
             raise unknown_name("kind of weights", self.weights, WEIGHTS)
+        if self.execution not in EXECUTIONS:
+            raise unknown_name("execution", self.execution, EXECUTIONS)
 
     def sampling(self, temperature: float) -> Sampling:
         """How tokens are picked at one of the run's temperatures."""

@@ -1,4 +1,5 @@
-"""The run folder: `run.json`, written whole, and `samples.jsonl`, only ever appended to.
+"""The run folder: `run.json`, written whole, and `samples.jsonl`, only ever appended to; and
+`trace.jsonl`, a line for each traced sample.
 
 Knows bytes and JSON. Knows nothing of models or methods. What was once written survives a kill, a
 full disk and a second process; a line cut short by any of them is dropped before the next one.
@@ -17,7 +18,7 @@ from typing import IO, Any
 from specbench.errors import RunFolderError
 from specbench.types import SCHEMA, Phases, Record, SampleKey
 
-HEADER, SAMPLES, LOCK = "run.json", "samples.jsonl", ".lock"
+HEADER, SAMPLES, TRACE, LOCK = "run.json", "samples.jsonl", "trace.jsonl", ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,21 @@ class RunFolder:
             scratch.replace(self.path / HEADER)
 
     def append(self, record: Record) -> None:
-        """Add one line; on failure the file ends as it did before."""
+        """Add one line, and one of its trace if it has one; on failure a file ends as before."""
         assert self._samples is not None, "the folder is not open"
-        line = (json.dumps(_to_json(record), ensure_ascii=False) + "\n").encode()
-        end = os.fstat(self._samples.fileno()).st_size
+        if record.trace:
+            with _open_for_append(self.path / TRACE) as file:
+                self._add(file, {**asdict(record.key), "steps": [asdict(s) for s in record.trace]})
+        self._add(self._samples, _to_json(record))
+
+    def _add(self, file: IO[bytes], line: Mapping[str, Any]) -> None:
+        end = os.fstat(file.fileno()).st_size
         with _as_folder_error(self.path):
             try:
-                self._samples.write(line)
-                self._samples.flush()
+                file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+                file.flush()
             except OSError:
-                os.ftruncate(self._samples.fileno(), end)
+                os.ftruncate(file.fileno(), end)
                 raise
 
     def records(self) -> tuple[Record, ...]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import torch
+from torch import Tensor
 
 from specbench.engine.accept import verify
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
 from specbench.engine.drafter import Drafter, Outcome, State
 from specbench.engine.target import Target
 from specbench.errors import UserError
-from specbench.types import Completion, Request, Step, StopReason
+from specbench.types import Completion, Request, Step, StopReason, TracedStep
+
+_Traced: TypeAlias = tuple[Tensor, Tensor, tuple[int, ...]]
+"""Parents and log-probabilities of a tree's nodes, and the accepted path."""
 
 
 @torch.inference_mode()
@@ -21,8 +26,12 @@ def decode(
     request: Request,
     clock: Clock | None = None,
     stopwatch: Stopwatch | None = None,
+    *,
+    is_traced: bool = False,
 ) -> Completion:
     """Complete one request; a stopwatch sees where the time of its steps goes.
+
+    Traced, the trees of drafters that know how probable they hold their guesses are kept.
 
     Raises:
         UserError: the budget is no positive number, or the prompt fills the target's context.
@@ -32,6 +41,7 @@ def decode(
     execution, sampler = target.execution, target.sampler(request.sampling, request.seed)
     state = State(request, sampler, limit)
     steps: list[Step] = []
+    traced: list[_Traced] = []
     with target.watched(drafter.needs):
         began = clock.now()
         prefill = target.prefill(request.prompt_ids, room=limit)
@@ -53,6 +63,9 @@ def decode(
             watch.lap("commit")
             count, is_done = emit(state, verdict.token_ids)
             steps.append(Step(proposed.num_nodes, count))
+            if is_traced and proposed.log_probs is not None:
+                parents, log_probs = proposed.layout.parents.clone(), proposed.log_probs.clone()
+                traced.append((parents, log_probs, verdict.path))
             watch.lap("host")
             if not is_done:
                 drafter.observe(state, Outcome(tree, forward, verdict))
@@ -60,8 +73,14 @@ def decode(
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(target, request, token_ids)
     return Completion(
-        token_ids, reason, tuple(steps), prefilled - began, ended - prefilled, watch.read()
-    )
+        token_ids, reason, tuple(steps), prefilled - began, ended - prefilled, watch.read(),
+        trace=tuple(map(_on_host, traced)),
+    )  # fmt: skip
+
+
+def _on_host(traced: _Traced) -> TracedStep:
+    parents, log_probs, path = traced
+    return TracedStep(tuple(parents.tolist()), (0.0, *log_probs[1:].tolist()), path)
 
 
 def token_limit(target: Target, request: Request) -> int:

@@ -5,7 +5,7 @@ Knows functions of tensors. Knows nothing of models, trees or methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from torch import Tensor
@@ -22,6 +22,9 @@ class Execution(Protocol):
     is_static: bool
     """Whether a step's shapes have to be the same from step to step."""
 
+    failures: Sequence[str]
+    """Of which functions it turned out that they cannot be run this way, and why."""
+
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. What it returns is good until it is called again."""
 
@@ -34,11 +37,15 @@ class Execution(Protocol):
     def forget(self) -> None:
         """Memory that functions have used besides their inputs has moved."""
 
+    def close(self) -> None:
+        """The preparations are over: what is recorded from now on falls into somebody's time."""
+
 
 class Eager:
     """Every operation as it comes, on exactly what there is."""
 
     is_static = False
+    failures: Sequence[str] = ()
 
     def wrap(self, function: Function) -> Function:
         return function
@@ -51,3 +58,6 @@ class Eager:
 
     def forget(self) -> None:
         """Nothing is remembered."""
+
+    def close(self) -> None:
+        """Nothing is prepared."""

@@ -98,12 +98,18 @@ class _Entry:
 
 
 class Graphs:
-    """Runs functions as recordings. What cannot be recorded runs as it is, and says so."""
+    """Runs functions as recordings. What cannot be recorded runs as it is, and says so.
+
+    `num_late` counts recordings since `close`, each of which held up a completion.
+    """
 
     is_static = True
 
     def __init__(self, recorder: Recorder) -> None:
         self.failures: list[str] = []
+        self._is_closed = False
+        self.num_recordings = 0
+        self.num_late = 0
         self._recorder = recorder
         self._captured: dict[Function, _Captured] = {}
         self.outputs: set[int] = set()
@@ -117,6 +123,9 @@ class Graphs:
     def num_nodes(self, num_nodes: int) -> int:
         return next((size for size in NUM_NODES if size >= num_nodes), num_nodes)
 
+    def close(self) -> None:
+        self._is_closed = True
+
     def forget(self) -> None:
         """Drop all recordings, since memory that they use has moved."""
         for captured in self._captured.values():
@@ -125,6 +134,8 @@ class Graphs:
 
     def record(self, function: Function, inputs: tuple[Tensor, ...], named: Any) -> _Entry | None:
         """The recording for inputs of these shapes; None where it fails."""
+        self.num_recordings += 1
+        self.num_late += self._is_closed
         # What a recording has written is read where it lies; everything else is copied.
         buffers = [x if _storage(x) in self.outputs else x.clone() for x in inputs]
         generators = [value.generator for value in named.values() if hasattr(value, "generator")]

@@ -14,9 +14,8 @@ from specbench.analysis.divergence import Agreement
 from specbench.analysis.header import RunInfo
 from specbench.analysis.metrics import Run, RunMetrics, measure
 from specbench.analysis.stats import Bootstrap
+from specbench.bench.store import TRACE
 from specbench.report.table import Table, build_table, run_labels
-
-TRACE = "trace.jsonl"
 
 Place: TypeAlias = tuple[str, float]
 """A method and a temperature."""
