@@ -1,0 +1,58 @@
+"""Percentiles of times, and when they are withheld."""
+
+import numpy as np
+import pytest
+
+from specbench.analysis.cells import WITH_PHASES, CellKey, CellMetrics, CellRecords, measure_cell
+from specbench.analysis.latency import percentiles
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats import Estimate, Missing
+from specbench.types import Phases, Record
+from tests.analysis.run_factory import FakeRun, header, record
+
+
+def cell(*own: Record) -> CellMetrics:
+    return measure_cell(CellRecords(CellKey("pld", 0.0, "gsm8k"), own, ()))
+
+
+def test_first_token_is_the_prefill_and_the_rest_is_per_further_token() -> None:
+    latency = cell(record("pld", prefill_s=0.5, decode_s=1.2, accept_lengths=[4, 2])).latency
+    assert latency.first_token.p50 == Estimate(0.5)
+    assert latency.per_token.p50 == Estimate(1.2 / 6)
+
+
+def test_a_completion_of_one_token_has_a_first_token_only() -> None:
+    latency = cell(record("pld", prefill_s=0.5, decode_s=0.0, accept_lengths=[])).latency
+    assert latency.first_token.num == 1
+    assert latency.per_token.p50 == Missing("no completion")
+
+
+@pytest.mark.parametrize(
+    ("number", "is_given"), [(9, (1, 0, 0)), (10, (1, 1, 0)), (100, (1, 1, 1))]
+)
+def test_a_percentile_is_given_from_as_many_completions_as_have_one_behind_it(
+    number: int, is_given: tuple[int, int, int]
+) -> None:
+    times = percentiles(np.arange(1.0, number + 1))
+    given = [isinstance(value, Estimate) for value in (times.p50, times.p90, times.p99)]
+    assert given == [bool(one) for one in is_given]
+
+
+def test_percentiles_are_those_of_numpy() -> None:
+    seconds = np.random.default_rng(1).exponential(1.0, 500)
+    times = percentiles(seconds)
+    expected = [Estimate(float(np.quantile(seconds, share))) for share in (0.5, 0.9, 0.99)]
+    assert [times.p50, times.p90, times.p99] == expected
+
+
+def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
+    records = [record(decode_s=4.0), record("pld", decode_s=2.0, accept_lengths=[2, 1])]
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["spec"]["values"]["phases"] = True
+    timed = Record(**{f: getattr(records[1], f) for f in Record.__slots__} | {
+        "phases": Phases(1.0, 1.0, 0.0, 0.0)})  # fmt: skip
+    for run in (FakeRun(records, described), FakeRun([records[0], timed], header(["pld"]))):
+        metrics = measure(run).cell("pld", 0.0, "gsm8k")
+        assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
+        assert metrics.latency.first_token.p50 == metrics.latency.per_token.p50 == WITH_PHASES
+        assert metrics.mat == Estimate(1.5)

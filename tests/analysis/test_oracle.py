@@ -1,0 +1,153 @@
+"""A drafter whose acceptance is known, through the whole engine: every figure is the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle, islice
+
+import pytest
+
+from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.stats import Estimate, Value
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree
+from specbench.types import Completion, Record, Request, SampleKey
+from tests.analysis.run_factory import FakeRun, header
+from tests.support.models import VOCAB, random_target
+
+NUM_GUESSES, BUDGET, PATTERN = 3, 24, (2, 0, 3, 1)
+PREFILL_S, PLAIN_STEP_S, ORACLE_STEP_S = 0.5, 0.1, 0.125
+PROMPTS = [(5, 6, 7 + i, 8, 9 + i) for i in range(6)]
+
+
+class FakeClock:
+    """Time passes when it is told to, and half a second in every prefill."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._reads = 0
+
+    def now(self) -> float:
+        self._reads += 1
+        if self._reads % 3 == 2:  # began, prefilled, ended
+            self.seconds += PREFILL_S
+        return self.seconds
+
+
+class Oracle(Drafter):
+    """Knows the answer: guesses as many right tokens as the pattern says, then wrong ones."""
+
+    def __init__(self, answer: Sequence[int], clock: FakeClock) -> None:
+        self._answer, self._clock = answer, clock
+        self._pattern = cycle(PATTERN)
+
+    def propose(self, state: State) -> DraftTree:
+        self._clock.seconds += ORACLE_STEP_S
+        done = len(state.token_ids) - len(state.request.prompt_ids)
+        num_right = next(self._pattern)
+        right = self._answer[done : done + num_right]
+        wrong = (self._answer[done + num_right] + 1) % VOCAB
+        return state.chain([*right, *[wrong] * (NUM_GUESSES - num_right)])
+
+
+class Plain(Drafter):
+    """Vanilla, at a known pace."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def propose(self, state: State) -> DraftTree:
+        self._clock.seconds += PLAIN_STEP_S
+        return state.chain()
+
+    def start(self, state: State, prefill: Forward) -> None: ...
+
+
+def as_record(method: str, number: int, done: Completion) -> Record:
+    key = SampleKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, 0)
+    return Record(
+        key, "ok", 5, done.token_ids, "", done.stop_reason, done.prefill_s, done.decode_s,
+        done.accept_lengths, done.num_nodes,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run() -> RunMetrics:
+    target = random_target(layers=2)
+    records = []
+    for number, prompt in enumerate(PROMPTS):
+        clock = FakeClock()
+        plain = decode(target, Plain(clock), Request(prompt, BUDGET), clock)
+        longer = decode(target, Plain(clock), Request(prompt, BUDGET + NUM_GUESSES + 1))
+        clock = FakeClock()
+        oracle = Oracle(longer.token_ids, clock)
+        drafted = decode(target, oracle, Request(prompt, BUDGET), clock)
+        assert drafted.token_ids == plain.token_ids
+        records += [as_record("vanilla", number, plain), as_record("sps", number, drafted)]
+    return measure(FakeRun(records, header(["vanilla", "sps"], ("gsm8k",))))
+
+
+def true_lengths() -> list[int]:
+    """What each step of the oracle emits: accepted guesses and one more, up to the budget."""
+    lengths: list[int] = []
+    for accepted in cycle(PATTERN):
+        room = BUDGET - 1 - sum(lengths)
+        if not room:
+            return lengths
+        lengths.append(min(room, accepted + 1))
+    raise AssertionError
+
+
+def number(value: Value) -> float:
+    assert isinstance(value, Estimate), value
+    return value.value
+
+
+def test_mean_accepted_tokens_and_histogram_are_the_oracles(run: RunMetrics) -> None:
+    lengths, cell = true_lengths(), run.cell("sps", 0.0, "gsm8k")
+    assert number(cell.mat) == number(cell.mat_macro) == pytest.approx(sum(lengths) / len(lengths))
+    counts = {length: 6 * lengths.count(length) for length in sorted(set(lengths))}
+    assert cell.accept_histogram == counts
+    assert (cell.num_tokens, cell.num_steps) == (6 * BUDGET, 6 * len(lengths))
+
+
+def test_acceptance_by_depth_is_the_patterns(run: RunMetrics) -> None:
+    lengths = true_lengths()
+    whole = list(islice(cycle(PATTERN), len(lengths)))
+    is_cut = whole[-1] + 1 != lengths[-1] or lengths[-1] < NUM_GUESSES + 1
+    known = whole[:-1] if is_cut else whole
+    last = [lengths[-1]] if is_cut else []
+    for position in run.cell("sps", 0.0, "gsm8k").positions:
+        depth = position.depth
+        accepted = sum(a >= depth for a in known) + sum(a > depth for a in last)
+        reached = sum(a >= depth - 1 for a in known) + sum(a > depth for a in last)
+        assert (position.num_accepted, position.num_reached) == (6 * accepted, 6 * reached)
+    assert len(run.cell("sps", 0.0, "gsm8k").positions) == NUM_GUESSES
+
+
+def test_speedups_are_those_of_the_clock(run: RunMetrics) -> None:
+    cell, num_steps = run.cell("sps", 0.0, "gsm8k"), len(true_lengths())
+    plain_s, oracle_s = PLAIN_STEP_S * (BUDGET - 1), ORACLE_STEP_S * num_steps
+    assert number(cell.decode_speedup) == pytest.approx(plain_s / oracle_s)
+    wall = (PREFILL_S + plain_s) / (PREFILL_S + oracle_s)
+    assert number(cell.speedup) == pytest.approx(wall)
+    assert number(cell.paper_speedup) == pytest.approx(wall)  # all samples are equally long
+    assert number(cell.tokens_per_s) == pytest.approx(BUDGET / (PREFILL_S + oracle_s))
+    assert isinstance(cell.speedup, Estimate)
+    assert cell.speedup.interval is not None
+    assert cell.speedup.interval.half_width == pytest.approx(0, abs=1e-9)
+
+
+def test_latency_is_that_of_the_clock(run: RunMetrics) -> None:
+    latency = run.cell("vanilla", 0.0, "gsm8k").latency
+    assert number(latency.first_token.p50) == pytest.approx(PREFILL_S)
+    assert number(latency.per_token.p50) == pytest.approx(PLAIN_STEP_S)
+
+
+def test_the_oracle_agrees_with_vanilla_and_nothing_is_doubted(run: RunMetrics) -> None:
+    agreement = run.agreements["sps"]
+    assert (agreement.num_compared, agreement.num_identical) == (6, 6)
+    assert number(run.cell("sps", 0.0, "gsm8k").match_rate) == 1.0
+    assert run.doubts == ()

@@ -1,0 +1,70 @@
+"""specbench audit, from a run to its verdicts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.cli.conftest import Specbench
+from tests.support.checkpoint import save_checkpoint
+
+SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline", "--dtype", "float32")
+
+
+def run(specbench: Specbench, model: Path, prompts: Path, *more: object) -> Path:
+    call = ("run", "--model", model, "--method", "pld", "--prompts", prompts, *SMALL, *more)
+    assert specbench(*call, "--output", "out", "--quiet").code == 0
+    return Path("out")
+
+
+def spoil(folder: Path) -> None:
+    """Another token in the middle of every answer of pld's."""
+    path = folder / "samples.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["method"] == "pld":
+            line["token_ids"][3] = (line["token_ids"][3] + 1) % 200
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_lossless_run_passes(specbench: Specbench, model: Path, prompt_file: Path) -> None:
+    said = specbench("audit", run(specbench, model, prompt_file, "--temperature", "0,1"),
+                     "--seeds", 30)  # fmt: skip
+    assert said.code == 0, said.err
+    assert "identical" in said.out and "no difference" in said.out
+
+
+def test_spoiled_answers_are_a_bug(specbench: Specbench, model: Path, prompt_file: Path) -> None:
+    folder = run(specbench, model, prompt_file)
+    spoil(folder)
+    said = specbench("audit", folder)
+    assert said.code == 1
+    assert "token 3" in said.out and "bug" in said.out
+    again = specbench("audit", folder, "--dtype", "float32")
+    assert again.code == 1
+    assert "again in float32" in again.out
+
+
+def test_a_report_says_that_answers_differ_and_what_to_do(
+    specbench: Specbench, model: Path, prompt_file: Path
+) -> None:
+    folder = run(specbench, model, prompt_file)
+    spoil(folder)
+    said = specbench("report", folder)
+    assert "0 of 3 completions" in " ".join(said.out.split())
+    assert "specbench audit" in said.out
+
+
+def test_a_model_that_is_gone_or_another_is_refused(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    own = shutil.copytree(model, tmp_path / "own")
+    folder = run(specbench, own, prompt_file)
+    spoil(folder)
+    shutil.rmtree(own)
+    gone = specbench("audit", folder, "--offline")
+    assert (gone.code, "own" in gone.err) == (2, True)
+    save_checkpoint(own, seed=5)
+    other = specbench("audit", folder)
+    assert (other.code, "not the run's" in other.err) == (2, True)
