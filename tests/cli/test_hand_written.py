@@ -1,0 +1,170 @@
+"""specbench report on runs written by hand: the right numbers, or a plain statement."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Specbench
+
+FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
+Line = dict[str, Any]
+
+
+def line(method: str = "vanilla", sample: str = "a", seconds: float = 2.0, **changes: Any) -> Line:
+    """A completion of five tokens in four steps, or what the changes make of it."""
+    made: Line = {
+        "schema": 1, "method": method, "temperature": 0.0, "task": "gsm8k", "sample_id": sample,
+        "turn": 0, "repeat": 0, "status": "ok", "prompt_tokens": 9, "token_ids": [5, 6, 7, 8, 9],
+        "num_tokens": 5, "text": "five", "stop_reason": "budget", "prefill_s": 0.0,
+        "decode_s": seconds, "accept_lengths": [1, 1, 1, 1], "num_nodes": [1, 1, 1, 1], "seed": 1,
+        "error": None,
+    }  # fmt: skip
+    return {**made, **changes}
+
+
+def failed(method: str, sample: str = "a") -> Line:
+    return line(
+        method, sample, status="error", token_ids=[], num_tokens=0, text="", stop_reason=None,
+        prefill_s=None, decode_s=None, accept_lengths=[], num_nodes=[], error="boom",
+    )  # fmt: skip
+
+
+def fast(method: str = "pld", sample: str = "a", seconds: float = 1.0, **changes: Any) -> Line:
+    """The same five tokens in two steps."""
+    return line(
+        method, sample, seconds, **{"accept_lengths": [3, 1], "num_nodes": [4, 4], **changes}
+    )
+
+
+PHASES = {"draft_s": 0.2, "verify_s": 0.7, "commit_s": 0.1, "host_s": 0.0}
+ODD: dict[str, Sequence[Line]] = {
+    "one sample": [line(), fast()],
+    "no baseline": [fast(), fast(sample="b")],
+    "only the baseline": [line(), line(sample="b")],
+    "all failed": [failed("vanilla"), failed("pld")],
+    "the baseline failed": [failed("vanilla"), fast()],
+    "nothing at all": [],
+    "unicode": [line(sample="数学/🙂"), fast("größe:名=値", "数学/🙂", task="gsm8k")],
+    "a cell missing": [line(), fast(), line(task="alpaca"), line(sample="b", task="alpaca")],
+    "two temperatures": [
+        line(), fast(), line(temperature=1.0), fast(temperature=1.0, seconds=0.5)
+    ],
+    "phases": [line(phases=PHASES), fast(phases=PHASES)],
+    "one token each": [
+        line(token_ids=[5], num_tokens=1, accept_lengths=[], num_nodes=[], prefill_s=0.1),
+        fast(token_ids=[5], num_tokens=1, accept_lengths=[], num_nodes=[], prefill_s=0.1),
+    ],
+    "no time passed": [line(seconds=0.0), fast(seconds=0.0)],
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "written"
+
+
+def write(folder: Path, lines: Sequence[Line]) -> Path:
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"schema": 1, "id": "written"}))
+    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines)
+    (folder / "samples.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("arithmetic", ["ours", "paper"])
+@pytest.mark.parametrize("name", ODD)
+def test_every_form_is_made_without_nan_or_traceback(
+    specbench: Specbench, folder: Path, name: str, arithmetic: str
+) -> None:
+    write(folder, ODD[name])
+    for form in FORMATS:
+        said = specbench("report", folder, "--format", form, "--arithmetic", arithmetic)
+        assert said.code == 0, said.err
+        assert "Traceback" not in said.out + said.err
+        shown = re.sub(r"<(style|script|svg).*?</\1>|base64,[^\"')]*", "", said.out, flags=re.S)
+        assert not re.search(r"\b([Nn]a[Nn]|[Ii]nf|Infinity|None)\b", shown), form
+
+
+def cells(specbench: Specbench, folder: Path, *more: str) -> dict[tuple[str, str, str], Line]:
+    said = specbench("report", folder, "--format", "csv", *more)
+    rows = list(csv.DictReader(StringIO(said.out)))
+    return {(row["method"], row["temperature"], row["task"]): row for row in rows}
+
+
+def test_one_sample_has_its_speedup_and_mat_and_no_interval(
+    specbench: Specbench, folder: Path
+) -> None:
+    row = cells(specbench, write(folder, ODD["one sample"]))["pld", "0.0", "gsm8k"]
+    assert (float(row["speedup"]), float(row["mat"]), row["speedup_low"]) == (2.0, 2.0, "")
+    assert "Too few samples for an interval" in specbench("report", folder).out
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no baseline", "no baseline"),
+        ("all failed", "all failed"),
+        ("the baseline failed", "baseline failed"),
+        ("phases", "run with --phases"),
+        ("no time passed", "all failed"),
+    ],
+)
+def test_a_speedup_that_cannot_be_given_says_why(
+    specbench: Specbench, folder: Path, name: str, reason: str
+) -> None:
+    row = cells(specbench, write(folder, ODD[name]))["pld", "0.0", "gsm8k"]
+    assert (row["speedup"], row["speedup_missing"]) == ("", reason)
+    assert reason in specbench("report", folder).out.lower()
+
+
+def test_a_missing_cell_is_not_run_and_leaves_the_other_numbers(
+    specbench: Specbench, folder: Path
+) -> None:
+    rows = cells(specbench, write(folder, ODD["a cell missing"]))
+    assert rows["pld", "0.0", "alpaca"]["speedup_missing"] == "not run"
+    assert float(rows["pld", "0.0", "gsm8k"]["speedup"]) == 2.0
+
+
+def test_two_temperatures_are_two_numbers(specbench: Specbench, folder: Path) -> None:
+    rows = cells(specbench, write(folder, ODD["two temperatures"]))
+    assert float(rows["pld", "0.0", "gsm8k"]["speedup"]) == 2.0
+    assert float(rows["pld", "1.0", "gsm8k"]["speedup"]) == 4.0
+
+
+def test_names_of_any_script_are_shown_as_they_are(specbench: Specbench, folder: Path) -> None:
+    assert "größe" in specbench("report", write(folder, ODD["unicode"])).out
+
+
+def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
+    specbench: Specbench, folder: Path
+) -> None:
+    """A short answer sped up fourfold and a long one not at all."""
+    tokens = list(range(100))
+    ones = {"accept_lengths": [1] * 99, "num_nodes": [1] * 99}
+    long: Line = {"token_ids": tokens, "num_tokens": 100, **ones}
+    lines = [
+        line(seconds=2.0), fast(seconds=0.5),
+        line(sample="b", seconds=40.0, **long), fast(sample="b", seconds=40.0, **long),
+    ]  # fmt: skip
+    write(folder, lines)
+    ours = (2.0 + 40.0) / (0.5 + 40.0)
+    paper = (5 / 0.5 + 100 / 40) / (5 / 2.0 + 100 / 40)
+    place = "pld", "0.0", "gsm8k"
+    row = cells(specbench, folder)[place]
+    assert float(row["speedup"]) == float(row["speedup_ours"]) == pytest.approx(ours)
+    assert float(row["speedup_paper"]) == pytest.approx(paper)
+    row = cells(specbench, folder, "--arithmetic", "paper")[place]
+    assert row["arithmetic"] == "paper"
+    assert float(row["speedup"]) == pytest.approx(paper)
+    more = f"{(paper / ours - 1) * 100:.1f} % more (pld on gsm8k)"
+    assert more in " ".join(specbench("report", folder).out.split())
+    wrong = specbench("report", folder, "--arithmetic", "papr")
+    assert (wrong.code, "Did you mean 'paper'?" in wrong.err) == (2, True)
