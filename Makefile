@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check reports gate baseline
+.PHONY: help setup run test check gpu reports gate baseline
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ help:
 	@echo "make run     set up, then measure every method on the embedded model"
 	@echo "make test    set up, then run all tests"
 	@echo "make check   set up, then ruff, mypy and the import order"
+	@echo "make gpu     set up, then run the suite for a GPU on models in real shapes"
 	@echo "make gate    set up, then hold a small run against .ci/baseline"
 	@echo "make baseline record .ci/baseline anew, after a change that is meant"
 	@echo "make reports set up, then render the report of every recorded run anew"
@@ -58,6 +59,9 @@ reports: setup
 # A small run of every method, and the one it must not fall behind. MAT is the same on any machine;
 # near-ties may turn one answer of a method.
 GATE_RUN := $(BIN)/specbench run --limit 3 --max-new-tokens 64 --device cpu --quiet
+
+gpu: setup
+	$(BIN)/python benchmarks/gpu.py
 
 gate: setup
 	rm -rf build/gate

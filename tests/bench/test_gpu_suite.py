@@ -1,0 +1,41 @@
+"""The suite for a GPU, on a CPU and a small shape: every step of it but the graphs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHAPE = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 13, "head_dim": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 2304,
+    "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_the_suite_measures_a_shape_and_leaves_its_figures(tmp_path: Path) -> None:
+    shape, out = tmp_path / "shape", tmp_path / "out"
+    shape.mkdir()
+    (shape / "config.json").write_text(json.dumps(SHAPE))
+    done = subprocess.run(
+        [
+            sys.executable, "benchmarks/gpu.py", "--device", "cpu", "--dtype", "float32",
+            "--model", str(shape), "--limit", "1", "--max-new-tokens", "4", "--output", str(out),
+        ],
+        cwd=ROOT, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((out / "suite.json").read_text())
+    assert found["failed"] == []
+    assert "CUDA" in found["graphs"]["skipped"]
+    figures = found["models"][str(shape)]
+    assert figures["methods"]["vanilla"]["speedup"] == 1
+    assert figures["methods"]["eagle2"]["mat"] > 1
+    assert {mode["mode"] for mode in figures["execution"].values()} == {"eager"}
+    assert (out / "report" / "report.html").exists()
