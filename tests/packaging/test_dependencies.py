@@ -15,7 +15,6 @@ from tests.packaging.shell import ROOT
 from tests.packaging.test_import_order import modules
 
 NEVER_IMPORTED = {
-    "accelerate": "transformers spreads a model over several GPUs with it",
     "sentencepiece": "transformers reads a tokenizer.model with it",
     "protobuf": "transformers reads a tokenizer.model with it",
 }
