@@ -145,8 +145,8 @@ def run_plan(
             )
             if sampler:
                 sampler.start()
-            completers = metered(completers, target.device, sampler)
-            header["execution"] = _run(plan, target, completers, folder, progress)
+            measured = metered(completers, target.device, sampler)
+            header["execution"] = _run(plan, target, measured, folder, progress)
             if late := getattr(target.execution, "num_late", 0):
                 header["warnings"] = [*header["warnings"], LATE_WARNING.format(late)]
             status = "complete"

@@ -19,11 +19,13 @@ Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
 class Execution(Protocol):
     """A way to run a step."""
 
-    is_static: bool
-    """Whether a step's shapes have to be the same from step to step."""
+    @property
+    def is_static(self) -> bool:
+        """Whether a step's shapes have to be the same from step to step."""
 
-    failures: Sequence[str]
-    """Of which functions it turned out that they cannot be run this way, and why."""
+    @property
+    def failures(self) -> Sequence[str]:
+        """Of which functions it turned out that they cannot be run this way, and why."""
 
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. What it returns is good until it is called again."""
