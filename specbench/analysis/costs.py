@@ -75,12 +75,15 @@ def costs(
     grouped: Mapping[CellKey, Sequence[Record]], conditions: Conditions
 ) -> dict[CellKey, Cost]:
     """The costs of every cell that has records."""
-    partners = {
-        key: _by_completion(records) for key, records in grouped.items() if key.method == BASELINE
+    lines: dict[int, _Line] = {}  # a record is in the cell of its task and in the pooled one
+    cells = {
+        key: [lines.get(id(r)) or lines.setdefault(id(r), _line(r)) for r in records]
+        for key, records in grouped.items()
     }
+    partners = {key: _partners(own) for key, own in cells.items() if key.method == BASELINE}
     return {
         key: _measure(key.method, own, partners.get(replace(key, method=BASELINE), {}), conditions)
-        for key, own in grouped.items()
+        for key, own in cells.items()
     }
 
 
@@ -88,33 +91,58 @@ def measure_cost(
     method: str, own: Sequence[Record], baseline: Sequence[Record], conditions: Conditions
 ) -> Cost:
     """The costs of a single cell."""
-    return _measure(method, own, _by_completion(baseline), conditions)
+    partners = _partners([_line(record) for record in baseline])
+    return _measure(method, [_line(record) for record in own], partners, conditions)
 
 
 _Completion: TypeAlias = tuple[str, str, int, int]
 
 
-def _by_completion(baseline: Sequence[Record]) -> dict[_Completion, Record]:
-    return {completion(r): r for r in baseline if is_measured(r) and _is_decoded(r)}
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What the costs ask of a record, counted once."""
+
+    record: Record
+    completion: _Completion
+    decode_s: float
+    num_steps: int
+    num_emitted: int
+    is_done: bool
+
+    @property
+    def is_decoded(self) -> bool:
+        return self.is_done and self.num_steps > 0 and self.decode_s > 0
+
+
+def _line(record: Record) -> _Line:
+    lengths = record.accept_lengths
+    return _Line(
+        record, completion(record), record.decode_s or 0.0, len(lengths), sum(lengths),
+        is_measured(record),
+    )  # fmt: skip
+
+
+def _partners(baseline: Sequence[_Line]) -> dict[_Completion, _Line]:
+    return {line.completion: line for line in baseline if line.is_decoded}
 
 
 def _measure(
     method: str,
-    own: Sequence[Record],
-    partners: Mapping[_Completion, Record],
+    own: Sequence[_Line],
+    partners: Mapping[_Completion, _Line],
     conditions: Conditions,
 ) -> Cost:
-    done = [record for record in own if is_measured(record)]
-    decoded = [record for record in done if _is_decoded(record)]
-    shared = [record for record in decoded if completion(record) in partners]
-    base = [partners[completion(record)] for record in shared]
+    done = [line for line in own if line.is_done]
+    decoded = [line for line in done if line.is_decoded]
+    shared = [line for line in decoded if line.completion in partners]
+    base = [partners[line.completion] for line in shared]
     decoded = shared or decoded
     blank = NO_STEPS if done else ALL_FAILED if own else NOT_RUN
     mat: Value = blank
     step_s: Value = blank
     relative: Value = blank if not decoded else NO_BASELINE
     if decoded:
-        mat = Estimate(_emitted(decoded) / _steps(decoded))
+        mat = Estimate(sum(line.num_emitted for line in decoded) / _steps(decoded))
         step_s = Estimate(_step_s(decoded))
     if base:
         relative = Estimate(_step_s(decoded) / _step_s(base))
@@ -122,6 +150,7 @@ def _measure(
     limit: Value = NO_BANDWIDTH
     if isinstance(conditions.roofline, Roofline):
         limit = conditions.roofline.limit(method, mat)
+    peaks = [line.record.peak_memory_bytes for line in done]
     return Cost(
         mat,
         step_s,
@@ -130,25 +159,17 @@ def _measure(
         _phases(decoded),
         limit,
         _quotient(decode_speedup, limit),
-        _joules_per_token(done),
-        max((r.peak_memory_bytes for r in done if r.peak_memory_bytes is not None), default=None),
+        _joules_per_token([line.record for line in done]),
+        max((peak for peak in peaks if peak is not None), default=None),
     )
 
 
-def _is_decoded(record: Record) -> bool:
-    return bool(record.accept_lengths) and (record.decode_s or 0.0) > 0
+def _steps(lines: Sequence[_Line]) -> int:
+    return sum(line.num_steps for line in lines)
 
 
-def _emitted(records: Sequence[Record]) -> int:
-    return sum(sum(record.accept_lengths) for record in records)
-
-
-def _steps(records: Sequence[Record]) -> int:
-    return sum(len(record.accept_lengths) for record in records)
-
-
-def _step_s(records: Sequence[Record]) -> float:
-    return sum(record.decode_s or 0.0 for record in records) / _steps(records)
+def _step_s(lines: Sequence[_Line]) -> float:
+    return sum(line.decode_s for line in lines) / _steps(lines)
 
 
 def _quotient(top: Value, bottom: Value) -> Value:
@@ -157,13 +178,13 @@ def _quotient(top: Value, bottom: Value) -> Value:
     return bottom if isinstance(bottom, Missing) else Estimate(top.value / bottom.value)
 
 
-def _phases(records: Sequence[Record]) -> Phases | None:
+def _phases(lines: Sequence[_Line]) -> Phases | None:
     """Seconds a step, over the records that have phases."""
-    split = [record for record in records if record.phases is not None]
+    split = [line for line in lines if line.record.phases is not None]
     if not split:
         return None
-    columns = zip(*(astuple(record.phases) for record in split if record.phases), strict=True)
-    return Phases(*(sum(column) / _steps(split) for column in columns))
+    rows = (astuple(line.record.phases) for line in split if line.record.phases)
+    return Phases(*(sum(column) / _steps(split) for column in zip(*rows, strict=True)))
 
 
 def _joules_per_token(records: Sequence[Record]) -> Value:
