@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.target import Target
+from specbench.methods._eagle import EagleDrafter
 from specbench.registry import get, make_options
 from specbench.types import Request, Sampling
 from specbench.zoo.batches import Batches
@@ -86,3 +87,8 @@ def started(drafter: Drafter, target: Target, token_ids: list[int]) -> State:
         state.token_ids.append(token_ids[-1])
         drafter.start(state, prefill)
     return state
+
+
+def fed(drafter: EagleDrafter, state: State) -> torch.Tensor:
+    """The draft model's output [1, hidden] behind everything that is committed."""
+    return drafter.feed(*drafter.pairs(state), drafter.reach(state))

@@ -18,7 +18,7 @@ from specbench.zoo.heads.eagle import EagleHead
 from specbench.zoo.heads.eagle3 import Eagle3Head, feature_layers
 from specbench.zoo.heads.files import write_head
 from specbench.zoo.heads.recipe import METHODS, frequent_tokens
-from tests.zoo.head_models import batches, loaded, micro_model, random_head, seen_by, started
+from tests.zoo.head_models import batches, fed, loaded, micro_model, random_head, seen_by, started
 
 torch.set_num_threads(1)
 TEXT = [1, *torch.randint(5, 600, (30,), generator=torch.Generator().manual_seed(1)).tolist()]
@@ -67,7 +67,7 @@ def test_eagles_outputs_on_the_text_are_the_drafters(
     guesses = head.guesses(ids, seen_by(head, model, ids))[0][0]
     for length in (5, len(TEXT)):
         state = started(drafter, Target(model), TEXT[:length])
-        logits = drafter.model.logits(drafter.feed(state))[0]
+        logits = drafter.model.logits(fed(drafter, state))[0]
         assert torch.allclose(logits, guesses[length - 2], atol=1e-4)
 
 
@@ -84,12 +84,15 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
     draft = drafter.model
     for length in (5, 20):
         state = started(drafter, Target(model), TEXT[:length])
-        hidden = drafter.feed(state)
+        hidden = fed(drafter, state)
         assert torch.allclose(hidden[0], outputs[0][0, length - 2], atol=1e-4)
         for depth in range(1, len(outputs)):
             token = torch.tensor([TEXT[length + depth - 1]])
-            mask = draft.layer.additive(torch.ones(1, depth, dtype=torch.bool))
-            hidden = draft.extend(hidden, token, state.num_committed + depth - 1, mask)
+            end = torch.tensor(state.num_committed)
+            hidden = draft.layer.extend(
+                *draft.guesses(hidden, token), end, end + depth - 1, torch.zeros(1, depth),
+                drafter.reach(state),
+            )  # fmt: skip
             assert torch.allclose(hidden[0], outputs[depth][0, length - 2], atol=1e-4)
 
 
@@ -146,7 +149,7 @@ def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
     with torch.no_grad():
         outputs = head.outputs(ids, seen_by(head, model, ids).hidden)
         state = started(drafter, Target(model), TEXT)
-        assert torch.allclose(drafter.feed(state)[0], outputs[0, -2], atol=1e-4)
+        assert torch.allclose(fed(drafter, state)[0], outputs[0, -2], atol=1e-4)
 
 
 def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
