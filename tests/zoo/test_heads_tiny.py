@@ -25,5 +25,5 @@ def test_the_heads_accept_in_the_papers_order() -> None:
     accepted = {name: figures["all"] for name, figures in table.items()}
     assert accepted["vanilla"] == 1.0
     assert accepted["eagle2"] > 3
-    order = ["eagle2", "eagle", "hydra", "medusa"]  # eagle3: see the README
+    order = ["eagle3", "eagle2", "eagle", "hydra", "medusa"]
     assert sorted(order, key=lambda name: -accepted[name]) == order

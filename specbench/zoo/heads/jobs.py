@@ -19,7 +19,7 @@ RECIPES = {
     "hydra": Recipe(num_steps=360, num_rows=4, matrix_lr=0.04, other_lr=0.03),
     "eagle": Recipe(num_steps=500, num_rows=8, matrix_lr=0.06, other_lr=0.004),
     "eagle3": Recipe(
-        num_steps=560, num_rows=4, matrix_lr=0.1, other_lr=0.015, num_unrolled=5, draft_vocab=1536
+        num_steps=1500, num_rows=4, matrix_lr=0.1, other_lr=0.015, num_unrolled=5, draft_vocab=1536
     ),
 }
 SEEDS = {"medusa": 11, "hydra": 12, "eagle": 13, "eagle3": 14}
