@@ -14,8 +14,7 @@ from transformers.activations import ACT2FN
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.layer import FusedLayer, Norm, Projections, Reach, Rotary, View
-from specbench.engine.tree import mask_behind
+from specbench.engine.layer import FusedLayer, Norm, Projections, Reach, Rotary, View, view_behind
 from specbench.methods._checkpoint import Checkpoint
 
 _FIELDS = (
@@ -127,10 +126,8 @@ class DraftLayer:
         scratch. `reach` counts the rows up to the last one.
         """
         queries = self._keep(attended, start + torch.arange(attended.shape[0], device=self._device))
-        span = reach.span(0)
-        mask = None if reach.is_exact else mask_behind(start + last + 1, self._nothing, span)
         residual, queries = residual.index_select(0, last), queries.index_select(0, last)
-        return self._see(residual, queries, View(span, mask))
+        return self._see(residual, queries, view_behind(start + last + 1, self._nothing, reach))
 
     def extend(
         self, residual: Tensor, attended: Tensor, end: Tensor, position: Tensor, mask: Tensor,
@@ -144,8 +141,7 @@ class DraftLayer:
         n, num_scratch = mask.shape
         rows = end + torch.arange(num_scratch - n, num_scratch, device=self._device)
         queries = self._keep(attended, rows, position.expand(n))
-        span = reach.span(num_scratch)
-        return self._see(residual, queries, View(span, mask_behind(end, mask, span)))
+        return self._see(residual, queries, view_behind(end, mask, reach))
 
     def _keep(self, attended: Tensor, rows: Tensor, positions: Tensor | None = None) -> Tensor:
         place = self._rotary.place(rows, rows if positions is None else positions)

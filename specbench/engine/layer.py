@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention
 
+from specbench.engine.tree import mask_behind
 from specbench.engine.weights import weight_bytes
 
 
@@ -51,6 +52,18 @@ class Reach:
     def span(self, num_more: int) -> int:
         """How many when `num_more` follow the committed ones."""
         return self.num_rows + num_more if self.is_exact else self.num_rows
+
+
+def view_behind(start: Tensor, bias: Tensor, reach: Reach) -> View:
+    """The view of rows that see the first `start` [] rows, which `reach` knows the number of.
+
+    Of the m rows behind these they see what the additive `bias` [n, m] lets them.
+    """
+    span = reach.span(bias.shape[1])
+    if not reach.is_exact:
+        return View(span, mask_behind(start, bias, span))
+    # A row that is alone behind them sees everything.
+    return View(span, None if bias.numel() <= 1 else pad(bias, (reach.num_rows, 0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from specbench.engine.accept import Sampler
 from specbench.engine.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.layer import Reach, View
+from specbench.engine.layer import Reach, View, view_behind
 from specbench.engine.stack import Stack, why_not
 from specbench.engine.tree import DraftTree, mask_behind
 from specbench.errors import CheckpointError
@@ -173,9 +173,7 @@ class Target:
         rows = start + torch.arange(n, device=self.device)
         # A node behind the context is cut before it counts; its position must still be valid.
         positions = (depths + start).clamp_(max=self.context - 1)
-        span = reach.span(n)
-        mask = None if n == 1 and reach.is_exact else mask_behind(start, bias, span)
-        place, view = self._stack.rotary.place(rows, positions), View(span, mask)
+        place, view = self._stack.rotary.place(rows, positions), view_behind(start, bias, reach)
         hidden, inputs = self._stack(tokens, self.cache, place, view, needs.layer_inputs)
         seen = [inputs[layer] for layer in needs.layer_inputs]
         return (self._head(hidden), *([hidden] if needs.hidden else []), *seen)

@@ -12,6 +12,7 @@ from torch import Tensor
 from specbench.engine import graphs
 from specbench.engine.decode import decode
 from specbench.engine.graphs import Graphs
+from specbench.engine.layer import Reach, view_behind
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
 from specbench.registry import names
@@ -122,3 +123,17 @@ def test_a_mask_shows_what_is_committed_and_what_the_tree_lets_see() -> None:
         [True, True, True, True, False, False, False, False],
         [True, True, True, False, True, False, False, False],
     ]
+
+
+@pytest.mark.parametrize(("num_rows", "num_more"), [(1, 0), (1, 1), (1, 5), (2, 2), (3, 5)])
+def test_an_exact_view_shows_what_a_padded_one_shows(num_rows: int, num_more: int) -> None:
+    bias = torch.zeros(num_rows, num_more)
+    bias[:, ::2] = torch.finfo(torch.float32).min
+    bias[:, -1:] = 0
+    start = torch.tensor(4)
+    exact = view_behind(start, bias, Reach(4))
+    padded = view_behind(start, bias, Reach(16, is_exact=False))
+    assert exact.span == 4 + num_more and padded.span == 16 and padded.mask is not None
+    shown = torch.zeros(num_rows, exact.span) if exact.mask is None else exact.mask
+    assert torch.equal(shown, padded.mask[:, : exact.span])
+    assert not (padded.mask[:, exact.span :] == 0).any()
