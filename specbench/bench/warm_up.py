@@ -6,6 +6,7 @@ Knows plans, completers and the lengths that completions will reach.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from specbench.bench.plan import Plan
@@ -29,28 +30,34 @@ def warm_up(plan: Plan, completers: Mapping[str, Completer], target: Target) -> 
     """
     from specbench.engine.rehearsal import rehearse
 
-    execution = target.execution
+    execution, samplings = target.execution, list(map(plan.spec.sampling, plan.spec.temperatures))
     prompts = list(_prompts(plan, target))
-    longest = max(map(len, prompts)) + plan.max_new_tokens
     if execution.is_static:
-        samplings = [plan.spec.sampling(temperature) for temperature in plan.spec.temperatures]
-        rehearse(target, min(longest, target.context), samplings)
+        # A cache that grows drops all recordings, so every one takes its full size first.
+        longest = min(max(map(len, prompts)) + plan.max_new_tokens, target.context)
+        length = longest - WARM_UP_TOKENS
+        for complete in completers.values():
+            _try(complete, plan, (prompts[-1] * (length // len(prompts[-1]) + 1))[:length])
+        rehearse(target, longest, samplings)
     why_no_graphs = plan.setup.mode.why_no_graphs or None
     found: dict[str, Any] = {}
     for label, complete in completers.items():
         known = len(execution.failures)
-        for temperature in plan.spec.temperatures:
-            for prompt_ids in prompts:
-                tokens = min(WARM_UP_TOKENS, plan.max_new_tokens)
-                request = Request(prompt_ids, tokens, plan.spec.sampling(temperature))
-                try:
-                    complete(request)
-                except (SpecbenchError, RuntimeError, ValueError):
-                    break  # every sample of this method will record the same failure
+        for prompt_ids in prompts:
+            _try(complete, plan, prompt_ids)
         reason = next(iter(execution.failures[known:]), target.why_not_fused or why_no_graphs)
         found[label] = {"mode": "eager" if reason else plan.setup.mode.name, "reason": reason}
     execution.close()
     return found
+
+
+def _try(complete: Completer, plan: Plan, prompt_ids: tuple[int, ...]) -> None:
+    """Decode a little at every temperature; whatever fails will fail in every sample too."""
+    tokens = min(WARM_UP_TOKENS, plan.max_new_tokens)
+    for temperature in plan.spec.temperatures:
+        request = Request(prompt_ids, tokens, plan.spec.sampling(temperature))
+        with suppress(SpecbenchError, RuntimeError, ValueError):
+            complete(request)
 
 
 def _prompts(plan: Plan, target: Target) -> Iterator[tuple[int, ...]]:

@@ -108,7 +108,6 @@ class Graphs:
     def __init__(self, recorder: Recorder) -> None:
         self.failures: list[str] = []
         self._is_closed = False
-        self.num_recordings = 0
         self.num_late = 0
         self._recorder = recorder
         self._captured: dict[Function, _Captured] = {}
@@ -134,7 +133,6 @@ class Graphs:
 
     def record(self, function: Function, inputs: tuple[Tensor, ...], named: Any) -> _Entry | None:
         """The recording for inputs of these shapes; None where it fails."""
-        self.num_recordings += 1
         self.num_late += self._is_closed
         # What a recording has written is read where it lies; everything else is copied.
         buffers = [x if _storage(x) in self.outputs else x.clone() for x in inputs]

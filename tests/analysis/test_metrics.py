@@ -158,7 +158,9 @@ def test_an_empty_header_is_unknown_throughout() -> None:
 @pytest.mark.parametrize("odd", [None, 3, "text", [], {"values": None}])
 def test_an_odd_header_raises_nothing(odd: object) -> None:
     keys = ("spec", "environment", "model", "methods", "columns", "no_checkpoint", "warnings")
-    measure(FakeRun([record()], dict.fromkeys(keys, odd)))
+    measured = measure(FakeRun([record()], dict.fromkeys(keys, odd)))
+    assert measured.info.model == UNKNOWN
+    assert measured.pooled(record().key.method, 0.0).num_done == 1
 
 
 def test_a_gpu_is_the_machine_only_where_it_was_used() -> None:
