@@ -43,7 +43,7 @@ def test_nothing_is_recorded_while_samples_are_timed(
         ),
     )  # fmt: skip
     modes = warm_up(plan, completers, target)
-    assert modes == dict.fromkeys(completers, {"mode": "graph", "reason": None})
+    assert modes == {name: {"mode": "graph", "reason": None} for name in completers}
     for complete in completers.values():
         for prompt in prompts():
             complete(Request(prompt, BUDGET))
