@@ -123,17 +123,15 @@ class DynamicDrafter(EagleDrafter):
         self._grow = execution.wrap(self._grown)
 
     def propose(self, state: State) -> DraftTree:
-        tokens, parents, depths, log_probs = self._grow(*self.pairs(state), reach=self.reach(state))
+        tokens, parents, depths, log_probs = self._grow(*self.given(state), reach=self.reach(state))
         layout = TreeLayout.from_tensors(parents, depths, self._pool.max_depth)
         return DraftTree(tokens, layout, layout.num_nodes, log_probs=log_probs)
 
-    def _grown(
-        self, features: Tensor, tokens: Tensor, last: Tensor, end: Tensor, *, reach: Reach
-    ) -> tuple[Tensor, ...]:
-        """A draft behind these pairs, as `CandidatePool.tree` gives it."""
+    def _grown(self, end: Tensor, *missing: Tensor, reach: Reach) -> tuple[Tensor, ...]:
+        """A draft behind the missing pairs, as `CandidatePool.tree` gives it."""
         model, pool = self.model, self._pool
-        hidden = self.feed(features, tokens, last, end, reach)
-        pool.start(tokens.index_select(0, last))
+        root, hidden = self.feed(end, *missing, reach=reach)
+        pool.start(root)
         pool.add(*self._candidates(hidden))
         for level in range(self._depth):
             beam = pool.beam()

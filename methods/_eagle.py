@@ -3,16 +3,19 @@
 Knows how a draft model reads (feature, token) pairs and keeps them. Knows nothing of trees.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import embedding
 
+from specbench.engine.accept import Accepted
 from specbench.engine.drafter import BuildContext, Drafter, Outcome, State
 from specbench.engine.execution import Execution
 from specbench.engine.layer import Reach
 from specbench.engine.target import Forward, Needs
+from specbench.engine.tree import path_room
 from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint, frozen
 from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
@@ -31,9 +34,14 @@ class DraftModel:
     layer: DraftLayer
     vocab_size: int
 
-    def features(self, forward: Forward, rows: Tensor | None = None) -> Tensor:
-        """What a pair holds of the target [n, feature], for all rows of a forward or for some."""
+    def seen(self, forward: Forward) -> tuple[Tensor, ...]:
+        """The parts of a forward that features are made of, each a row a node."""
         raise NotImplementedError
+
+    def features(self, seen: Sequence[Tensor], rows: Tensor) -> Tensor:
+        """What pairs hold of the target [n, feature], at these rows [n] of what was seen."""
+        parts = [part.index_select(0, rows) for part in seen]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """What the layer reads of pairs with the target's features.
@@ -86,9 +94,9 @@ class EagleModel(DraftModel):
         self._head = context.target.model.get_output_embeddings()
         self.vocab_size = context.target.vocab_size
 
-    def features(self, forward: Forward, rows: Tensor | None = None) -> Tensor:
+    def seen(self, forward: Forward) -> tuple[Tensor, ...]:
         assert forward.hidden is not None
-        return forward.hidden if rows is None else forward.hidden.index_select(0, rows)
+        return (forward.hidden,)
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         joint = self._fc(torch.cat([embedding(tokens, self._embedding), features], -1))
@@ -138,11 +146,8 @@ class Eagle3Model(DraftModel):
             checkpoint.expect("t2d", target.vocab_size)
         checkpoint.close()
 
-    def features(self, forward: Forward, rows: Tensor | None = None) -> Tensor:
-        inputs = [forward.layer_inputs[layer] for layer in self._layers]
-        if rows is not None:
-            inputs = [rows_of.index_select(0, rows) for rows_of in inputs]
-        return torch.cat(inputs, -1)
+    def seen(self, forward: Forward) -> tuple[Tensor, ...]:
+        return tuple(forward.layer_inputs[layer] for layer in self._layers)
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return self.guesses(self._fc(features), tokens)
@@ -175,11 +180,9 @@ class EagleDrafter(Drafter):
         self.model = model
         self.needs = model.needs
         self._execution = execution
-        self._path_length = depth + 1
-        self._num_scratch = max(num_scratch, self._path_length)
-        self._features: Tensor  # [n, feature], of the pairs that the draft model has not seen
-        self._tokens: Tensor  # [n]
-        self._last: Tensor  # [1], the last pair among them; padding is behind it
+        self._num_scratch = max(num_scratch, path_room(depth))
+        self._seen: tuple[Tensor, ...]  # of the last forward
+        self._missing: Accepted  # the pairs that the draft model has not seen, as rows of it
 
     def start(self, state: State, prefill: Forward) -> None:
         model = self.model
@@ -187,39 +190,38 @@ class EagleDrafter(Drafter):
         if model.layer.reserve(reach.span(self._num_scratch)):
             self._execution.forget()
         tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
-        features = model.features(prefill)
-        if tokens.shape[0] > 1:
-            model.layer.prefill(model.pairs(features[:-1], tokens[:-1])[1])
-        self._features, self._tokens, self._last = self._padded(features[-1:], tokens[-1:])
+        seen, rows = model.seen(prefill), torch.arange(len(tokens), device=tokens.device)
+        if len(tokens) > 1:
+            features = model.features(seen, rows[:-1])
+            model.layer.prefill(model.pairs(features, tokens[:-1])[1])
+        self._seen = tuple(part[-1:] for part in seen)
+        self._missing = Accepted.only(state.pending, tokens.device)
 
     def observe(self, state: State, outcome: Outcome) -> None:
-        verdict = outcome.verdict
-        both = torch.tensor([verdict.path, verdict.token_ids], device=self._tokens.device)
-        features = self.model.features(outcome.forward, both[0])
-        self._features, self._tokens, self._last = self._padded(features, both[1])
+        self._seen = self.model.seen(outcome.forward)
+        self._missing = outcome.accepted
 
-    def pairs(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What a draft begins with: features, tokens, the last one's row, and their `end` []."""
-        end = torch.full((), state.num_committed, device=self._tokens.device)
-        return self._features, self._tokens, self._last, end
+    def given(self, state: State) -> tuple[Tensor, ...]:
+        """What a draft begins with, the arguments of `feed`."""
+        missing = self._missing
+        end = torch.full((), state.num_committed, device=missing.last.device)
+        return end, missing.path, missing.token_ids, missing.last, *self._seen
 
     def reach(self, state: State) -> Reach:
         """How much of its cache the draft looks at."""
         return self._execution.reach(state.num_committed, self._num_scratch)
 
     def feed(
-        self, features: Tensor, tokens: Tensor, last: Tensor, end: Tensor, reach: Reach
-    ) -> Tensor:
-        """Show the draft model the missing pairs; returns the last one's output [1, hidden]."""
-        residual, attended = self.model.pairs(features, tokens)
-        return self.model.layer.feed(residual, attended, end - 1 - last[0], last, reach)
+        self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *seen: Tensor, reach: Reach
+    ) -> tuple[Tensor, Tensor]:
+        """Show the draft model the missing pairs, which end at `end` [] in the sequence.
 
-    def _padded(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The pairs, to as many as a step can leave where shapes have to stay the same."""
-        n = tokens.shape[0]
-        missing = self._path_length - n if self._execution.is_static else 0
-        last = torch.full((1,), n - 1, device=tokens.device)
-        return pad(features, (0, 0, 0, missing)), pad(tokens, (0, missing)), last
+        `path` [n] are rows of what was `seen`, `tokens` [n] those behind them; what comes behind
+        `last` [1] is padding. Returns the last one's token [1] and output [1, hidden].
+        """
+        residual, attended = self.model.pairs(self.model.features(seen, path), tokens)
+        hidden = self.model.layer.feed(residual, attended, end - 1 - last[0], last, reach)
+        return tokens.index_select(0, last), hidden
 
 
 def captured_layers(

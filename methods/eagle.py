@@ -48,17 +48,16 @@ class Eagle(EagleDrafter):
         self._is_left = columns >= tree.ranks[:, None]  # [nodes, candidates]
 
     def propose(self, state: State) -> DraftTree:
-        tokens, *q = self._grow(*self.pairs(state), reach=self.reach(state), sampler=state.sampler)
+        tokens, *q = self._grow(*self.given(state), reach=self.reach(state), sampler=state.sampler)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, q[0] if q else None)
 
     def _grown(
-        self, features: Tensor, tokens: Tensor, last: Tensor, end: Tensor, *, reach: Reach,
-        sampler: Sampler,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Tokens [nodes] of a draft behind these pairs, and what they were drawn from, if drawn."""
+        self, end: Tensor, *missing: Tensor, reach: Reach, sampler: Sampler
+    ) -> tuple[Tensor, ...]:
+        """Tokens [nodes] behind the missing pairs, and what they were drawn from, if drawn."""
         model, tree = self.model, self._tree
-        hidden = self.feed(features, tokens, last, end, reach)
-        guessed = [tokens.index_select(0, last)]
+        root, hidden = self.feed(end, *missing, reach=reach)
+        guessed = [root]
         probs, drawn = [], []
         for depth, (level, mask) in enumerate(zip(tree.levels, self._masks, strict=True)):
             logits = model.logits(hidden)

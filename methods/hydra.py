@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, pad, silu
+from torch.nn.functional import embedding, linear, silu
 
+from specbench.engine.accept import Accepted
 from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
 from specbench.engine.layer import Reach
 from specbench.engine.target import Forward, Needs, Target
-from specbench.engine.tree import DraftTree
+from specbench.engine.tree import DraftTree, path_room
 from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
@@ -116,63 +117,60 @@ class Hydra(Drafter):
             options.tree, target.device, max_rank=target.vocab_size, max_depth=len(heads)
         )
         self._heads = heads[: len(self._tree.levels)]
-        self._path_length = len(self._heads) + 1
+        self._num_scratch = path_room(len(self._heads))
         self._embedding = target.model.get_input_embeddings().weight
         self.needs = Needs(hidden=True, all_prompt_positions=has_prefix)
         self._execution = target.execution
         self._fill = self._execution.wrap(self._filled)
-        self._rows: Tensor  # [n, hidden], the final hidden states that the heads have not seen
-        self._last: Tensor  # [1], the last one among them; padding is behind it
+        self._hidden: Tensor  # [n, hidden], of the last forward
+        self._missing: Accepted  # what the heads have not seen, as rows of it
 
     def start(self, state: State, prefill: Forward) -> None:
         hidden = prefill.hidden
         assert hidden is not None
         if self._prefix:
-            reach = self._execution.reach(state.num_committed + state.room, self._path_length)
-            if self._prefix.layer.reserve(reach.span(self._path_length)):
+            reach = self._execution.reach(state.num_committed + state.room, self._num_scratch)
+            if self._prefix.layer.reserve(reach.span(self._num_scratch)):
                 self._execution.forget()
             if hidden.shape[0] > 1:
                 self._prefix.prefill(hidden[:-1])
-        self._keep(hidden[-1:])
+        self._hidden = hidden[-1:]
+        self._missing = Accepted.only(state.pending, hidden.device)
 
     def propose(self, state: State) -> DraftTree:
-        device = self._rows.device
-        root = torch.full((1,), state.pending, device=device)
-        end = torch.full((), state.num_committed, device=device)
-        reach = self._execution.reach(state.num_committed, self._path_length)
-        (tokens,) = self._fill(self._rows, self._last, root, end, reach=reach)
+        missing = self._missing
+        end = torch.full((), state.num_committed, device=self._hidden.device)
+        reach = self._execution.reach(state.num_committed, self._num_scratch)
+        given = (end, missing.path, missing.token_ids, missing.last, self._hidden)
+        (tokens,) = self._fill(*given, reach=reach)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
 
     def _filled(
-        self, rows: Tensor, last: Tensor, root: Tensor, end: Tensor, *, reach: Reach
-    ) -> tuple[Tensor, ...]:
-        """The tree's tokens [nodes] behind these rows and the root [1]."""
-        tokens, expanded = [root], root
-        path = self._prefix.feed(rows, last, end, reach) if self._prefix else rows
+        self, end: Tensor, path: Tensor, token_ids: Tensor, last: Tensor, hidden: Tensor, *,
+        reach: Reach,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """The tree's tokens [nodes] behind the missing rows, which end at `end` []."""
+        expanded = token_ids.index_select(0, last)
+        tokens = [expanded]
+        if self._prefix:
+            x = self._prefix.feed(hidden.index_select(0, path), last, end, reach)
+        else:
+            x = hidden.index_select(0, path.index_select(0, last))
         for head, level in zip(self._heads, self._tree.levels, strict=True):
-            path = torch.cat([path, embedding(expanded, self._embedding)], -1)
-            best = head.logits(path).topk(self._tree.num_candidates).indices
+            x = torch.cat([x, embedding(expanded, self._embedding)], -1)
+            best = head.logits(x).topk(self._tree.num_candidates).indices
             tokens.append(best.view(-1).index_select(0, level.source))
             expanded = tokens[-1].index_select(0, level.expanders)
-            path = path.index_select(0, level.above)
+            x = x.index_select(0, level.above)
         return (torch.cat(tokens),)
 
     def observe(self, state: State, outcome: Outcome) -> None:
-        path, hidden = outcome.verdict.path, outcome.forward.hidden
-        assert hidden is not None
-        kept = path if self._prefix else path[-1:]
-        self._keep(hidden.index_select(0, torch.tensor(kept, device=hidden.device)))
+        assert outcome.forward.hidden is not None
+        self._hidden, self._missing = outcome.forward.hidden, outcome.accepted
 
     def bytes_read(self, num_nodes: float) -> float:
         heads = sum(head.num_bytes for head in self._heads)
         return heads + (self._prefix.layer.num_bytes if self._prefix else 0)
-
-    def _keep(self, rows: Tensor) -> None:
-        """Keep rows [n, hidden], padded where shapes have to stay the same."""
-        n = rows.shape[0]
-        is_padded = self._execution.is_static and self._prefix is not None
-        self._rows = pad(rows, (0, 0, 0, self._path_length - n if is_padded else 0))
-        self._last = torch.full((1,), n - 1, device=rows.device)
 
 
 def _architecture(checkpoint: Checkpoint) -> str:

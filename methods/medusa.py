@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.accept import typical
+from specbench.engine.accept import Accepted, typical
 from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
@@ -81,21 +81,25 @@ class Medusa(Drafter):
         if not options.is_lossless:
             self.rule = partial(typical, threshold=options.threshold, alpha=options.alpha)
         self._fill = target.execution.wrap(self._filled)
-        self._hidden: Tensor  # [1, hidden]
+        self._hidden: Tensor  # [n, hidden], of the last forward
+        self._accepted: Accepted  # the path in it, whose end the heads read
 
     def start(self, state: State, prefill: Forward) -> None:
         assert prefill.hidden is not None
         self._hidden = prefill.hidden[-1:]
+        self._accepted = Accepted.only(state.pending, prefill.hidden.device)
 
     def propose(self, state: State) -> DraftTree:
-        root = torch.full((1,), state.pending, device=self._hidden.device)
-        (tokens,) = self._fill(self._hidden, root)
+        accepted = self._accepted
+        (tokens,) = self._fill(self._hidden, accepted.path, accepted.token_ids, accepted.last)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
 
-    def _filled(self, hidden: Tensor, root: Tensor) -> tuple[Tensor, ...]:
-        """The tree's tokens [nodes] behind a hidden state [1, hidden] and the root [1]."""
-        heads = self._projections.shape[0]
-        x = hidden.expand(heads, 1, -1)
+    def _filled(
+        self, hidden: Tensor, path: Tensor, token_ids: Tensor, last: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The tree's tokens [nodes] behind the path's last row of `hidden` [n, hidden]."""
+        heads, root = self._projections.shape[0], token_ids.index_select(0, last)
+        x = hidden.index_select(0, path.index_select(0, last)).expand(heads, 1, -1)
         for weights, biases in self._blocks:
             x = x + silu(torch.baddbmm(biases, x, weights))
         logits = torch.bmm(x, self._projections)[:, 0]  # [heads, vocab]
@@ -103,9 +107,8 @@ class Medusa(Drafter):
         return (torch.cat([root, best.index_select(0, self._source)]),)
 
     def observe(self, state: State, outcome: Outcome) -> None:
-        last = outcome.verdict.path[-1]
         assert outcome.forward.hidden is not None
-        self._hidden = outcome.forward.hidden[last : last + 1]
+        self._hidden, self._accepted = outcome.forward.hidden, outcome.accepted
 
     def bytes_read(self, num_nodes: float) -> float:
         return weight_bytes(*(part for block in self._blocks for part in block), self._projections)

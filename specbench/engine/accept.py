@@ -51,6 +51,39 @@ class Verdict:
         return cls(path, (*drafted, next_ids[path[-1]]), tuple(next_ids))
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The accepted path on the device, padded where shapes have to stay the same."""
+
+    path: Tensor  # [n] node indices, root first; behind the last one they mean nothing
+    token_ids: Tensor  # [n] what the step emits, as far as the path goes
+    last: Tensor  # [1] where both end
+
+    @classmethod
+    def only(cls, token_id: int, device: torch.device) -> Accepted:
+        """A path of one row, behind which that token was emitted."""
+        first = torch.zeros(1, dtype=torch.long, device=device)
+        return cls(first, first + token_id, first)
+
+    @classmethod
+    def of(cls, verdict: Verdict, device: torch.device) -> Accepted:
+        """What a verdict says, without padding."""
+        both = torch.tensor([verdict.path, verdict.token_ids], device=device)
+        return cls(both[0], both[1], torch.full((1,), verdict.num_accepted, device=device))
+
+    @classmethod
+    def follow(cls, chosen: Tensor, room: int) -> Accepted:
+        """What `select` chose, without waiting, padded to `room` nodes, which the path fits in."""
+        on_path, tokens, next_ids = chosen
+        nodes = torch.arange(chosen.shape[1], device=chosen.device)
+        ranks = on_path.cumsum(0)
+        places = torch.where(on_path > 0, ranks - 1, room)  # all other nodes behind the room
+        path = nodes.new_zeros(room + 1).scatter_(0, places, nodes)
+        last = ranks[-1:] - 1
+        token_ids = tokens[path[1:]].scatter_(0, last, next_ids[path[last]])
+        return cls(path[:-1], token_ids, last)
+
+
 class Sampler:
     """Turns logits into distributions and tokens, by transformers' own logits processors."""
 
@@ -110,19 +143,19 @@ class Rule(Protocol):
     def __call__(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor: ...
 
 
-def verify(
+def judge(
     rule: Rule, tree: DraftTree, logits: Tensor, sampler: Sampler, execution: Execution
-) -> Verdict:
-    """What the rule makes of a tree and the target's logits [nodes, vocab] over it."""
+) -> Tensor:
+    """What the rule makes of a tree and the target's logits [nodes, vocab] over it, as `select`."""
     if not execution.is_static:
-        return Verdict.read(rule(tree, logits, sampler))
+        return rule(tree, logits, sampler)
     layout = tree.layout
     inputs = [tree.tokens, layout.parents, layout.depths, layout.ancestors, logits]
     inputs.append(torch.as_tensor(tree.num_verify, device=logits.device))
     if tree.q is not None:
         inputs += [tree.q, layout.siblings]
     (chosen,) = execution.wrap(_choose)(*inputs, rule=rule, sampler=sampler)
-    return Verdict.read(chosen)
+    return chosen
 
 
 def _choose(
@@ -130,7 +163,7 @@ def _choose(
     num_verify: Tensor, *drawn: Tensor, rule: Rule, sampler: Sampler,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """A rule as a function of tensors; `drawn` holds q and the layout's siblings, if there are."""
-    layout = TreeLayout(parents, depths, ancestors)
+    layout = TreeLayout(parents, depths, ancestors, max_depth=parents.shape[0] - 1)
     if drawn:
         layout.__dict__["siblings"] = drawn[1]  # known: they would have to be counted on the host
     tree = DraftTree(tokens, layout, num_verify, drawn[0] if drawn else None)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import verify
+from specbench.engine.accept import Verdict, judge
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
 from specbench.engine.drafter import Drafter, Outcome, State
 from specbench.engine.target import Target
@@ -46,8 +46,8 @@ def decode(
         began = clock.now()
         prefill = target.prefill(request.prompt_ids, room=limit)
         # The prefill is a step too, over the prompt's last token as its tree.
-        first = verify(drafter.rule, state.chain(), prefill.logits, sampler, execution)
-        is_done = emit(state, first.token_ids)[1]
+        chosen = judge(drafter.rule, state.chain(), prefill.logits, sampler, execution)
+        is_done = emit(state, Verdict.read(chosen).token_ids)[1]
         prefilled = clock.now()
         watch.start()
         if not is_done:
@@ -58,8 +58,8 @@ def decode(
             watch.lap("draft")  # and what it made of the last step
             forward = target.forward(tree)
             watch.lap("verify")
-            verdict = verify(drafter.rule, tree, forward.logits, sampler, execution)
-            target.commit(verdict.path)
+            chosen = judge(drafter.rule, tree, forward.logits, sampler, execution)
+            verdict, followed = target.settle(tree.layout, chosen)
             watch.lap("commit")
             count, is_done = emit(state, verdict.token_ids)
             steps.append(Step(proposed.num_nodes, count))
@@ -68,7 +68,7 @@ def decode(
                 traced.append((parents, log_probs, verdict.path))
             watch.lap("host")
             if not is_done:
-                drafter.observe(state, Outcome(tree, forward, verdict))
+                drafter.observe(state, Outcome(tree, forward, verdict, followed))
         ended = clock.now()
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(target, request, token_ids)

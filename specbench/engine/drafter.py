@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from specbench.engine.accept import Rule, Sampler, Verdict, lossless
+from specbench.engine.accept import Accepted, Rule, Sampler, Verdict, lossless
 from specbench.engine.source import WeightSource
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
@@ -57,6 +57,12 @@ class Outcome:
     tree: DraftTree
     forward: Forward
     verdict: Verdict
+    followed: Accepted | None = None
+
+    @property
+    def accepted(self) -> Accepted:
+        """The verdict's path and tokens on the device, where drafting goes on."""
+        return self.followed or Accepted.of(self.verdict, self.tree.tokens.device)
 
 
 class Drafter:

@@ -129,10 +129,16 @@ class KVCache(Cache):
         """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
         kept = len(path)
         if path[-1] != kept - 1:  # a path that is not the first rows as they lie
-            for slab in self._slabs:
-                rows = torch.tensor(path, device=slab.device).add_(self.length)
-                slab[:, self.length : self.length + kept] = slab.index_select(1, rows)
+            device = self._slabs[0].device
+            self.gather(torch.tensor(path, device=device), torch.tensor(self.length, device=device))
         self.length += kept
+
+    def gather(self, path: Tensor, start: Tensor) -> None:
+        """Bring the scratch rows at `path` [n] behind the first `start` [], without waiting."""
+        places = start + torch.arange(path.shape[0], device=path.device)
+        for slab in self._slabs:
+            rows, to = (start + path).to(slab.device), places.to(slab.device)
+            slab.index_copy_(1, to, slab.index_select(1, rows))
 
     def crop(self, length: int) -> None:
         """Forget every committed token behind the first `length`."""

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import torch
 
-from specbench.engine.accept import lossless, verify
+from specbench.engine.accept import judge, lossless
 from specbench.engine.graphs import BUCKET, NUM_NODES
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
 
@@ -28,8 +28,10 @@ def rehearse(target: Target, num_tokens: int, samplings: Iterable[Sampling]) -> 
             tree = DraftTree.chain(torch.zeros(size, dtype=torch.long, device=target.device))
             logits = target.forward(tree).logits
             for sampler in samplers if end == BUCKET else ():
-                verify(lossless, tree, logits, sampler, target.execution)
+                chosen = judge(lossless, tree, logits, sampler, target.execution)
+                star = TreeLayout.from_parents([0] * size, target.device)  # any that is no chain
+                target.settle(star, chosen)
                 if size > 1 and not sampler.sampling.is_greedy:
                     drawn = DraftTree.chain(tree.tokens, torch.zeros_like(sampler.probs(logits)))
-                    verify(lossless, drawn, logits, sampler, target.execution)
+                    judge(lossless, drawn, logits, sampler, target.execution)
     target.cache.reset()

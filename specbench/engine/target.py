@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from specbench.engine.accept import Sampler
+from specbench.engine.accept import Accepted, Sampler, Verdict
 from specbench.engine.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
 from specbench.engine.layer import Reach, View, view_behind
 from specbench.engine.stack import Stack, why_not
-from specbench.engine.tree import DraftTree, mask_behind
+from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
 from specbench.errors import CheckpointError
 from specbench.types import Sampling
 
@@ -66,6 +66,7 @@ class Target:
         self.why_not_fused = why_not(model)
         self._stack = None if self.why_not_fused else Stack(model)
         self._step = self.execution.wrap(self._tree_step)
+        self._keep = self.execution.wrap(self._path_kept)
         self._samplers: dict[Sampling, Sampler] = {}
         self._needs = Needs()
         self._seen: dict[int | str, Tensor] = {}
@@ -146,6 +147,22 @@ class Target:
         """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
         self.cache.commit(path)
 
+    def settle(self, layout: TreeLayout, chosen: Tensor) -> tuple[Verdict, Accepted | None]:
+        """Commit the path that `select` chose in the last `forward`, and copy it to the host.
+
+        Where steps are recorded all work on the device is under way before the host waits, and
+        the path can be read there too; a chain's needs no work.
+        """
+        if not self.execution.is_static or layout.is_chain:
+            verdict = Verdict.read(chosen)
+            self.commit(verdict.path)
+            return verdict, None
+        start = torch.full((), self.cache.length, device=self.device)
+        accepted = Accepted(*self._keep(chosen, start, room=layout.path_room))
+        verdict = Verdict.read(chosen)
+        self.cache.length += len(verdict.path)
+        return verdict, accepted
+
     def crop(self, length: int) -> None:
         """Go back to the first `length` committed tokens."""
         self.cache.crop(length)
@@ -177,6 +194,12 @@ class Target:
         hidden, inputs = self._stack(tokens, self.cache, place, view, needs.layer_inputs)
         seen = [inputs[layer] for layer in needs.layer_inputs]
         return (self._head(hidden), *([hidden] if needs.hidden else []), *seen)
+
+    def _path_kept(self, chosen: Tensor, start: Tensor, *, room: int) -> tuple[Tensor, ...]:
+        """The chosen path, its cache rows brought behind the first `start` []."""
+        accepted = Accepted.follow(chosen, room)
+        self.cache.gather(accepted.path, start)
+        return accepted.path, accepted.token_ids, accepted.last
 
     @property
     def _head(self) -> nn.Module:

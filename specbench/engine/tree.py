@@ -6,7 +6,7 @@ Knows shapes and ancestry. Knows nothing of models, methods or acceptance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import torch
@@ -25,10 +25,17 @@ class TreeLayout:
     parents: Tensor  # [nodes] int64; the root's parent is itself
     depths: Tensor  # [nodes] int64; the root's is 0
     ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and all above it
+    max_depth: int  # no node is deeper
+    is_chain: bool = False  # so that every path is the first nodes as they lie
 
     @property
     def num_nodes(self) -> int:
         return self.parents.shape[0]
+
+    @property
+    def path_room(self) -> int:
+        """How many nodes a path in it is padded to."""
+        return min(self.num_nodes, path_room(self.max_depth))
 
     @classmethod
     def from_parents(cls, parents: Sequence[int], device: torch.device | str) -> TreeLayout:
@@ -47,6 +54,8 @@ class TreeLayout:
             torch.tensor(parents, device=device),
             torch.tensor(depths, device=device),
             torch.tensor(ancestors, device=device),
+            max_depth=max(depths),
+            is_chain=max(depths) == n - 1,
         )
 
     @classmethod
@@ -58,7 +67,7 @@ class TreeLayout:
         for _ in range(max(max_depth - 1, 0).bit_length()):  # each round doubles the reach
             ancestors = ancestors | ancestors.index_select(0, above)
             above = above.index_select(0, above)
-        return cls(parents, depths, ancestors)
+        return cls(parents, depths, ancestors, max_depth)
 
     def bias(self, dtype: torch.dtype) -> Tensor:
         """The additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
@@ -76,7 +85,8 @@ class TreeLayout:
             ancestors = pad(self.ancestors, (0, more, 0, more))
             ancestors.diagonal().fill_(True)
             parents = torch.cat([self.parents, added])
-            grown[num_nodes] = TreeLayout(parents, pad(self.depths, (0, more)), ancestors)
+            depths = pad(self.depths, (0, more))
+            grown[num_nodes] = replace(self, parents=parents, depths=depths, ancestors=ancestors)
         return grown[num_nodes]
 
     @cached_property
@@ -92,6 +102,11 @@ class TreeLayout:
                 rows.append([0] * len(parents))
             rows[rank][parent] = node
         return torch.tensor(rows, device=self.parents.device).view(len(rows), len(parents))
+
+
+def path_room(max_depth: int) -> int:
+    """How many nodes a path is padded to, if a tree is no smaller: few numbers serve all trees."""
+    return max(16, 1 << max_depth.bit_length())
 
 
 def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from specbench.engine.accept import Sampler, Verdict, lossless
+from specbench.engine.accept import Accepted, Sampler, Verdict, lossless
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
@@ -53,6 +55,22 @@ def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
 def test_among_equally_deep_paths_the_first_one_wins() -> None:
     verdict = Verdict.read(lossless(tree([1, 2, 2], [0, 0, 0]), logits_for([2, 5, 6]), sampler()))
     assert verdict.path == (0, 1)
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=40), st.integers(0, 10**6))
+def test_a_path_followed_on_the_device_is_the_verdicts_own(above: list[int], seed: int) -> None:
+    parents = [0, *(number % (node + 1) for node, number in enumerate(above))]
+    generator = torch.Generator().manual_seed(seed)
+    tokens, best = torch.randint(0, 3, (2, len(parents)), generator=generator).tolist()
+    draft = tree(tokens, parents)
+    chosen = lossless(draft, logits_for(best), sampler())
+    verdict = Verdict.read(chosen)
+    padded, plain = Accepted.follow(chosen, draft.layout.path_room), Accepted.of(verdict, CPU)
+    end = int(padded.last) + 1
+    assert end == len(verdict.path) == int(plain.last) + 1
+    assert len(padded.path) == len(padded.token_ids) == draft.layout.path_room
+    assert torch.equal(padded.path[:end], plain.path)
+    assert torch.equal(padded.token_ids[:end], plain.token_ids)
 
 
 def emitted(draft: DraftTree, p: Tensor, draws: int, seed: int) -> list[tuple[int, ...]]:

@@ -72,11 +72,12 @@ class Checked(Drafter):
 
 class CheckedEagle(Checked):
     def of_prompt(self, state: State, prefill: Any) -> tuple[Tensor, ...]:
-        return self.drafter.model.features(prefill), torch.tensor(state.token_ids[1:])
+        tokens, model = torch.tensor(state.token_ids[1:]), self.drafter.model
+        return model.features(model.seen(prefill), torch.arange(len(tokens))), tokens
 
     def of_step(self, rows: list[int], token_ids: list[int], forward: Any) -> tuple[Tensor, ...]:
-        features = self.drafter.model.features(forward, torch.tensor(rows))
-        return features, torch.tensor(token_ids)
+        model = self.drafter.model
+        return model.features(model.seen(forward), torch.tensor(rows)), torch.tensor(token_ids)
 
     def layer(self, drafter: Any) -> Any:
         return drafter.model.layer
