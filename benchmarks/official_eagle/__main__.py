@@ -1,0 +1,149 @@
+"""The command: both sides loaded, measured in turns, and the ratio shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from transformers.utils import logging
+
+import benchmarks.official_eagle as package
+from benchmarks.official_eagle.official import REPOSITORY, Official, describe_checkout
+from benchmarks.official_eagle.summary import show, summarize
+from benchmarks.official_eagle.turns import METHODS, Contestants, describe, read_samples, take_turns
+from benchmarks.official_eagle.weights import Folders, write_weights
+from specbench.bench.plan import make_plan
+from specbench.bench.runner import Completer
+from specbench.bench.spec import RunSpec
+from specbench.errors import SpecbenchError
+
+_OPTIONS = ("total_tokens", "depth", "top_k", "max_new_tokens", "limit", "repeats")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit status is 1 where tokens differ in float32."""
+    given = _parse(argv)
+    logging.disable_progress_bar()
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    try:
+        found = run(given, console.print)
+    except SpecbenchError as error:
+        console.print("Error:", style="red", end=" ")
+        console.print(f"{error.message}\n{error.hint}")
+        return error.exit_code
+    path = given.output / "official_eagle.json"
+    path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    show(found, Console(highlight=False, markup=False))
+    print(f"Every sample is in {path}.")
+    is_exact = all(row["same_tokens"] == row["samples"] for row in found["summary"].values())
+    return 0 if is_exact or given.dtype != "float32" else 1
+
+
+def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, Any]:
+    """Both sides loaded, warmed up and measured: what is kept as the result.
+
+    Raises:
+        UserError: a value, checkout, interpreter, shape or memory that does not do.
+    """
+    import torch
+
+    from specbench.bench import environment
+    from specbench.bench.plan import pick_device
+    from specbench.bench.session import build_completers, build_drafters, load_model
+    from specbench.bench.warm_up import warm_up
+
+    source = describe_checkout(given.checkout)
+    device = pick_device(given.device).name
+    folders = Folders(given.work or given.output / "work")
+    spec = spec_of(given, folders)
+    given.output.mkdir(parents=True, exist_ok=True)
+    with Official(given) as official:
+        say(f"Writing the weights to {folders.root}, if they are not there …")
+        write_weights(given.model, folders, device, given.dtype)
+        plan = make_plan(spec, is_offline=True)
+        samples = list(read_samples(plan))
+        say("Loading the official side …")
+        official.load(
+            target=str(folders.target), head=str(folders.head), device=device, dtype=given.dtype,
+            num_threads=torch.get_num_threads(), total_token=given.total_tokens,
+            depth=given.depth, top_k=given.top_k,
+        )  # fmt: skip
+        say("Loading our side …")
+        target = load_model(plan.setup)
+        ours = build_completers(target, build_drafters(target, plan.setup.contestants))
+        say("Warming up …")
+        execution = warm_up(plan, ours, target)
+        official.warm_up(samples)
+        contestants = _alternating(official, ours)
+        measured = list(take_turns(samples, contestants, given.repeats, say))
+    machine = environment.capture()
+    return {
+        "model": f"stand-in of {Path(given.model).name}",
+        "dtype": given.dtype,
+        "device": device,
+        "options": {name: getattr(given, name) for name in _OPTIONS},
+        "machine": {key: machine[key] for key in ("gpus", "cpu", "os", "variables")},
+        "official": {**source, **official.versions},
+        "specbench": {
+            **_versions(machine),
+            "execution": dict(zip(METHODS, execution.values(), strict=True)),
+            "num_late": getattr(target.execution, "num_late", 0),
+        },
+        "summary": {method: summarize(measured, method) for method in METHODS},
+        "samples": [describe(one) for one in measured],
+    }
+
+
+def spec_of(given: argparse.Namespace, folders: Folders) -> RunSpec:
+    """What our side is asked to do: vanilla, which is always run, and EAGLE-2."""
+    tree = f"total_tokens={given.total_tokens},depth={given.depth},top_k={given.top_k}"
+    return RunSpec(
+        model=str(folders.target), methods=(f"eagle2:{tree},weights={folders.head}",),
+        limit=given.limit, max_new_tokens=given.max_new_tokens, repeats=given.repeats,
+        device=given.device, dtype=given.dtype,
+    )  # fmt: skip
+
+
+def _alternating(official: Official, ours: Mapping[str, Completer]) -> Contestants:
+    """Both sides' vanilla, then both sides' EAGLE-2."""
+    contestants: dict[tuple[str, str], Completer] = {}
+    for method, complete in zip(METHODS, ours.values(), strict=True):
+        contestants["official", method] = official.completer(method)
+        contestants["specbench", method] = complete
+    return contestants
+
+
+def _versions(machine: Mapping[str, Any]) -> dict[str, Any]:
+    named = {key: machine[key] for key in ("specbench", "git", "python", "transformers")}
+    return {**named, "torch": machine["torch"]["version"]}
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.official_eagle",
+        description=(package.__doc__ or "").splitlines()[0],
+    )
+    parser.add_argument("--checkout", type=Path, required=True, help=f"of {REPOSITORY}")
+    parser.add_argument("--python", default=sys.executable, help="the official code's interpreter")
+    parser.add_argument("--site", type=Path, help="packages that come before that interpreter's")
+    parser.add_argument("--model", default="vicuna-13b", help="whose shape the stand-in has")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16", "float16"))
+    parser.add_argument("--limit", type=int, default=2, help="prompts a task")
+    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--total-tokens", type=int, default=60)
+    parser.add_argument("--depth", type=int, default=7)
+    parser.add_argument("--top-k", type=int, default=10)
+    parser.add_argument("--output", type=Path, default=Path("results/runs/official-eagle"))
+    parser.add_argument("--work", type=Path, help="folder of the weights (default: OUTPUT/work)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

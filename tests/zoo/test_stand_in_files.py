@@ -1,0 +1,114 @@
+"""Stand-ins on disk: what is written is what is built in memory, once, under names all read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from specbench.api import load
+from specbench.bench.models import find_model
+from specbench.bench.stand_ins import stand_in_of
+from specbench.errors import UserError
+from specbench.zoo.stand_in.files import is_written, write_head, write_model
+from specbench.zoo.stand_in.plan import StandIn
+from tests.zoo.stand_in_shapes import write_config
+
+CPU = torch.device("cpu")
+SHARD_BYTES = 8 * 2**20
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    folder = tmp_path_factory.mktemp("shape")
+    return stand_in_of(find_model(str(write_config(folder, num_hidden_layers=12))))
+
+
+@pytest.fixture(scope="module")
+def folder(stand_in: StandIn, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    write(stand_in, folder)
+    return folder
+
+
+def write(stand_in: StandIn, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    target, head = folder / "target", folder / "eagle"
+    write_model(stand_in.target, target, dtype=dtype, device=CPU, shard_bytes=SHARD_BYTES)
+    write_head(stand_in.drafters["eagle"], head, dtype=dtype, device=CPU)
+
+
+def test_a_written_stand_in_says_what_tiny_says_in_as_many_steps(folder: Path) -> None:
+    question = "Write three suggestions for cooking at home."
+    method = f"eagle2:weights={folder / 'eagle'}"
+    written = load(str(folder / "target"), method, device="cpu", dtype="float32")
+    said = written.generate(question, max_new_tokens=24)
+    tiny = load("tiny", "eagle2", device="cpu").generate(question, max_new_tokens=24)
+    assert (said.text, said.prompt_ids) == (tiny.text, tiny.prompt_ids)
+    assert said.completion.accept_lengths == tiny.completion.accept_lengths
+
+
+def test_every_tensor_is_in_the_shard_that_the_index_names(stand_in: StandIn, folder: Path) -> None:
+    index = json.loads((folder / "target" / "model.safetensors.index.json").read_text())
+    expected = dict(stand_in.target.tensors(CPU, torch.float32))
+    assert index["metadata"]["total_size"] == sum(t.nbytes for t in expected.values())
+    assert index["weight_map"].keys() == expected.keys()
+    shards = set(index["weight_map"].values())
+    assert len(shards) > 1
+    for name in shards:
+        assert (folder / "target" / name).stat().st_size < SHARD_BYTES + 2**16
+        with safe_open(folder / "target" / name, "pt") as shard:
+            for key in shard.keys():  # noqa: SIM118 (it is no mapping)
+                assert index["weight_map"][key] == name
+                assert torch.equal(shard.get_tensor(key), expected[key])
+
+
+def test_a_written_config_has_the_names_that_transformers_4_reads(folder: Path) -> None:
+    for part in ("target", "eagle"):
+        config = json.loads((folder / part / "config.json").read_text())
+        assert config["architectures"] == ["LlamaForCausalLM"]
+        assert (config["torch_dtype"], config["rope_theta"]) == ("float32", 10000.0)
+        assert "rope_parameters" not in config
+    tokenizer = json.loads((folder / "target" / "tokenizer_config.json").read_text())
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert "extra_special_tokens" not in tokenizer
+
+
+def test_whole_folders_are_kept_and_others_written_anew(stand_in: StandIn, tmp_path: Path) -> None:
+    write(stand_in, tmp_path)
+    shard = tmp_path / "target" / "model-00001.safetensors"
+    shard.write_bytes(b"")
+    write(stand_in, tmp_path)
+    assert shard.stat().st_size == 0
+    write(stand_in, tmp_path, torch.bfloat16)
+    assert shard.stat().st_size > 0
+    assert not is_written(stand_in.target, shard.parent, dtype=torch.float32, device=CPU)
+    assert is_written(stand_in.target, shard.parent, dtype=torch.bfloat16, device=CPU)
+
+
+def test_a_folder_whose_writing_was_interrupted_is_not_whole(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    target = tmp_path / "target"
+    write(stand_in, tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr("specbench.zoo.stand_in.files.save_file", full_disk)
+        write(stand_in, tmp_path, torch.bfloat16)
+    for dtype in (torch.float32, torch.bfloat16):
+        assert not is_written(stand_in.target, target, dtype=dtype, device=CPU)
+
+
+def test_a_folder_with_somebody_elses_files_is_left_alone(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "target" / "model-00001.safetensors"
+    theirs.parent.mkdir()
+    theirs.write_text("weights of theirs")
+    with pytest.raises(UserError, match="holds files, and they are no stand-in's"):
+        write(stand_in, tmp_path)
+    assert theirs.read_text() == "weights of theirs"
