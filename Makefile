@@ -5,6 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+KERNELS := $(VENV)/.kernels
 
 # The first of these that is new enough makes the environment: make setup PYTHON=/path/to/python
 PYTHON ?= python3.11 python3.12 python3.13 python3 python
@@ -41,8 +42,13 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup
 	$(BIN)/specbench run
 
-test: setup
+test: $(KERNELS)
 	$(BIN)/python -m pytest -m "not net"
+
+# Triton runs the kernels on the CPU too, slowly; it is large, and only the tests need it there.
+$(KERNELS): $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,kernels]'
+	@touch $@
 
 check: setup
 	$(BIN)/ruff check .

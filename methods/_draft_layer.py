@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
-from transformers.activations import ACT2FN
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.layer import FusedLayer, Norm, Projections, Reach, Rotary, View, view_behind
+from specbench.engine.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.ops import Norm, Ops, Reach, View
 from specbench.methods._checkpoint import Checkpoint
 
 _FIELDS = (
@@ -69,14 +69,14 @@ class DraftLayer:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, prefix: str, config: LlamaConfig, input_size: int
+        self, checkpoint: Checkpoint, prefix: str, config: LlamaConfig, input_size: int, ops: Ops
     ) -> None:
         hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
         queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
         with _telling(checkpoint):
             rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
-            act = ACT2FN[config.hidden_act]
+            act = activation(config.hidden_act)
 
         def projection(name: str, size: int) -> nn.Linear:
             has_bias = config.attention_bias or f"{attention}.{name}.bias" in checkpoint
@@ -93,7 +93,7 @@ class DraftLayer:
         )
         checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant that old files hold
         norm = rms_norm(checkpoint, f"{prefix}.post_attention_layernorm", config)
-        self._layer = FusedLayer(parts, norm, dim, act)
+        self._layer = FusedLayer(parts, norm, dim, act, ops)
         weight = parts.o.weight
         self._rotary = Rotary(rotary, weight)
         shape = (config.num_key_value_heads, dim)
@@ -127,7 +127,7 @@ class DraftLayer:
         """
         queries = self._keep(attended, start + torch.arange(attended.shape[0], device=self._device))
         residual, queries = residual.index_select(0, last), queries.index_select(0, last)
-        return self._see(residual, queries, view_behind(start + last + 1, self._nothing, reach))
+        return self._see(residual, queries, View(start + last + 1, self._nothing, reach))
 
     def extend(
         self, residual: Tensor, attended: Tensor, end: Tensor, position: Tensor, mask: Tensor,
@@ -141,7 +141,7 @@ class DraftLayer:
         n, num_scratch = mask.shape
         rows = end + torch.arange(num_scratch - n, num_scratch, device=self._device)
         queries = self._keep(attended, rows, position.expand(n))
-        return self._see(residual, queries, view_behind(end, mask, reach))
+        return self._see(residual, queries, View(end, mask, reach))
 
     def _keep(self, attended: Tensor, rows: Tensor, positions: Tensor | None = None) -> Tensor:
         place = self._rotary.place(rows, rows if positions is None else positions)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.layer import Reach
+from specbench.engine.ops import Reach
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._eagle import DraftModel, EagleDrafter
 

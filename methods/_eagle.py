@@ -13,7 +13,7 @@ from torch.nn.functional import embedding
 from specbench.engine.accept import Accepted
 from specbench.engine.drafter import BuildContext, Drafter, Outcome, State
 from specbench.engine.execution import Execution
-from specbench.engine.layer import Reach
+from specbench.engine.ops import Reach
 from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import path_room
 from specbench.engine.weights import weight_bytes
@@ -89,7 +89,9 @@ class EagleModel(DraftModel):
         _check_width(checkpoint, context, hidden)
         self._embedding = _embedding_of(checkpoint, context, hidden)
         self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=bool(fields.get("bias", True)))
-        self.layer = DraftLayer(checkpoint, "layers.0", config, hidden)
+        self.layer = DraftLayer(
+            checkpoint, "layers.0", config, hidden, context.target.execution.ops
+        )
         checkpoint.close()
         self._head = context.target.model.get_output_embeddings()
         self.vocab_size = context.target.vocab_size
@@ -137,7 +139,7 @@ class Eagle3Model(DraftModel):
         self._fc = checkpoint.linear("fc", size, hidden, bias=False)
         self._token_norm = rms_norm(checkpoint, "midlayer.input_layernorm", config)
         self._feature_norm = rms_norm(checkpoint, "midlayer.hidden_norm", config)
-        self.layer = DraftLayer(checkpoint, "midlayer", config, 2 * hidden)
+        self.layer = DraftLayer(checkpoint, "midlayer", config, 2 * hidden, target.execution.ops)
         self._norm = rms_norm(checkpoint, "norm", config)
         self.vocab_size = checkpoint.shape("lm_head.weight")[0]
         self._head = checkpoint.linear("lm_head", hidden, self.vocab_size, bias=False)

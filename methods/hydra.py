@@ -8,7 +8,7 @@ from torch.nn.functional import embedding, linear, silu
 
 from specbench.engine.accept import Accepted
 from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
-from specbench.engine.layer import Reach
+from specbench.engine.ops import Reach
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, path_room
 from specbench.engine.weights import weight_bytes
@@ -77,7 +77,7 @@ class Prefix:
             checkpoint, target.config.to_dict(), f"{name}.self_attn.q_proj.weight"
         )
         self._input_norm = rms_norm(checkpoint, f"{name}.input_layernorm", config)
-        self.layer = DraftLayer(checkpoint, name, config, config.hidden_size)
+        self.layer = DraftLayer(checkpoint, name, config, config.hidden_size, target.execution.ops)
         self._norm = rms_norm(checkpoint, f"{_PREFIX}.norm", config)
 
     def prefill(self, hidden: Tensor) -> None:

@@ -41,7 +41,8 @@ class RunInfo:
     """The header's facts that analysis and reports use.
 
     `columns` maps a task to its title. `gpu` is what the driver told of the card during the run
-    (`bench.gpu_sampler` says what), empty on a CPU.
+    (`bench.gpu_sampler` says what), empty on a CPU. `execution` tells of each method how its steps
+    were run, `kernels` by what their layers were computed.
     """
 
     id: str
@@ -58,6 +59,8 @@ class RunInfo:
     machine: Machine
     warnings: tuple[str, ...]
     gpu: Mapping[str, Any] = field(default_factory=dict)
+    execution: Mapping[str, Any] = field(default_factory=dict)
+    kernels: Mapping[str, Any] = field(default_factory=dict)
 
     def method(self, spelling: str) -> MethodInfo:
         """What the header says of a method; its spelling is the title where it says nothing."""
@@ -88,6 +91,8 @@ def read_header(header: Mapping[str, Any]) -> RunInfo:
         machine=_machine(_mapping(header.get("environment")), _text(spec.get("device"))),
         warnings=tuple(_texts(header.get("warnings"))),
         gpu=_mapping(header.get("gpu")),
+        execution=_mapping(header.get("execution")),
+        kernels=_mapping(header.get("kernels")),
     )
 
 

@@ -96,6 +96,7 @@ _CIRCUMSTANCES = {
     "float32 precision": "environment.torch.float32_matmul_precision",
     "environment variables": "environment.variables",
     "--execution": "spec.values.execution",
+    "kernels": "kernels.name",
 }
 """What is compared: its name to where it stands in a header."""
 
@@ -105,6 +106,7 @@ _DEFAULTS = {
     "spec.values.execution": "auto",
     "spec.values.top_p": 1.0,
     "environment.variables": {},
+    "kernels.name": "torch",
 }
 """What a header means that does not say it, since it is from before there was a choice."""
 

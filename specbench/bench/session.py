@@ -40,13 +40,17 @@ def load_model(setup: Setup) -> Target:
     """The target, on its device."""
     import torch
 
-    from specbench.engine.execution import Eager
+    from specbench.engine.execution import Eager, Execution
     from specbench.engine.graphs import CudaRecorder, Graphs
     from specbench.engine.load import load_target
+    from specbench.engine.pick_ops import pick_ops
 
     dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
     source = setup.stand_in.target if setup.stand_in else setup.path
-    execution = Graphs(CudaRecorder(device)) if setup.mode.name == "graph" else Eager()
+    if setup.mode.name == "graph":
+        execution: Execution = Graphs(CudaRecorder(device), pick_ops(device, dtype))
+    else:
+        execution = Eager()
     return load_target(source, dtype=dtype, device=device, execution=execution)
 
 
@@ -140,6 +144,7 @@ def run_plan(
             target = load_model(setup)
             drafters = build_drafters(target, setup.contestants)
             header["roofline"] = describe_target(target)
+            header["kernels"] = _kernels(target)
             completers = build_completers(
                 target, drafters, has_phases=plan.spec.phases, is_traced=plan.spec.trace
             )
@@ -186,6 +191,14 @@ def _run(
     finally:
         progress.finished()
     return execution
+
+
+def _kernels(target: Target) -> dict[str, str | None]:
+    """What computes the layers, and why not kernels of our own where they were wanted."""
+    if target.why_not_fused:
+        return {"name": "transformers", "reason": target.why_not_fused}
+    ops = target.execution.ops
+    return {"name": ops.name, "reason": ops.why_no_kernels}
 
 
 def _header(plan: Plan, path: Path, given: Sequence[str], command: Sequence[str]) -> dict[str, Any]:

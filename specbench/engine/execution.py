@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
-from specbench.engine.layer import Reach
+from specbench.engine.ops import TORCH, Ops, Reach
 
 Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
 """Tensors as positional arguments, and hashable values by name, which decide the shapes."""
@@ -22,6 +22,10 @@ class Execution(Protocol):
     @property
     def is_static(self) -> bool:
         """Whether a step's shapes have to be the same from step to step."""
+
+    @property
+    def ops(self) -> Ops:
+        """What computes the layers."""
 
     @property
     def failures(self) -> Sequence[str]:
@@ -47,6 +51,7 @@ class Eager:
     """Every operation as it comes, on exactly what there is."""
 
     is_static = False
+    ops = TORCH
     failures: Sequence[str] = ()
 
     def wrap(self, function: Function) -> Function:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.execution import Function
-from specbench.engine.layer import Reach
+from specbench.engine.ops import TORCH, Ops, Reach
 
 BUCKET = 256
 """A cache is looked at in multiples of so many rows."""
@@ -105,7 +105,8 @@ class Graphs:
 
     is_static = True
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, ops: Ops = TORCH) -> None:
+        self.ops = ops
         self.failures: list[str] = []
         self._is_closed = False
         self.num_late = 0

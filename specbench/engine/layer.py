@@ -1,7 +1,7 @@
 """A Llama-family decoder layer in few, large operations on the engine's own cache rows.
 
-Knows weights, rows and positions. Knows nothing of models, trees or methods. Every shape is fixed
-by the inputs' and no value reaches the host, so that a call can be replayed as a CUDA graph.
+Knows weights and their order. Knows nothing of models, trees or methods, nor how an operation is
+computed: `engine.ops` does.
 """
 
 from __future__ import annotations
@@ -11,70 +11,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import silu
+from transformers.activations import ACT2FN
 
-from specbench.engine.tree import mask_behind
+from specbench.engine.ops import TORCH, Heads, Norm, Ops, Place, View
 from specbench.engine.weights import weight_bytes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """Where the rows of a forward are kept, and their rotary embeddings."""
-
-    rows: Tensor  # [n] int64, the cache rows they are written to
-    cos: Tensor  # [n, 1, 2, head_dim / 2]
-    sin: Tensor  # the same, negative in the first half
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """What the rows of a forward see: the first `span` rows of the cache, as `mask` lets them.
-
-    Without a mask a single row sees all of them, and several rows, which are then the cache's
-    first, see causally.
-    """
-
-    span: int
-    mask: Tensor | None = None  # [n, span] additive
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How many rows of a cache its readers look at, known on the host.
-
-    Exactly those that are filled, or a fixed number with a mask over the rest, so that the shapes
-    stay the same from step to step.
-    """
-
-    num_rows: int
-    is_exact: bool = True
-
-    def span(self, num_more: int) -> int:
-        """How many when `num_more` follow the committed ones."""
-        return self.num_rows + num_more if self.is_exact else self.num_rows
-
-
-def view_behind(start: Tensor, bias: Tensor, reach: Reach) -> View:
-    """The view of rows that see the first `start` [] rows, which `reach` knows the number of.
-
-    Of the m rows behind these they see what the additive `bias` [n, m] lets them.
-    """
-    span = reach.span(bias.shape[1])
-    if not reach.is_exact:
-        return View(span, mask_behind(start, bias, span))
-    # A row that is alone behind them sees everything.
-    return View(span, None if bias.numel() <= 1 else pad(bias, (reach.num_rows, 0)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Norm:
-    """A root mean square norm."""
-
-    weight: Tensor  # [hidden]
-    eps: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class Rotary:
@@ -115,22 +56,22 @@ class Projections:
 
 
 class FusedLayer:
-    """Attention and MLP of a decoder layer. The norm before the attention is the caller's.
+    """Attention and MLP of a decoder layer.
 
     The queries', keys' and values' weights become one matrix, and the gate's and the up
     projection's another; the given layers go on as views of these, and nothing is held twice.
     """
 
     def __init__(
-        self, parts: Projections, norm: Norm, head_dim: int, act: Callable[[Tensor], Tensor]
-    ) -> None:
-        self._head_dim = head_dim
-        self._num_kv = parts.k.out_features // head_dim
-        self._group = parts.q.out_features // parts.k.out_features  # query heads to a key head
+        self, parts: Projections, norm: Norm, head_dim: int, act: Callable[[Tensor], Tensor],
+        ops: Ops = TORCH,
+    ) -> None:  # fmt: skip
+        num_kv = parts.k.out_features // head_dim
+        self._heads = Heads(num_kv, parts.q.out_features // parts.k.out_features, head_dim)
         self._qkv, self._qkv_bias = _join([parts.q, parts.k, parts.v])
         self._gate_up, self._gate_up_bias = _join([parts.gate, parts.up])
         self._o, self._down = parts.o, parts.down
-        self._norm, self._act = norm, act
+        self._norm, self._act, self._ops = norm, act, ops
 
     @property
     def num_bytes(self) -> int:
@@ -140,50 +81,33 @@ class FusedLayer:
             self._qkv, self._gate_up, *biases, self._o, self._down, self._norm.weight
         )
 
-    def keep(self, x: Tensor, rows: Tensor, place: Place) -> Tensor:
-        """Write keys and values of x [n, input] into `rows` [capacity, 2 * num_kv * head_dim].
+    def keep(self, x: Tensor, rows: Tensor, place: Place, norm: Norm | None = None) -> Tensor:
+        """Write keys and values of x [n, input], which is normed before, into cache rows.
 
         Returns the queries [n, num_heads * head_dim].
         """
-        n, dim, num_kv = x.shape[0], self._head_dim, self._num_kv
-        num_heads = self._group * num_kv
-        qkv = linear(x, self._qkv, self._qkv_bias)
-        turned = qkv.view(n, -1, 2, dim // 2)[:, : num_heads + num_kv]
-        swapped = turned.flip(2)
-        turned.mul_(place.cos).addcmul_(swapped, place.sin)
-        rows.index_copy_(0, place.rows, qkv[:, num_heads * dim :])
-        return qkv[:, : num_heads * dim]
+        qkv = self._ops.project(x, self._qkv, self._qkv_bias, norm=norm)
+        self._ops.keep(qkv, rows, place, self._heads)
+        return qkv[:, : self._heads.query_width]
 
-    def attend(self, residual: Tensor, queries: Tensor, rows: Tensor, view: View) -> Tensor:
-        """`residual` [n, hidden] plus the attention's output for queries [n, heads * head_dim]."""
-        n, dim, num_kv, group = queries.shape[0], self._head_dim, self._num_kv, self._group
-        keys = rows[: view.span, : num_kv * dim].unflatten(1, (num_kv, dim)).transpose(0, 1)
-        values = rows[: view.span, num_kv * dim :].unflatten(1, (num_kv, dim)).transpose(0, 1)
-        heads = queries.unflatten(1, (num_kv, group, dim))
-        if view.mask is None and n > 1:
-            out = self._causal(heads, keys, values)
-        else:  # query heads that share keys are rows of one head
-            heads = heads.permute(1, 2, 0, 3).reshape(num_kv, group * n, dim)
-            mask = view.mask
-            if mask is not None and group > 1:
-                mask = mask.repeat(group, 1)
-            out = scaled_dot_product_attention(heads[None], keys[None], values[None], mask)[0]
-            out = out.unflatten(1, (group, n)).permute(2, 0, 1, 3)
-        return _add(residual, out.reshape(n, -1), self._o)
+    def attend(self, residual: Tensor, queries: Tensor, rows: Tensor, view: View | None) -> Tensor:
+        """`residual` [n, hidden] plus the attention's output for queries [n, heads * head_dim].
+
+        Without a view the queries are those of the cache's first rows, which see causally.
+        """
+        out = self._ops.attend(queries, rows, view, self._heads)
+        return self._ops.project(out, self._o.weight, self._o.bias, residual=residual)
 
     def mlp(self, hidden: Tensor) -> Tensor:
         """`hidden` [n, hidden] plus the MLP's output for it."""
-        both = linear(self._norm(hidden), self._gate_up, self._gate_up_bias)
-        gate, up = both.chunk(2, -1)
-        return _add(hidden, self._act(gate) * up, self._down)
+        weight, bias = self._gate_up, self._gate_up_bias
+        inner = self._ops.gated(hidden, weight, bias, self._norm, self._act)
+        return self._ops.project(inner, self._down.weight, self._down.bias, residual=hidden)
 
-    def _causal(self, heads: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attention of the cache's first rows [n, num_kv, group, head_dim] among themselves."""
-        heads = heads.flatten(1, 2).transpose(0, 1)
-        if self._group > 1:
-            keys, values = (part.repeat_interleave(self._group, 0) for part in (keys, values))
-        out = scaled_dot_product_attention(heads[None], keys[None], values[None], is_causal=True)
-        return out[0].transpose(0, 1)
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The activation that a config names; torch's own function for the one that kernels know."""
+    return silu if name in ("silu", "swish") else ACT2FN[name]
 
 
 def _join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
@@ -198,10 +122,3 @@ def _join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
         if bias is not None:
             layer.bias = nn.Parameter(bias[own], requires_grad=False)
     return weight, bias
-
-
-def _add(residual: Tensor, x: Tensor, layer: nn.Linear) -> Tensor:
-    """`residual` + layer(x), in one operation where there is no bias."""
-    if layer.bias is not None:
-        return residual + layer(x)
-    return torch.addmm(residual, x, layer.weight.t())

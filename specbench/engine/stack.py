@@ -6,7 +6,7 @@ of a model that it does not know why not. Knows nothing of trees or methods.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +17,8 @@ from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 
 from specbench.engine.kv import KVCache
-from specbench.engine.layer import FusedLayer, Norm, Place, Projections, Rotary, View
+from specbench.engine.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.ops import Norm, Ops, Place, View
 
 KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM)
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
@@ -42,15 +43,17 @@ class Stack:
     The same arithmetic as the model's own forward; rounding differs, because products are fused.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, ops: Ops) -> None:
         base = model.model
         self._embedding = base.embed_tokens.weight
         self.rotary = Rotary(base.rotary_emb, self._embedding)
         self._norm = Norm(base.norm.weight, base.norm.variance_epsilon)
-        self._layers = [_fused(layer) for layer in base.layers]
+        act = activation(model.config.hidden_act)
+        self._layers = [_fused(layer, act, ops) for layer in base.layers]
+        self._ops = ops
 
     def __call__(
-        self, ids: Tensor, cache: KVCache, place: Place, view: View, wanted: Collection[int]
+        self, ids: Tensor, cache: KVCache, place: Place, view: View | None, wanted: Collection[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run over tokens [n]: hidden states [n, hidden], and the inputs of the wanted layers."""
         x = embedding(ids, self._embedding)
@@ -59,12 +62,12 @@ class Stack:
             if index in wanted:
                 inputs[index] = x
             rows = cache.rows(index)
-            queries = layer.keep(norm(x), rows, place)
+            queries = layer.keep(x, rows, place, norm)
             x = layer.mlp(layer.attend(x, queries, rows, view))
-        return self._norm(x), inputs
+        return self._ops.norm(x, self._norm), inputs
 
 
-def _fused(layer: Any) -> tuple[Norm, FusedLayer]:
+def _fused(layer: Any, act: Callable[[Tensor], Tensor], ops: Ops) -> tuple[Norm, FusedLayer]:
     attention, mlp = layer.self_attn, layer.mlp
     parts = Projections(
         attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
@@ -74,4 +77,4 @@ def _fused(layer: Any) -> tuple[Norm, FusedLayer]:
         Norm(norm.weight, norm.variance_epsilon)
         for norm in (layer.input_layernorm, layer.post_attention_layernorm)
     )
-    return before, FusedLayer(parts, between, attention.head_dim, mlp.act_fn)
+    return before, FusedLayer(parts, between, attention.head_dim, act, ops)

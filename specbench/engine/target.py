@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from specbench.engine.accept import Accepted, Sampler, Verdict
 from specbench.engine.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.layer import Reach, View, view_behind
+from specbench.engine.ops import Reach, View
 from specbench.engine.stack import Stack, why_not
 from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
 from specbench.errors import CheckpointError
@@ -64,7 +64,7 @@ class Target:
         self.context: int = _context_length(self.config)
         self.cache = KVCache(_layer_shapes(model, self.device))
         self.why_not_fused = why_not(model)
-        self._stack = None if self.why_not_fused else Stack(model)
+        self._stack = None if self.why_not_fused else Stack(model, self.execution.ops)
         self._step = self.execution.wrap(self._tree_step)
         self._keep = self.execution.wrap(self._path_kept)
         self._samplers: dict[Sampling, Sampler] = {}
@@ -104,7 +104,7 @@ class Target:
             forward = self._run_model(ids, at, None)
         else:
             place = self._stack.rotary.place(at, at)
-            hidden, inputs = self._stack(ids, self.cache, place, View(n), needs.layer_inputs)
+            hidden, inputs = self._stack(ids, self.cache, place, None, needs.layer_inputs)
             forward = Forward(self._head(hidden[-1:]), hidden if needs.hidden else None, inputs)
         self.cache.length = n
         if needs.all_prompt_positions:
@@ -190,10 +190,11 @@ class Target:
         rows = start + torch.arange(n, device=self.device)
         # A node behind the context is cut before it counts; its position must still be valid.
         positions = (depths + start).clamp_(max=self.context - 1)
-        place, view = self._stack.rotary.place(rows, positions), view_behind(start, bias, reach)
+        place, view = self._stack.rotary.place(rows, positions), View(start, bias, reach)
         hidden, inputs = self._stack(tokens, self.cache, place, view, needs.layer_inputs)
         seen = [inputs[layer] for layer in needs.layer_inputs]
-        return (self._head(hidden), *([hidden] if needs.hidden else []), *seen)
+        logits = self.execution.ops.project(hidden, self._head.weight, self._head.bias)
+        return (logits, *([hidden] if needs.hidden else []), *seen)
 
     def _path_kept(self, chosen: Tensor, start: Tensor, *, room: int) -> tuple[Tensor, ...]:
         """The chosen path, its cache rows brought behind the first `start` []."""
@@ -202,7 +203,7 @@ class Target:
         return accepted.path, accepted.token_ids, accepted.last
 
     @property
-    def _head(self) -> nn.Module:
+    def _head(self) -> Any:
         return self.model.get_output_embeddings()
 
     def _run_model(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Forward:

@@ -16,6 +16,7 @@ from specbench.report.evidence import (
     lossless_text,
     speedup_definition,
 )
+from specbench.report.execution import execution_fact
 from specbench.report.limits import (
     LIMIT,
     STEP_COST,
@@ -70,6 +71,8 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         f"seed {spec.get('seed', UNKNOWN)}",
     ]
     yield Note("Run", ", ".join(words))
+    if execution := execution_fact(info):
+        yield Note("Steps", execution)
     yield Note("Samples", _samples(run))
     for label, text in {
         "Lossless": lossless_text(run),

@@ -104,6 +104,10 @@ def test_large_files_without_a_hash_are_told_apart_by_size() -> None:
         ({"environment__torch__num_threads": 1}, "CPU threads: 2 in the first, 1 in the second"),
         ({"environment__variables": {"OMP_NUM_THREADS": "1"}}, "environment variables: none in"),
         ({"spec__values__execution": "graph"}, "--execution: auto in the first, graph in"),
+        (
+            {"kernels__name": "triton 3.6.0"},
+            "kernels: torch in the first, triton 3.6.0 in the second",
+        ),
         ({"methods__pld__options": {"ngram": 2}}, "options of pld: none in the first, ngram=2 in"),
     ],
 )

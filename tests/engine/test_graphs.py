@@ -11,8 +11,9 @@ from torch import Tensor
 
 from specbench.engine import graphs
 from specbench.engine.decode import decode
-from specbench.engine.graphs import Graphs
-from specbench.engine.layer import Reach, view_behind
+from specbench.engine.graphs import CudaRecorder, Graphs
+from specbench.engine.ops import Reach, View
+from specbench.engine.pick_ops import pick_ops
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
 from specbench.registry import names
@@ -44,6 +45,24 @@ def test_replayed_steps_give_the_tokens_of_eager_ones(
         assert replayed.token_ids == plain.token_ids
         assert replayed.steps == plain.steps
     assert recorded.failures == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("name", names())
+def test_cuda_graphs_give_the_tokens_of_eager_steps(name: str, tmp_path: Path) -> None:
+    device, dtype = torch.device("cuda:0"), torch.float32
+    model = random_llama(layers=8, hidden_size=128).to(device, dtype)
+    graphs = Graphs(CudaRecorder(device), pick_ops(device, dtype))
+    eager, graph = Target(deepcopy(model)), Target(model, graphs)
+    for prompt in prompts():
+        plain, replayed = (
+            decode(target, build(name, target, tmp_path), Request(prompt, 40))
+            for target in (eager, graph)
+        )
+        assert replayed.token_ids == plain.token_ids
+        assert replayed.steps == plain.steps
+    assert graphs.failures == [] and graphs.ops.why_no_kernels is None
 
 
 @pytest.mark.parametrize("name", ["vanilla", "medusa", "hydra"])
@@ -131,8 +150,8 @@ def test_an_exact_view_shows_what_a_padded_one_shows(num_rows: int, num_more: in
     bias[:, ::2] = torch.finfo(torch.float32).min
     bias[:, -1:] = 0
     start = torch.tensor(4)
-    exact = view_behind(start, bias, Reach(4))
-    padded = view_behind(start, bias, Reach(16, is_exact=False))
+    exact = View(start, bias, Reach(4))
+    padded = View(start, bias, Reach(16, is_exact=False))
     assert exact.span == 4 + num_more and padded.span == 16 and padded.mask is not None
     shown = torch.zeros(num_rows, exact.span) if exact.mask is None else exact.mask
     assert torch.equal(shown, padded.mask[:, : exact.span])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, Outcome, State
-from specbench.engine.layer import Reach
+from specbench.engine.ops import Reach
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling
 from tests.methods.building import build_random

@@ -98,6 +98,20 @@ def test_clocks_heat_and_power_of_the_gpu_stand_below_the_table() -> None:
     assert " GPU " not in drawn(full_run(("vanilla", "pld"), ("gsm8k",), gpu={"power_w": "?"}))
 
 
+def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:
+    graph, eager = {"mode": "graph", "reason": None}, {"mode": "eager", "reason": "no such kernel"}
+    modes = {"vanilla": graph, "pld": eager}
+
+    def told(**header: Any) -> str:
+        return " ".join(drawn(full_run(("vanilla", "pld"), ("gsm8k",), **header), 160).split())
+
+    text = told(execution=modes, kernels={"name": "triton 3.6.0", "reason": None})
+    assert "CUDA graphs; one by one for PLD (no such kernel); layers by triton 3.6.0" in text
+    text = told(execution={"vanilla": graph}, kernels={"name": "torch", "reason": "too old"})
+    assert "Steps CUDA graphs; layers by torch (too old)" in text
+    assert "Steps" not in told(execution={"vanilla": "?"}, kernels={"name": "torch"})
+
+
 def test_without_a_baseline_nothing_is_said_of_costs() -> None:
     alone = FakeRun([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
     assert "cost of a step" not in drawn(alone)

@@ -1,0 +1,144 @@
+"""The kernels compute what torch's operations do. Without a GPU, Triton's interpreter runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, silu
+
+from specbench.engine.decode import decode
+from specbench.engine.execution import Eager
+from specbench.engine.ops import TORCH, Heads, Norm, Ops, Reach, View
+from specbench.engine.pick_ops import why_not
+from specbench.engine.target import Target
+from specbench.types import Request
+from tests.packaging.shell import ROOT
+from tests.support.models import prompts, random_llama
+from tests.support.weights import build
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from specbench.engine.triton_ops import TritonOps
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+KERNELS = TritonOps(num_processors=8)
+
+
+IS_INTERPRETED = not torch.cuda.is_available()
+NO_BFLOAT16 = pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter multiplies no bfloat16")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=NO_BFLOAT16)],
+)
+def test_kernels_compute_what_torch_does(dtype: torch.dtype) -> None:
+    assert why_not(KERNELS, DEVICE, dtype) is None
+
+
+def test_kernels_that_are_off_or_fail_are_not_used() -> None:
+    class Off(TritonOps):
+        def norm(self, x: Tensor, norm: Norm) -> Tensor:
+            return super().norm(x, norm) * 1.01
+
+    class Broken(TritonOps):
+        def norm(self, x: Tensor, norm: Norm) -> Tensor:
+            raise RuntimeError("no such instruction\nsomewhere")
+
+    class Unset(TritonOps):
+        def attend(self, *args: object) -> Tensor:
+            return super().attend(*args) * torch.nan  # type: ignore[arg-type]
+
+    reasons = [why_not(made(8), DEVICE, torch.float32) or "" for made in (Off, Broken, Unset)]
+    assert "the norm of triton" in reasons[0] and "1.0e-02" in reasons[0]
+    assert reasons[1].endswith("fails: no such instruction")
+    assert "attention of triton" in reasons[2]
+    assert why_not(KERNELS, DEVICE, torch.float64) == "there are none for float64"
+
+
+@pytest.mark.parametrize("heads", [Heads(3, 1, 16), Heads(2, 3, 32), Heads(1, 4, 24)])
+@pytest.mark.parametrize("num_rows", [1, 2, 21])
+def test_attention_sees_what_is_committed_and_what_the_tree_lets_it(
+    heads: Heads, num_rows: int
+) -> None:
+    torch.manual_seed(num_rows)
+    rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)
+    queries = torch.randn(num_rows, 2 * heads.query_width, device=DEVICE)[:, : heads.query_width]
+    for start, num_before in ((0, 0), (5, 0), (70, 9), (300, 40)):
+        num_more = num_before + num_rows
+        sees = torch.rand(num_rows, num_more, device=DEVICE) < 0.4
+        sees[:, num_before:].fill_diagonal_(True)
+        bias = torch.zeros(sees.shape, device=DEVICE).masked_fill_(
+            ~sees, torch.finfo(rows.dtype).min
+        )
+        for reach in (Reach(start), Reach(512, is_exact=False)):
+            view = View(torch.tensor(start, device=DEVICE), bias, reach)
+            expected = TORCH.attend(queries, rows, view, heads)
+            torch.testing.assert_close(KERNELS.attend(queries, rows, view, heads), expected)
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_products_take_norm_bias_residual_and_gate_along(num_rows: int, has_bias: bool) -> None:
+    torch.manual_seed(0)
+    x, residual = (torch.randn(num_rows, size, device=DEVICE) for size in (1100, 37))
+    weight = torch.randn(74, 1100, device=DEVICE)
+    bias = torch.randn(74, device=DEVICE) if has_bias else None
+    norm = Norm(torch.rand(1100, device=DEVICE) + 0.5, 1e-5)
+    half = bias if bias is None else bias[:37]
+    results = [
+        (
+            ops.project(x, weight[:37], half, norm=norm, residual=residual),
+            ops.project(x, weight[:37], half),
+            ops.gated(x, weight, bias, norm, silu),
+            ops.gated(x, weight, bias, norm, gelu),
+        )
+        for ops in (KERNELS, TORCH)
+    ]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+class WithKernels(Eager):
+    """Steps as they come, their layers by kernels."""
+
+    ops: Ops = KERNELS
+
+
+SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "layers", "options"),
+    [("vanilla", 2, {}), ("hydra", 2, {"tree": "2x2"}), ("eagle2", 2, SMALL), ("eagle3", 8, SMALL)],
+)
+def test_tokens_and_steps_are_the_same_with_kernels(
+    name: str, layers: int, options: dict[str, str], tmp_path: Path
+) -> None:
+    heads = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    model = random_llama(layers, **heads).float().to(DEVICE)
+    request = Request(prompts()[0], 5)
+    plain, done = (
+        decode(target, build(name, target, tmp_path, **options), request)
+        for target in (Target(deepcopy(model)), Target(model, WithKernels()))
+    )
+    assert done.token_ids == plain.token_ids
+    assert done.steps == plain.steps
+
+
+@pytest.mark.slow
+def test_kernels_compile_for_gpus_and_keep_their_values_in_registers() -> None:
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "benchmarks/kernels.py"],
+        cwd=ROOT, env={**env, "PYTHONPATH": "."}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "attend_split" in done.stdout
