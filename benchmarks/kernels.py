@@ -60,8 +60,9 @@ CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
     (
         "rotary embedding", kernels.turn_and_keep,
         {
-            **dict.fromkeys(("qkv", "rows", "cos", "sin"), T), "kept": "*i64",
-            **dict.fromkeys(("qkv_stride", "rows_stride", "num_queries", "num_kv"), I),
+            **dict.fromkeys(("qkv", "rows", "turn"), T), "kept": "*i64",
+            **dict.fromkeys(("qkv_stride", "rows_stride", "turn_stride"), I),
+            "num_queries": I, "num_kv": I,
             "DIM": 128, "BLOCK": 128,
         },
         {"num_warps": 1},

@@ -3,7 +3,7 @@
 Knows one layer and the sequence in its cache. Knows nothing of trees' tokens or of targets.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.kv import KVCache, LayerShape
 from specbench.engine.layer import FusedLayer, Projections, Rotary, activation
-from specbench.engine.ops import Norm, Ops, Reach, View
+from specbench.engine.ops import Norm, Ops, Place, Reach, View
 from specbench.methods._checkpoint import Checkpoint
 
 _FIELDS = (
@@ -130,23 +130,27 @@ class DraftLayer:
         return self._see(residual, queries, View(start + last + 1, self._nothing, reach))
 
     def extend(
-        self, residual: Tensor, attended: Tensor, end: Tensor, position: Tensor, mask: Tensor,
+        self, residual: Tensor, attended: Tensor, place: Place, end: Tensor, mask: Tensor,
         reach: Reach,
     ) -> Tensor:  # fmt: skip
-        """Run over one level of a tree, all of whose rows [n, hidden] have one `position` [].
+        """Run over one level of a tree [n, hidden], whose place is the level's of `places`.
 
         `end` [] counts the rows before the tree, which all see; `mask` [n, rows of the tree so far
         + n] is additive. Returns [n, hidden].
         """
-        n, num_scratch = mask.shape
-        rows = end + torch.arange(num_scratch - n, num_scratch, device=self._device)
-        queries = self._keep(attended, rows, position.expand(n))
+        queries = self._layer.keep(attended, self.cache.rows(0), place)
         return self._see(residual, queries, View(end, mask, reach))
 
-    def _keep(self, attended: Tensor, rows: Tensor, positions: Tensor | None = None) -> Tensor:
-        place = self._rotary.place(rows, rows if positions is None else positions)
+    def places(self, end: Tensor, sizes: Sequence[int]) -> list[Place]:
+        """The places of a tree's levels, of so many rows each, behind the first `end` [] rows."""
+        rows = end + torch.arange(sum(sizes), device=self._device)
+        turns = self._rotary.turn(end + torch.arange(len(sizes), device=self._device))
+        return list(map(Place, rows.split(sizes), turns.split(1)))
+
+    def _keep(self, attended: Tensor, rows: Tensor) -> Tensor:
+        place = Place(rows, self._rotary.turn(rows))
         return self._layer.keep(attended, self.cache.rows(0), place)
 
     def _see(self, residual: Tensor, queries: Tensor, view: View) -> Tensor:
-        rows = self.cache.rows(0)
-        return self._layer.mlp(self._layer.attend(residual, queries, rows, view))
+        cached = self.cache.rows(0)
+        return self._layer.mlp(self._layer.attend(residual, queries, cached, view))

@@ -133,10 +133,10 @@ class DynamicDrafter(EagleDrafter):
         root, hidden = self.feed(end, *missing, reach=reach)
         pool.start(root)
         pool.add(*self._candidates(hidden))
-        for level in range(self._depth):
+        for place in model.layer.places(end, [pool.top_k] * self._depth):
             beam = pool.beam()
             pairs = model.guesses(hidden.index_select(0, beam.rows), beam.tokens)
-            hidden = model.layer.extend(*pairs, end, end + level, beam.mask, reach)
+            hidden = model.layer.extend(*pairs, place, end, beam.mask, reach)
             pool.add(*self._candidates(hidden))
         return pool.tree()
 

@@ -39,9 +39,9 @@ class Eagle(EagleDrafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         self._tree = tree = StaticTree.load(options.tree, target.device, max_rank=target.vocab_size)
-        expanded = sum(level.expanders.shape[0] for level in tree.levels)
+        self._sizes = [level.expanders.shape[0] for level in tree.levels]
         model, execution = EagleModel("eagle", context), target.execution
-        super().__init__(model, execution, num_scratch=expanded, depth=len(tree.levels))
+        super().__init__(model, execution, num_scratch=sum(self._sizes), depth=len(tree.levels))
         self._masks = [additive(level.sees, model.layer.dtype) for level in tree.levels]
         self._grow = execution.wrap(self._grown)
         columns = torch.arange(tree.num_candidates, device=target.device)
@@ -59,7 +59,8 @@ class Eagle(EagleDrafter):
         root, hidden = self.feed(end, *missing, reach=reach)
         guessed = [root]
         probs, drawn = [], []
-        for depth, (level, mask) in enumerate(zip(tree.levels, self._masks, strict=True)):
+        places = model.layer.places(end, self._sizes)
+        for level, mask, place in zip(tree.levels, self._masks, places, strict=True):
             logits = model.logits(hidden)
             if sampler.sampling.is_greedy:
                 guesses = logits.topk(tree.num_candidates).indices
@@ -68,11 +69,11 @@ class Eagle(EagleDrafter):
                 guesses = sampler.draw_distinct(probs[-1], tree.num_candidates)
                 drawn.append(guesses)
             guessed.append(guesses.view(-1).index_select(0, level.source))
-            if depth + 1 < len(tree.levels):
+            if place.rows.shape[0]:
                 above = hidden.index_select(0, level.above)
                 below = guessed[-1].index_select(0, level.expanders)
                 pairs = model.guesses(above, below)
-                hidden = model.layer.extend(*pairs, end, end + depth, mask, reach)
+                hidden = model.layer.extend(*pairs, place, end, mask, reach)
         ids = torch.cat(guessed)
         if not probs:
             return (ids,)

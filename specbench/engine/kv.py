@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specbench.engine.ops import CacheRows
+
 GRANULE = 256
 """Capacities are multiples of this many tokens, so that growing is rare."""
 
@@ -27,13 +29,9 @@ class LayerShape:
     device: torch.device
 
     @property
-    def key_width(self) -> int:
-        return self.key[0] * self.key[1]
-
-    @property
     def width(self) -> int:
         """Numbers a token takes: its keys, then its values."""
-        return self.key_width + self.value[0] * self.value[1]
+        return self.key[0] * self.key[1] + self.value[0] * self.value[1]
 
 
 class _Layer(CacheLayerMixin):
@@ -46,15 +44,13 @@ class _Layer(CacheLayerMixin):
         super().__init__()
         self._cache = cache
         self._shape = shape
-        self.rows: Tensor
+        self.rows: CacheRows
         self.is_initialized = True
 
     def place(self, rows: Tensor) -> None:
         """Live in these rows from now on."""
-        shape, split = self._shape, self._shape.key_width
-        self.rows = rows
-        self.keys = rows[:, :split].unflatten(1, shape.key).transpose(0, 1)[None]
-        self.values = rows[:, split:].unflatten(1, shape.value).transpose(0, 1)[None]
+        self.rows = CacheRows.of(rows, self._shape.key, self._shape.value)
+        self.keys, self.values = self.rows.keys[None], self.rows.values[None]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: the rows exist from the start."""
@@ -102,8 +98,8 @@ class KVCache(Cache):
         """Bytes that one committed token takes over all layers."""
         return sum(shape.dtype.itemsize * shape.width for shape in self._shapes)
 
-    def rows(self, layer: int) -> Tensor:
-        """The rows of a layer [capacity, width]: keys [heads * head_dim], then values."""
+    def rows(self, layer: int) -> CacheRows:
+        """The rows of a layer."""
         return self.layers[layer].rows
 
     def reserve(self, capacity: int) -> bool:
@@ -119,7 +115,7 @@ class KVCache(Cache):
             slab = torch.zeros(len(members), self.capacity, width, dtype=dtype, device=device)
             for rows, index in zip(slab, members, strict=True):
                 if self.length:
-                    rows[: self.length] = self.rows(index)[: self.length]
+                    rows[: self.length] = self.rows(index).all[: self.length]
                 self.layers[index].place(rows)
             slabs.append(slab)
         self._slabs = slabs

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from transformers.activations import ACT2FN
 
-from specbench.engine.ops import TORCH, Heads, Norm, Ops, Place, View
+from specbench.engine.ops import TORCH, CacheRows, Heads, Norm, Ops, Place, View
 from specbench.engine.weights import weight_bytes
 
 
@@ -24,22 +24,21 @@ class Rotary:
     def __init__(self, module: nn.Module, like: Tensor) -> None:
         self._module = module
         self._like = like.new_zeros(())
-        self._cos = self._sin = like.new_zeros(0)
+        self._table = like.new_zeros(0)  # [positions, 2, 1, 2, head_dim / 2]
 
     def reserve(self, num_positions: int) -> None:
         """Make the table at least so long."""
-        if num_positions <= self._cos.shape[0]:
+        if num_positions <= self._table.shape[0]:
             return
         positions = torch.arange(num_positions, device=self._like.device)[None]
         cos, sin = (part[0, :, None].unflatten(-1, (2, -1)) for part in self._module(
             self._like, positions
         ))  # fmt: skip
-        self._cos, self._sin = cos.contiguous(), torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)
+        self._table = torch.stack([cos, torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)], 1)
 
-    def place(self, rows: Tensor, positions: Tensor) -> Place:
-        """The place of rows [n] at these positions [n]."""
-        cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)
-        return Place(rows, cos, sin)
+    def turn(self, positions: Tensor) -> Tensor:
+        """The embeddings of positions [n], as `Place` holds them."""
+        return self._table.index_select(0, positions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,21 +80,23 @@ class FusedLayer:
             self._qkv, self._gate_up, *biases, self._o, self._down, self._norm.weight
         )
 
-    def keep(self, x: Tensor, rows: Tensor, place: Place, norm: Norm | None = None) -> Tensor:
-        """Write keys and values of x [n, input], which is normed before, into cache rows.
+    def keep(self, x: Tensor, cached: CacheRows, place: Place, norm: Norm | None = None) -> Tensor:
+        """Cache keys and values of x [n, input], which is normed before.
 
         Returns the queries [n, num_heads * head_dim].
         """
         qkv = self._ops.project(x, self._qkv, self._qkv_bias, norm=norm)
-        self._ops.keep(qkv, rows, place, self._heads)
+        self._ops.keep(qkv, cached, place, self._heads)
         return qkv[:, : self._heads.query_width]
 
-    def attend(self, residual: Tensor, queries: Tensor, rows: Tensor, view: View | None) -> Tensor:
+    def attend(
+        self, residual: Tensor, queries: Tensor, cached: CacheRows, view: View | None
+    ) -> Tensor:
         """`residual` [n, hidden] plus the attention's output for queries [n, heads * head_dim].
 
         Without a view the queries are those of the cache's first rows, which see causally.
         """
-        out = self._ops.attend(queries, rows, view, self._heads)
+        out = self._ops.attend(queries, cached, view, self._heads)
         return self._ops.project(out, self._o.weight, self._o.bias, residual=residual)
 
     def mlp(self, hidden: Tensor) -> Tensor:

@@ -23,8 +23,23 @@ class Place:
     """Where the rows of a forward are kept, and their rotary embeddings."""
 
     rows: Tensor  # [n] int64, the cache rows they are written to
-    cos: Tensor  # [n, 1, 2, head_dim / 2]
-    sin: Tensor  # the same, negative in the first half
+    turn: Tensor  # [n or 1, 2, 1, 2, head_dim / 2] cosines, then sines, negative in the first half
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheRows:
+    """What a layer caches: a row for each token, and its parts by head."""
+
+    all: Tensor  # [capacity, width], keys then values
+    keys: Tensor  # [num_kv, capacity, head_dim]
+    values: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, key: tuple[int, int], value: tuple[int, int]) -> CacheRows:
+        """These rows [capacity, width], given (heads, head_dim) of the keys and of the values."""
+        split = key[0] * key[1]
+        keys, values = rows[:, :split].unflatten(1, key), rows[:, split:].unflatten(1, value)
+        return cls(rows, keys.transpose(0, 1), values.transpose(0, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,41 +142,52 @@ class Ops:
     ) -> Tensor:  # fmt: skip
         """act(gate) * up [n, inner] of x [n, hidden]; `weight` [2 inner, hidden] holds both."""
         gate, up = self.project(x, weight, bias, norm=norm).chunk(2, -1)
-        return act(gate) * up
+        return act(gate).mul_(up)
 
-    def keep(self, qkv: Tensor, rows: Tensor, place: Place, heads: Heads) -> None:
-        """Turn the queries of qkv [n, width] in place, and write keys, turned, and values to rows.
-
-        `rows` is [capacity, 2 * heads.kv_width].
-        """
+    def keep(self, qkv: Tensor, cached: CacheRows, place: Place, heads: Heads) -> None:
+        """Turn the queries of qkv [n, width] in place, and cache keys, turned, and values."""
         n, dim = qkv.shape[0], heads.dim
-        turned = qkv.view(n, -1, 2, dim // 2)[:, : heads.num_kv * (heads.group + 1)]
-        swapped = turned.flip(2)
-        turned.mul_(place.cos).addcmul_(swapped, place.sin)
-        rows.index_copy_(0, place.rows, qkv[:, heads.query_width :])
+        turned = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
+        cos, sin = place.turn.unbind(1)
+        swapped = turned.flip(2) if n == 1 else turned.roll(1, 2)  # the same; faster for so many
+        turned.mul_(cos).addcmul_(swapped, sin)
+        cached.all.index_copy_(0, place.rows, qkv[:, heads.query_width :])
 
-    def attend(self, queries: Tensor, rows: Tensor, view: View | None, heads: Heads) -> Tensor:
+    def attend(self, queries: Tensor, cached: CacheRows, view: View | None, heads: Heads) -> Tensor:
         """Attention's output [n, heads.query_width] for queries of that shape.
 
         Without a view the queries are those of the cache's first rows, which see causally.
         """
         n, num_kv, group, dim = queries.shape[0], heads.num_kv, heads.group, heads.dim
         span = n if view is None else view.span
-        keys, values = (
-            part.unflatten(1, (num_kv, dim)).transpose(0, 1)
-            for part in rows[:span].split(heads.kv_width, 1)
-        )
+        keys, values = cached.keys.narrow(1, 0, span), cached.values.narrow(1, 0, span)
         split = queries.unflatten(1, (num_kv, group, dim))
         if view is None:
             out = _causal(split.flatten(1, 2).transpose(0, 1), keys, values, group)
             return out.transpose(0, 1).reshape(n, -1)
         # Query heads that share keys are rows of one head.
         stacked = split.permute(1, 2, 0, 3).reshape(num_kv, group * n, dim)
-        mask = view.mask
-        if mask is not None and group > 1:
-            mask = mask.repeat(group, 1)
-        out = scaled_dot_product_attention(stacked[None], keys[None], values[None], mask)[0]
+        is_few = n > 1 and view.reach.is_exact and queries.itemsize >= 4
+        if is_few and queries.device.type == "cpu":
+            out = _few(stacked, keys, values, view.bias)
+        else:
+            mask = view.mask
+            if mask is not None and group > 1:
+                mask = mask.repeat(group, 1)
+            out = scaled_dot_product_attention(stacked[None], keys[None], values[None], mask)[0]
         return out.unflatten(1, (group, n)).permute(2, 0, 1, 3).reshape(n, -1)
+
+
+def _few(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """Attention for few queries [num_kv, group * n, head_dim], for which the rest is overhead.
+
+    `bias` [n, m] is for the last m keys; everything is seen before them.
+    """
+    scale = queries.shape[2] ** -0.5
+    scores = torch.baddbmm(queries.new_empty(1), queries, keys.mT, beta=0, alpha=scale)
+    own = scores.narrow(2, scores.shape[2] - bias.shape[1], bias.shape[1])
+    own.unflatten(1, (-1, bias.shape[0])).add_(bias)
+    return torch.bmm(scores.softmax(-1), values)
 
 
 def _causal(queries: Tensor, keys: Tensor, values: Tensor, group: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.ops import TORCH, Heads, Norm, Ops, Place, Reach, View
+from specbench.engine.ops import TORCH, CacheRows, Heads, Norm, Ops, Place, Reach, View
 
 LIMITS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """How far a kernel's result may be from torch's operations', relative to it, by dtype."""
@@ -69,13 +69,11 @@ def _results(
     rows, width = drawn(capacity, 2 * heads.kv_width), heads.query_width + 2 * heads.kv_width
     angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)
     cos, sin = angles.cos().expand(-1, -1, 2, -1), angles.sin()
-    place = Place(
-        torch.arange(start, start + n, device=device),
-        cos.to(dtype).contiguous(),
-        torch.cat([-sin, sin], 2).to(dtype),
-    )
+    turn = torch.stack([cos, torch.cat([-sin, sin], 2)], 1).to(dtype)
+    place = Place(torch.arange(start, start + n, device=device), turn)
+    cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
     qkv = drawn(n, width)
-    ops.keep(qkv, rows, place, heads)
+    ops.keep(qkv, cached, place, heads)
     yield "the rotary embedding", qkv[:, : heads.query_width].double()
     yield "the cache", rows.double()
     sees = torch.ones(n, n).tril().to(device, dtype)
@@ -84,4 +82,4 @@ def _results(
         Reach(capacity, is_exact=False),
     )  # fmt: skip
     queries = qkv[:, : heads.query_width]
-    yield "attention", ops.attend(queries, rows, tree, heads).double()
+    yield "attention", ops.attend(queries, cached, tree, heads).double()

@@ -61,9 +61,9 @@ class Stack:
         for index, (norm, layer) in enumerate(self._layers):
             if index in wanted:
                 inputs[index] = x
-            rows = cache.rows(index)
-            queries = layer.keep(x, rows, place, norm)
-            x = layer.mlp(layer.attend(x, queries, rows, view))
+            cached = cache.rows(index)
+            queries = layer.keep(x, cached, place, norm)
+            x = layer.mlp(layer.attend(x, queries, cached, view))
         return self._ops.norm(x, self._norm), inputs
 
 

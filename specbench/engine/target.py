@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from specbench.engine.accept import Accepted, Sampler, Verdict
 from specbench.engine.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.ops import Reach, View
+from specbench.engine.ops import Place, Reach, View
 from specbench.engine.stack import Stack, why_not
 from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
 from specbench.errors import CheckpointError
@@ -103,7 +103,7 @@ class Target:
         if self._stack is None:
             forward = self._run_model(ids, at, None)
         else:
-            place = self._stack.rotary.place(at, at)
+            place = Place(at, self._stack.rotary.turn(at))
             hidden, inputs = self._stack(ids, self.cache, place, None, needs.layer_inputs)
             forward = Forward(self._head(hidden[-1:]), hidden if needs.hidden else None, inputs)
         self.cache.length = n
@@ -190,7 +190,7 @@ class Target:
         rows = start + torch.arange(n, device=self.device)
         # A node behind the context is cut before it counts; its position must still be valid.
         positions = (depths + start).clamp_(max=self.context - 1)
-        place, view = self._stack.rotary.place(rows, positions), View(start, bias, reach)
+        place, view = Place(rows, self._stack.rotary.turn(positions)), View(start, bias, reach)
         hidden, inputs = self._stack(tokens, self.cache, place, view, needs.layer_inputs)
         seen = [inputs[layer] for layer in needs.layer_inputs]
         logits = self.execution.ops.project(hidden, self._head.weight, self._head.bias)

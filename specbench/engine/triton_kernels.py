@@ -82,7 +82,7 @@ def gate_rows(both, out, inner, BLOCK: tl.constexpr):
 
 @triton.jit
 def turn_and_keep(
-    qkv, rows, kept, cos, sin, qkv_stride, rows_stride, num_queries, num_kv,
+    qkv, rows, kept, turn, qkv_stride, rows_stride, turn_stride, num_queries, num_kv,
     DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A head of a row [queries ; keys ; values], to be kept in cache row `kept`.
@@ -99,8 +99,9 @@ def turn_and_keep(
         tl.store(to + columns, values, mask=is_in)
     else:
         across = tl.load(source + (columns + DIM // 2) % DIM, mask=is_in, other=0.0)
-        by = tl.load(cos + row * DIM + columns, mask=is_in, other=0.0).to(tl.float32)
-        by_across = tl.load(sin + row * DIM + columns, mask=is_in, other=0.0).to(tl.float32)
+        angles = turn + row * turn_stride + columns
+        by = tl.load(angles, mask=is_in, other=0.0).to(tl.float32)
+        by_across = tl.load(angles + DIM, mask=is_in, other=0.0).to(tl.float32)
         turned = values.to(tl.float32) * by + across.to(tl.float32) * by_across
         tl.debug_barrier()  # a query is written where the other half of it was read
         if head < num_queries:

@@ -16,7 +16,7 @@ import triton
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
-from specbench.engine.ops import Heads, Norm, Ops, Place, View
+from specbench.engine.ops import CacheRows, Heads, Norm, Ops, Place, View
 from specbench.engine.triton_kernels import (
     attend_split,
     gate_rows,
@@ -77,18 +77,19 @@ class TritonOps(Ops):
         gate_rows[(n, triton.cdiv(inner, 1024))](both, out, inner, BLOCK=1024)
         return out
 
-    def keep(self, qkv: Tensor, rows: Tensor, place: Place, heads: Heads) -> None:
-        num_queries = heads.num_kv * heads.group
+    def keep(self, qkv: Tensor, cached: CacheRows, place: Place, heads: Heads) -> None:
+        num_queries, rows, turn = heads.num_kv * heads.group, cached.all, place.turn
         grid = (qkv.shape[0], num_queries + 2 * heads.num_kv)
         turn_and_keep[grid](
-            qkv, rows, place.rows, place.cos, place.sin, qkv.stride(0), rows.stride(0),
-            num_queries, heads.num_kv, heads.dim, triton.next_power_of_2(heads.dim), num_warps=1,
+            qkv, rows, place.rows, turn, qkv.stride(0), rows.stride(0),
+            turn.stride(0) if turn.shape[0] > 1 else 0, num_queries, heads.num_kv,
+            heads.dim, triton.next_power_of_2(heads.dim), num_warps=1,
         )  # fmt: skip
 
-    def attend(self, queries: Tensor, rows: Tensor, view: View | None, heads: Heads) -> Tensor:
-        dim = heads.dim
+    def attend(self, queries: Tensor, cached: CacheRows, view: View | None, heads: Heads) -> Tensor:
+        dim, rows = heads.dim, cached.all
         if view is None or dim < 16 or dim & (dim - 1):
-            return super().attend(queries, rows, view, heads)
+            return super().attend(queries, cached, view, heads)
         n, num_more = view.bias.shape
         num_rows = n * heads.group
         widest = 64 if queries.element_size() == 2 else 32

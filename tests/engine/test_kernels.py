@@ -15,7 +15,7 @@ from torch.nn.functional import gelu, silu
 
 from specbench.engine.decode import decode
 from specbench.engine.execution import Eager
-from specbench.engine.ops import TORCH, Heads, Norm, Ops, Reach, View
+from specbench.engine.ops import TORCH, CacheRows, Heads, Norm, Ops, Reach, View
 from specbench.engine.pick_ops import why_not
 from specbench.engine.target import Target
 from specbench.types import Request
@@ -70,6 +70,7 @@ def test_attention_sees_what_is_committed_and_what_the_tree_lets_it(
 ) -> None:
     torch.manual_seed(num_rows)
     rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)
+    cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
     queries = torch.randn(num_rows, 2 * heads.query_width, device=DEVICE)[:, : heads.query_width]
     for start, num_before in ((0, 0), (5, 0), (70, 9), (300, 40)):
         num_more = num_before + num_rows
@@ -80,8 +81,8 @@ def test_attention_sees_what_is_committed_and_what_the_tree_lets_it(
         )
         for reach in (Reach(start), Reach(512, is_exact=False)):
             view = View(torch.tensor(start, device=DEVICE), bias, reach)
-            expected = TORCH.attend(queries, rows, view, heads)
-            torch.testing.assert_close(KERNELS.attend(queries, rows, view, heads), expected)
+            expected = TORCH.attend(queries, cached, view, heads)
+            torch.testing.assert_close(KERNELS.attend(queries, cached, view, heads), expected)
 
 
 @pytest.mark.parametrize("num_rows", [1, 3])

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import State
+from specbench.engine.ops import Ops
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.engine.weights import pass_bytes, weight_bytes
@@ -39,6 +40,17 @@ class Reader(TorchFunctionMode):
         given = [args[i] for i in WEIGHTS.get(func, ()) if i < len(args)]
         self.num_bytes += sum(tensor.nbytes for tensor in given if tensor is not None)
         return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def _attention_reads_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = Ops.attend
+
+    def unseen(*args: Any) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            return attend(*args)
+
+    monkeypatch.setattr(Ops, "attend", unseen)
 
 
 @pytest.mark.parametrize("name", names())
