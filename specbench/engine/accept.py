@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 )
 
 from specbench.engine.execution import Execution
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import DraftTree, TreeLayout, padded_size
 from specbench.types import Sampling
 
 
@@ -109,9 +109,10 @@ class Sampler:
         return torch.softmax(self._processors(None, logits.to(dtype)), -1)
 
     def uniform(self, rows: int) -> Tensor:
-        """`rows` numbers in [0, 1), float64."""
-        device = self.generator.device
-        return torch.rand(rows, dtype=torch.float64, device=device, generator=self.generator)
+        """`rows` numbers in [0, 1), float64, the same if a tree of so many is padded."""
+        device, size = self.generator.device, padded_size(rows)
+        drawn = torch.rand(size, dtype=torch.float64, device=device, generator=self.generator)
+        return drawn[:rows]
 
     def draw(self, probs: Tensor) -> Tensor:
         """One token [rows] from each row of `probs` [rows, vocab], which need not sum to one."""

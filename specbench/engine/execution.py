@@ -32,7 +32,11 @@ class Execution(Protocol):
         """Of which functions it turned out that they cannot be run this way, and why."""
 
     def wrap(self, function: Function) -> Function:
-        """The same function, run this way. What it returns is good until it is called again."""
+        """The same function, run this way. What it returns is good until it is called again.
+
+        It may be run more often than it is called: what it writes elsewhere has to be the same
+        each time that its inputs are.
+        """
 
     def reach(self, num_rows: int, num_more: int) -> Reach:
         """How much of a cache with so many committed rows, and more behind them, is looked at."""

@@ -15,35 +15,10 @@ from torch import Tensor
 
 from specbench.engine.execution import Function
 from specbench.engine.ops import TORCH, Ops, Reach
+from specbench.engine.tree import padded_size
 
 BUCKET = 256
 """A cache is looked at in multiples of so many rows."""
-NUM_NODES = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    20,
-    24,
-    26,
-    28,
-    32,
-    40,
-    48,
-    56,
-    60,
-    64,
-    80,
-    96,
-    112,
-    128,
-    160,
-)
-"""Trees whose size changes from step to step are padded to one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +96,7 @@ class Graphs:
         return Reach(-(-(num_rows + num_more) // BUCKET) * BUCKET, is_exact=False)
 
     def num_nodes(self, num_nodes: int) -> int:
-        return next((size for size in NUM_NODES if size >= num_nodes), num_nodes)
+        return padded_size(num_nodes)
 
     def close(self) -> None:
         self._is_closed = True

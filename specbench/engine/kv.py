@@ -125,16 +125,18 @@ class KVCache(Cache):
         """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
         kept = len(path)
         if path[-1] != kept - 1:  # a path that is not the first rows as they lie
-            device = self._slabs[0].device
-            self.gather(torch.tensor(path, device=device), torch.tensor(self.length, device=device))
+            rows = torch.tensor(path, device=self._slabs[0].device).add_(self.length)
+            self.bring(self.copies(rows))
         self.length += kept
 
-    def gather(self, path: Tensor, start: Tensor) -> None:
-        """Bring the scratch rows at `path` [n] behind the first `start` [], without waiting."""
-        places = start + torch.arange(path.shape[0], device=path.device)
-        for slab in self._slabs:
-            rows, to = (start + path).to(slab.device), places.to(slab.device)
-            slab.index_copy_(1, to, slab.index_select(1, rows))
+    def copies(self, rows: Tensor) -> list[Tensor]:
+        """Copies of rows [n], a tensor [layers, n, width] for each slab."""
+        return [slab.index_select(1, rows.to(slab.device)) for slab in self._slabs]
+
+    def bring(self, copies: Sequence[Tensor]) -> None:
+        """Put copied rows right behind the committed ones, which is all that the host knows."""
+        for slab, part in zip(self._slabs, copies, strict=True):
+            slab.narrow(1, self.length, part.shape[1]).copy_(part)
 
     def crop(self, length: int) -> None:
         """Forget every committed token behind the first `length`."""

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import torch
 
 from specbench.engine.accept import judge, lossless
-from specbench.engine.graphs import BUCKET, NUM_NODES
+from specbench.engine.graphs import BUCKET
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import NUM_NODES, DraftTree, TreeLayout
 from specbench.types import Sampling
 
 

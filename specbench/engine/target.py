@@ -66,7 +66,7 @@ class Target:
         self.why_not_fused = why_not(model)
         self._stack = None if self.why_not_fused else Stack(model, self.execution.ops)
         self._step = self.execution.wrap(self._tree_step)
-        self._keep = self.execution.wrap(self._path_kept)
+        self._follow = self.execution.wrap(self._followed)
         self._samplers: dict[Sampling, Sampler] = {}
         self._needs = Needs()
         self._seen: dict[int | str, Tensor] = {}
@@ -158,10 +158,11 @@ class Target:
             self.commit(verdict.path)
             return verdict, None
         start = torch.full((), self.cache.length, device=self.device)
-        accepted = Accepted(*self._keep(chosen, start, room=layout.path_room))
+        path, token_ids, last, *copies = self._follow(chosen, start, room=layout.path_room)
+        self.cache.bring(copies)
         verdict = Verdict.read(chosen)
         self.cache.length += len(verdict.path)
-        return verdict, accepted
+        return verdict, Accepted(path, token_ids, last)
 
     def crop(self, length: int) -> None:
         """Go back to the first `length` committed tokens."""
@@ -196,11 +197,11 @@ class Target:
         logits = self.execution.ops.project(hidden, self._head.weight, self._head.bias)
         return (logits, *([hidden] if needs.hidden else []), *seen)
 
-    def _path_kept(self, chosen: Tensor, start: Tensor, *, room: int) -> tuple[Tensor, ...]:
-        """The chosen path, its cache rows brought behind the first `start` []."""
+    def _followed(self, chosen: Tensor, start: Tensor, *, room: int) -> tuple[Tensor, ...]:
+        """The chosen path as `Accepted`, and copies of its rows behind the first `start` []."""
         accepted = Accepted.follow(chosen, room)
-        self.cache.gather(accepted.path, start)
-        return accepted.path, accepted.token_ids, accepted.last
+        copies = self.cache.copies(start + accepted.path)
+        return accepted.path, accepted.token_ids, accepted.last, *copies
 
     @property
     def _head(self) -> Any:

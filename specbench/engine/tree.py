@@ -13,6 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+NUM_NODES = (
+    1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 26, 28, 32, 40, 48, 56, 60, 64, 80, 96, 112, 128, 160,
+)  # fmt: skip
+"""Trees whose size changes from step to step are padded to one of these, where that is needed."""
+
+
+def padded_size(num_nodes: int) -> int:
+    """How many nodes a tree of so many is padded to."""
+    return next((size for size in NUM_NODES if size >= num_nodes), num_nodes)
+
 
 @dataclass(frozen=True)
 class TreeLayout:

@@ -102,8 +102,8 @@ class TritonOps(Ops):
         parts = queries.new_empty(num_splits, num_places, dim, dtype=torch.float32)
         tops, totals = (parts.new_empty(num_splits, num_places) for _ in range(2))
         attend_split[(heads.num_kv, num_blocks, num_splits)](
-            queries, rows, view.bias, view.start, parts, tops, totals, n, num_more, heads.group,
-            queries.stride(0), rows.stride(0), heads.kv_width, split_size, dim**-0.5,
+            queries, rows, view.bias.contiguous(), view.start, parts, tops, totals, n, num_more,
+            heads.group, queries.stride(0), rows.stride(0), heads.kv_width, split_size, dim**-0.5,
             dim, block_rows, CACHE_ROWS, **TILES[block_rows],
         )  # fmt: skip
         out = queries.new_empty(n, heads.query_width)

@@ -11,7 +11,7 @@ import pytest
 
 from specbench.bench.spec import RunSpec
 from specbench.bench.warm_up import warm_up
-from specbench.engine import graphs, rehearsal
+from specbench.engine import graphs, rehearsal, tree
 from specbench.engine.decode import decode
 from specbench.engine.target import Target
 from specbench.types import Request
@@ -28,6 +28,7 @@ def test_nothing_is_recorded_while_samples_are_timed(
 ) -> None:
     for module in (graphs, rehearsal):
         monkeypatch.setattr(module, "BUCKET", 160)
+    for module in (tree, rehearsal):
         monkeypatch.setattr(module, "NUM_NODES", (1, 2, 4, 8, 12, 60))
     recorded = graphs.Graphs(TraceRecorder())
     target = Target(random_llama(layers=8), recorded)

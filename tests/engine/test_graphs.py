@@ -65,7 +65,7 @@ def test_cuda_graphs_give_the_tokens_of_eager_steps(name: str, tmp_path: Path) -
     assert graphs.failures == [] and graphs.ops.why_no_kernels is None
 
 
-@pytest.mark.parametrize("name", ["vanilla", "medusa", "hydra"])
+@pytest.mark.parametrize("name", names())
 def test_replayed_draws_are_those_of_eager_steps(
     name: str, recorded: Graphs, tmp_path: Path
 ) -> None:
