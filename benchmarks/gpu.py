@@ -31,7 +31,7 @@ from specbench.bench.store import HEADER, StoredRun, read_run
 
 MODELS = ("vicuna-7b", "vicuna-13b", "llama3-8b")
 TIMEOUT_S = 400
-"""Of one command: a suite that hangs on a lent machine wastes it."""
+"""Of one command: a suite that hangs wastes a machine that is rented by the minute."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,6 +121,8 @@ class Suite:
             "vanilla_bandwidth_share": _vanilla_share(metrics),
             "methods": dict(_methods(metrics)),
             "execution": run.header.get("execution"),
+            "kernels": run.header.get("kernels"),
+            "preparation": run.header.get("preparation"),
         }
         if self._has_graphs:
             alone = ["--method", BASELINE, "--execution", "eager"]

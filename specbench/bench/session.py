@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from specbench.bench import environment
@@ -141,8 +142,10 @@ def run_plan(
         status = "failed"
         drafters: Mapping[str, Drafter] = {}
         try:
+            began = perf_counter()
             target = load_model(setup)
             drafters = build_drafters(target, setup.contestants)
+            header["preparation"] = {"load_s": round(perf_counter() - began, 3)}
             header["roofline"] = describe_target(target)
             header["kernels"] = _kernels(target)
             completers = build_completers(
@@ -151,7 +154,7 @@ def run_plan(
             if sampler:
                 sampler.start()
             measured = metered(completers, target.device, sampler)
-            header["execution"] = _run(plan, target, measured, folder, progress)
+            _run(plan, target, measured, folder, progress, header)
             if late := getattr(target.execution, "num_late", 0):
                 header["warnings"] = [*header["warnings"], LATE_WARNING.format(late)]
             status = "complete"
@@ -175,22 +178,24 @@ def _run(
     completers: Mapping[str, Completer],
     folder: RunFolder,
     progress: Progress,
-) -> dict[str, Any]:
-    """Run what is missing; returns how each method's steps were run."""
+    header: dict[str, Any],
+) -> None:
+    """Run what is missing; the header is told how each method's steps are run."""
     runner = Runner(plan.spec, plan.max_new_tokens, completers, plan.setup.codec, folder, progress)
     done = folder.records()
     missing = runner.total(plan.prompts) - len(done)
     if not missing:
-        return {}
+        return
     progress.message("Warming up …")
-    execution = warm_up(plan, completers, target)
+    began = perf_counter()
+    header["execution"] = warm_up(plan, completers, target)
+    header["preparation"]["warm_up_s"] = round(perf_counter() - began, 3)
     progress.started(missing)
     try:
         for _ in runner.run(plan.prompts, done):
             pass
     finally:
         progress.finished()
-    return execution
 
 
 def _kernels(target: Target) -> dict[str, str | None]:

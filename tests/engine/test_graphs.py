@@ -71,10 +71,12 @@ def test_replayed_draws_are_those_of_eager_steps(
 ) -> None:
     model = random_llama(layers=8)
     eager, graph = Target(deepcopy(model)), Target(model, recorded)
-    for seed, prompt in enumerate(prompts()):
-        request = Request(prompt, 30, Sampling(1.0), seed=seed)
+    drafters = [build(name, target, tmp_path) for target in (eager, graph)]
+    for seed, prompt in enumerate(prompts()[:2]):
+        request = Request(prompt, 24, Sampling(1.0), seed=seed)
         plain, replayed = (
-            decode(target, build(name, target, tmp_path), request) for target in (eager, graph)
+            decode(target, drafter, request)
+            for target, drafter in zip((eager, graph), drafters, strict=True)
         )
         assert replayed.token_ids == plain.token_ids
     assert recorded.failures == []

@@ -91,4 +91,4 @@ def started(drafter: Drafter, target: Target, token_ids: list[int]) -> State:
 
 def fed(drafter: EagleDrafter, state: State) -> torch.Tensor:
     """The draft model's output [1, hidden] behind everything that is committed."""
-    return drafter.feed(*drafter.pairs(state), drafter.reach(state))
+    return drafter.feed(*drafter.given(state), reach=drafter.reach(state))[1]

@@ -86,11 +86,12 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
         state = started(drafter, Target(model), TEXT[:length])
         hidden = fed(drafter, state)
         assert torch.allclose(hidden[0], outputs[0][0, length - 2], atol=1e-4)
-        for depth in range(1, len(outputs)):
+        end = torch.tensor(state.num_committed)
+        places = draft.layer.places(end, [1] * (len(outputs) - 1))
+        for depth, place in enumerate(places, start=1):
             token = torch.tensor([TEXT[length + depth - 1]])
-            end = torch.tensor(state.num_committed)
             hidden = draft.layer.extend(
-                *draft.guesses(hidden, token), end, end + depth - 1, torch.zeros(1, depth),
+                *draft.guesses(hidden, token), place, end, torch.zeros(1, depth),
                 drafter.reach(state),
             )  # fmt: skip
             assert torch.allclose(hidden[0], outputs[depth][0, length - 2], atol=1e-4)
