@@ -152,7 +152,10 @@ def judge(
         return rule(tree, logits, sampler)
     layout = tree.layout
     inputs = [tree.tokens, layout.parents, layout.depths, layout.ancestors, logits]
-    inputs.append(torch.as_tensor(tree.num_verify, device=logits.device))
+    num_verify = tree.num_verify
+    if not isinstance(num_verify, Tensor):  # filled there: a copy from the host would wait
+        num_verify = torch.full((), num_verify, device=logits.device)
+    inputs.append(num_verify)
     if tree.q is not None:
         inputs += [tree.q, layout.siblings]
     (chosen,) = execution.wrap(_choose)(*inputs, rule=rule, sampler=sampler)

@@ -47,6 +47,8 @@ class State:
     def chain(self, draft_ids: Sequence[int] = ()) -> DraftTree:
         """The chain of `draft_ids` below the pending token; without any, a step without a guess."""
         device = self.sampler.generator.device
+        if not draft_ids:  # filled there: a copy from the host takes longer
+            return DraftTree.chain(torch.full((1,), self.pending, device=device))
         return DraftTree.chain(torch.tensor([self.pending, *draft_ids], device=device))
 
 
