@@ -164,9 +164,10 @@ def test_the_first_draft_is_numerically_that_of_the_official_code(name: str) -> 
         state.token_ids.append(int(prefill.logits.argmax()))
         drafter.start(state, prefill)
     assert_near(prefill.logits[0], numerics["target"]["logits_last"])
-    features = drafter.model.features(prefill)[-1]
-    assert_near(features, golden["draft_input_features_last_pos"])
-    hidden = drafter.feed(*drafter.pairs(state), drafter.reach(state))
+    last = torch.tensor([len(prompt) - 1])
+    features = drafter.model.features(drafter.model.seen(prefill), last)
+    assert_near(features[0], golden["draft_input_features_last_pos"])
+    _, hidden = drafter.feed(*drafter.given(state), reach=drafter.reach(state))
     assert_near(hidden[0], golden["draft_first_out_hidden_last_pos"])
     log_probs, _ = drafter._candidates(hidden)
     assert_near(log_probs[0], golden["level1_topk_logprob"])
