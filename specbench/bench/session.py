@@ -48,6 +48,8 @@ def load_model(setup: Setup) -> Target:
 
     dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
     source = setup.stand_in.target if setup.stand_in else setup.path
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # kernels and graphs go to the current one
     if setup.mode.name == "graph":
         execution: Execution = Graphs(CudaRecorder(device), pick_ops(device, dtype))
     else:

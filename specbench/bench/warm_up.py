@@ -42,10 +42,10 @@ def warm_up(plan: Plan, completers: Mapping[str, Completer], target: Target) -> 
     why_no_graphs = plan.setup.mode.why_no_graphs or None
     found: dict[str, Any] = {}
     for label, complete in completers.items():
-        known = len(execution.failures)
+        execution.failures.clear()
         for prompt_ids in prompts:
             _try(complete, plan, prompt_ids)
-        reason = next(iter(execution.failures[known:]), target.why_not_fused or why_no_graphs)
+        reason = next(iter(sorted(execution.failures)), target.why_not_fused or why_no_graphs)
         found[label] = {"mode": "eager" if reason else plan.setup.mode.name, "reason": reason}
     execution.close()
     return found

@@ -5,7 +5,7 @@ Knows functions of tensors. Knows nothing of models, trees or methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from torch import Tensor
@@ -28,8 +28,8 @@ class Execution(Protocol):
         """What computes the layers."""
 
     @property
-    def failures(self) -> Sequence[str]:
-        """Of which functions it turned out that they cannot be run this way, and why."""
+    def failures(self) -> set[str]:
+        """Which functions were called, since this was emptied, that cannot be run so, and why."""
 
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. What it returns is good until it is called again.
@@ -56,7 +56,9 @@ class Eager:
 
     is_static = False
     ops = TORCH
-    failures: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        self.failures: set[str] = set()
 
     def wrap(self, function: Function) -> Function:
         return function

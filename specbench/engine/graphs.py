@@ -6,7 +6,9 @@ or methods. Everything but `CudaRecorder` also works on a CPU, with a recorder t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import gc
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,29 +40,55 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """Records CUDA graphs, which share one memory pool: they are replayed one after the other."""
+    """Records CUDA graphs, each with a memory pool of its own.
+
+    In a shared pool the scratch memory of one would hold the outputs of another, which are still
+    read when the first is replayed: they are not replayed in the order of their recording.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._pool: Any = None
+        self._stream = torch.cuda.Stream(device)
+        self._why_broken: str | None = None
 
     def __call__(
         self, function: Callable[[], tuple[Tensor, ...]], generators: Iterable[torch.Generator]
     ) -> Recording:
-        stream = torch.cuda.Stream(self._device)
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
+        if self._why_broken is not None:
+            raise RuntimeError(f"an earlier recording failed: {self._why_broken}")
+        current = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
             for _ in range(2):  # libraries choose their kernels, and compile them
                 function()
-        torch.cuda.current_stream(self._device).wait_stream(stream)
-        torch.cuda.synchronize(self._device)
+        current.wait_stream(self._stream)
+        torch.cuda.synchronize(self._stream.device)
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, pool=self._pool):
-            outputs = function()
-        self._pool = graph.pool()
+        try:
+            with _no_garbage_collection(), torch.cuda.graph(graph, stream=self._stream):
+                outputs = function()
+        except Exception as error:  # what a failed capture leaves behind lets no other one begin
+            torch.cuda.set_stream(current)
+            self._why_broken = _first_line(error)
+            raise
         return Recording(outputs, graph.replay)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Garbage may hold graphs, which must not be destroyed while one is captured."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 @dataclass(slots=True)
@@ -82,7 +110,7 @@ class Graphs:
 
     def __init__(self, recorder: Recorder, ops: Ops = TORCH) -> None:
         self.ops = ops
-        self.failures: list[str] = []
+        self.failures: set[str] = set()
         self._is_closed = False
         self.num_late = 0
         self._recorder = recorder
@@ -107,22 +135,23 @@ class Graphs:
             captured.entries.clear()
         self.outputs.clear()
 
-    def record(self, function: Function, inputs: tuple[Tensor, ...], named: Any) -> _Entry | None:
-        """The recording for inputs of these shapes; None where it fails."""
+    def record(self, function: Function, inputs: tuple[Tensor, ...], named: Any) -> _Entry | str:
+        """The recording for inputs of these shapes, or why there is none."""
         self.num_late += self._is_closed
         # What a recording has written is read where it lies; everything else is copied.
         buffers = [x if _storage(x) in self.outputs else x.clone() for x in inputs]
         generators = [value.generator for value in named.values() if hasattr(value, "generator")]
         states = [generator.get_state() for generator in generators]
+        recording, why = None, ""
         try:
             recording = self._recorder(lambda: function(*buffers, **named), generators)
         except Exception as error:  # whatever a model or a method does that a graph cannot
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
-            self.failures.append(f"{function.__qualname__}: {reason}")
-            return None
-        finally:  # recording draws from them too
+            why = f"{function.__qualname__}: {_first_line(error)}"
+        with suppress(RuntimeError):  # of generators that a failed recording left in a bad state
             for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state)
+                generator.set_state(state)  # recording draws from them too
+        if recording is None:
+            return why
         self.outputs.update(map(_storage, recording.outputs))
         return _Entry(buffers, recording, [None] * len(buffers))
 
@@ -135,7 +164,7 @@ class _Captured:
     """
 
     def __init__(self, owner: Graphs, function: Function) -> None:
-        self.entries: dict[Hashable, _Entry | None] = {}
+        self.entries: dict[Hashable, _Entry | str] = {}
         self._owner = owner
         self._function = function
 
@@ -144,7 +173,8 @@ class _Captured:
         if key not in self.entries:
             self.entries[key] = self._owner.record(self._function, inputs, named)
         entry = self.entries[key]
-        if entry is None:
+        if isinstance(entry, str):
+            self._owner.failures.add(entry)
             return self._function(*inputs, **named)
         for i, (buffer, given) in enumerate(zip(entry.inputs, inputs, strict=True)):
             if buffer.data_ptr() != given.data_ptr() and entry.given[i] is not given:

@@ -28,8 +28,10 @@ def rehearse(target: Target, num_tokens: int, samplings: Iterable[Sampling]) -> 
             tree = DraftTree.chain(torch.zeros(size, dtype=torch.long, device=target.device))
             logits = target.forward(tree).logits
             for sampler in samplers if end == BUCKET else ():
-                chosen = judge(lossless, tree, logits, sampler, target.execution)
-                star = TreeLayout.from_parents([0] * size, target.device)  # any that is no chain
+                # No chain, whose path needs no room, and no deeper than the room.
+                star = TreeLayout.from_parents([0] * size, target.device)
+                starred = DraftTree(tree.tokens, star, size)
+                chosen = judge(lossless, starred, logits, sampler, target.execution)
                 target.settle(star, chosen)
                 if size > 1 and not sampler.sampling.is_greedy:
                     drawn = DraftTree.chain(tree.tokens, torch.zeros_like(sampler.probs(logits)))

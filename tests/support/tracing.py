@@ -31,3 +31,13 @@ class TraceRecorder:
                 buffer.copy_(part)
 
         return Recording(outputs, replay)
+
+
+def can_trace_draws() -> bool:
+    """Whether this torch traces functions that draw from a generator of their own."""
+    generator = torch.Generator()
+    try:
+        make_fx(lambda: torch.rand(1, generator=generator))()
+    except RuntimeError:
+        return False
+    return True
