@@ -67,7 +67,7 @@ reports: setup
 GATE_RUN := $(BIN)/specbench run --limit 3 --max-new-tokens 64 --device cpu --quiet
 
 gpu: setup
-	$(BIN)/python benchmarks/gpu.py
+	$(BIN)/python -m benchmarks.gpu
 
 gate: setup
 	rm -rf build/gate

@@ -1,14 +1,17 @@
 """The suite for a GPU: is the machine sound, are graphs lossless, how close are all to the limit?
 
-    python benchmarks/gpu.py [--device cuda] [--model M ...] [--limit N] [--output DIR]
+    python -m benchmarks.gpu [--device cuda] [--model M ...] [--limit N] [--output DIR]
 
-Needs no network: the models are stand-ins, tiny in the shapes of real ones. One after the other, as
-processes of their own:
+Run from the repository's root; needs no installation and no network: the models are stand-ins, tiny
+in the shapes of real ones. One after the other, as processes of their own:
 
 1. `specbench doctor`;
 2. tiny in float32, every method eager and as graphs: the tokens and steps have to be the same;
-3. for each model every method on every task, vanilla eager too, and the phases of a few samples;
-4. `specbench report` of all of it, and `suite.json` with the figures.
+3. for each model every method on every task; on one task, vanilla eager and every method's phases;
+4. `specbench report` of all of it.
+
+`suite.json` has the figures, written anew after every part, `log.txt` what the commands said and
+how long they took. What would begin behind the time that is granted is left out, and said to be.
 
 On a CPU there are no graphs: step 2 and the eager runs of step 3 are left out, and said to be.
 """
@@ -29,9 +32,7 @@ from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats import Estimate, Missing, Value
 from specbench.bench.store import HEADER, StoredRun, read_run
 
-MODELS = ("vicuna-7b", "vicuna-13b", "llama3-8b")
-TIMEOUT_S = 400
-"""Of one command: a suite that hangs wastes a machine that is rented by the minute."""
+MODELS = ("vicuna-13b", "llama3-8b", "vicuna-7b")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,20 +44,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=2, help="prompts a task")
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--output", type=Path, default=Path("results/runs/gpu"))
+    parser.add_argument("--seconds", type=float, default=540, help="time that is granted")
     given = parser.parse_args(argv)
-    suite = Suite(given.output, given.device, given.dtype, given.limit, given.max_new_tokens)
-    began = time.perf_counter()
-    found: dict[str, Any] = {"doctor": suite.specbench("doctor", "--device", given.device)}
-    found["graphs"] = suite.compare_graphs()
-    found["models"] = {model: suite.measure(model) for model in given.model or MODELS}
-    runs = [given.output / Path(model).name for model in found["models"]]
+    suite = Suite(given)
+    suite.keep(doctor=suite.specbench("doctor", "--device", given.device))
+    suite.keep(graphs=suite.compare_graphs())
+    models: dict[str, Any] = {}
+    for model in given.model or MODELS:
+        models[model] = suite.measure(model)
+        suite.keep(models=models)
+    runs = [given.output / Path(model).name for model in models]
     done = [str(run) for run in runs if (run / HEADER).exists()]
     if done:
         suite.specbench("report", *done, "--out", str(given.output / "report"))
-    found |= {"failed": suite.failed, "seconds": round(time.perf_counter() - began, 1)}
-    (given.output / "suite.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
-    print(json.dumps(found["models"], indent=2))
-    print(f"{found['seconds']} s; {given.output / 'suite.json'}")
+    suite.keep()
+    print(json.dumps(models, indent=2))
+    print(f"{suite.seconds:.0f} s; {given.output / 'suite.json'}")
     for command in suite.failed:
         print(f"FAILED: {command}", file=sys.stderr)
     return 1 if suite.failed else 0
@@ -65,27 +68,48 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Suite:
     """The commands of the suite on one device, and which of them failed."""
 
-    def __init__(
-        self, output: Path, device: str, dtype: str, limit: int, max_new_tokens: int
-    ) -> None:
+    def __init__(self, given: argparse.Namespace) -> None:
         self.failed: list[str] = []
-        self._output, self._device, self._dtype = output, device, dtype
-        self._size = ["--limit", str(limit), "--max-new-tokens", str(max_new_tokens)]
-        self._has_graphs = device != "cpu"
-        output.mkdir(parents=True, exist_ok=True)
+        self._found: dict[str, Any] = {}
+        self._began, self._granted_s = time.perf_counter(), given.seconds
+        self._output, self._device, self._dtype = given.output, given.device, given.dtype
+        self._size = ["--limit", str(given.limit), "--max-new-tokens", str(given.max_new_tokens)]
+        self._has_graphs = given.device != "cpu"
+        given.output.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the suite began."""
+        return time.perf_counter() - self._began
+
+    def keep(self, **found: Any) -> None:
+        """Write what was found so far."""
+        self._found |= {**found, "failed": self.failed, "seconds": round(self.seconds, 1)}
+        text = json.dumps(self._found, indent=2) + "\n"
+        (self._output / "suite.json").write_text(text, "utf-8")
 
     def specbench(self, *arguments: str) -> list[str]:
         """Run a command of specbench; returns the lines that it printed."""
-        command = [sys.executable, "-m", "specbench", *arguments]
-        print("$ specbench", " ".join(arguments), flush=True)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.failed.append(f"{' '.join(arguments)}: over {TIMEOUT_S} s")
+        words = " ".join(arguments)
+        left = self._granted_s - self.seconds
+        print(f"{self.seconds:.0f} s: specbench {words}", flush=True)
+        if left <= 0:
+            self.failed.append(f"{words}: left out, {self._granted_s:.0f} s are over")
             return []
+        command = [sys.executable, "-m", "specbench", *arguments]
+        with (self._output / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(f"{self.seconds:.1f} s: specbench {words}\n")
+            log.flush()
+            try:
+                done = subprocess.run(
+                    command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=left
+                )
+            except subprocess.TimeoutExpired:
+                self.failed.append(f"{words}: cut off, {self._granted_s:.0f} s are over")
+                return []
+            log.write(done.stdout)
         if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            self.failed.append(f"{' '.join(arguments)}: {reason}")
+            self.failed.append(f"{words}: exit status {done.returncode}, see log.txt")
         return done.stdout.splitlines()
 
     def compare_graphs(self) -> dict[str, Any]:
@@ -102,13 +126,19 @@ class Suite:
         steps = {record.key: (record.token_ids, record.accept_lengths) for record in eager.records}
         same: dict[str, list[bool]] = {}
         for record in graph.records:
-            own = (record.token_ids, record.accept_lengths)
-            same.setdefault(record.key.method, []).append(steps.get(record.key) == own)
-        for method, flags in same.items():
-            if not all(flags):
-                self.failed.append(f"graphs: {method} differs in {flags.count(False)} samples")
+            key, own = record.key, (record.token_ids, record.accept_lengths)
+            other = steps.get(key, ((), ()))
+            same.setdefault(key.method, []).append(other == own)
+            if other != own:
+                tokens = zip(other[0], own[0], strict=False)
+                first = next((i for i, (a, b) in enumerate(tokens) if a != b), "steps only")
+                self.failed.append(f"graphs: {key.method} differs in {key.sample_id} at {first}")
         counts = {method: f"{sum(flags)} of {len(flags)}" for method, flags in same.items()}
-        return {"same": counts, "modes": graph.header.get("execution")}
+        return {
+            "same": counts,
+            "modes": graph.header.get("execution"),
+            "kernels": graph.header.get("kernels"),
+        }
 
     def measure(self, model: str) -> dict[str, Any]:
         """All methods on a stand-in, vanilla eager beside it, and where the time of a step goes."""
@@ -124,11 +154,12 @@ class Suite:
             "kernels": run.header.get("kernels"),
             "preparation": run.header.get("preparation"),
         }
+        shape += ["--dataset", "gsm8k"]
         if self._has_graphs:
             alone = ["--method", BASELINE, "--execution", "eager"]
             if eager := self._run(f"{Path(model).name}-eager", *shape, *alone):
                 found["vanilla_bandwidth_share_eager"] = _vanilla_share(measure(eager))
-        phases = self._run(f"{Path(model).name}-phases", *shape, "--dataset", "gsm8k", "--phases")
+        phases = self._run(f"{Path(model).name}-phases", *shape, "--phases")
         if phases:
             found["host_share"] = dict(_host_shares(measure(phases)))
         return found

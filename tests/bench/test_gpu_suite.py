@@ -25,17 +25,29 @@ def test_the_suite_measures_a_shape_and_leaves_its_figures(tmp_path: Path) -> No
     (shape / "config.json").write_text(json.dumps(SHAPE))
     done = subprocess.run(
         [
-            sys.executable, "benchmarks/gpu.py", "--device", "cpu", "--dtype", "float32",
+            sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--dtype", "float32",
             "--model", str(shape), "--limit", "1", "--max-new-tokens", "4", "--output", str(out),
         ],
         cwd=ROOT, capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads((out / "suite.json").read_text())
-    assert found["failed"] == []
+    assert found["failed"] == [] and found["seconds"] > 0
+    assert "specbench doctor" in (out / "log.txt").read_text()
     assert "CUDA" in found["graphs"]["skipped"]
     figures = found["models"][str(shape)]
     assert figures["methods"]["vanilla"]["speedup"] == 1
     assert figures["methods"]["eagle2"]["mat"] > 1
     assert {mode["mode"] for mode in figures["execution"].values()} == {"eager"}
     assert (out / "report" / "report.html").exists()
+
+
+def test_what_would_begin_too_late_is_left_out_and_said_to_be(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--seconds", "0"]
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "left out, 0 s are over" in done.stderr
+    found = json.loads((tmp_path / "suite.json").read_text())
+    assert found["models"]["vicuna-13b"] == {"skipped": "the run failed"}
