@@ -39,3 +39,8 @@ def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "")
     meant = f" Did you mean {close[0]!r}?" if close else ""
     listing = f"Available: {', '.join(names)}." if names else f"No {kind} is available."
     return UserError(f"No {kind} {name!r}.{meant}", f"{listing} {hint}".strip())
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what another library's error says, or the error's name."""
+    return str(error).strip().split("\n")[0] or type(error).__name__

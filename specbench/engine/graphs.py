@@ -18,6 +18,7 @@ from torch import Tensor
 from specbench.engine.execution import Function
 from specbench.engine.ops import TORCH, Ops, Reach
 from specbench.engine.tree import padded_size
+from specbench.errors import reason_of
 
 BUCKET = 256
 """A cache is looked at in multiples of so many rows."""
@@ -70,7 +71,7 @@ class CudaRecorder:
                 outputs = function()
         except Exception as error:  # what a failed capture leaves behind lets no other one begin
             torch.cuda.set_stream(current)
-            self._why_broken = _first_line(error)
+            self._why_broken = reason_of(error)
             raise
         return Recording(outputs, graph.replay)
 
@@ -85,10 +86,6 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 @dataclass(slots=True)
@@ -146,7 +143,7 @@ class Graphs:
         try:
             recording = self._recorder(lambda: function(*buffers, **named), generators)
         except Exception as error:  # whatever a model or a method does that a graph cannot
-            why = f"{function.__qualname__}: {_first_line(error)}"
+            why = f"{function.__qualname__}: {reason_of(error)}"
         with suppress(RuntimeError):  # of generators that a failed recording left in a bad state
             for generator, state in zip(generators, states, strict=True):
                 generator.set_state(state)  # recording draws from them too

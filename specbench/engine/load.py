@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from specbench.engine.execution import Execution
 from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
-from specbench.errors import CheckpointError
+from specbench.errors import CheckpointError, reason_of
 
 LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
 """What transformers and safetensors raise on a broken or foreign folder."""
@@ -56,9 +56,8 @@ def load_target(
 
 def broken(path: Path, error: Exception) -> CheckpointError:
     """The error for a folder that transformers cannot load, with its first line of reason."""
-    reason = str(error).strip().split("\n")[0] or type(error).__name__
     return CheckpointError(
-        f"{path} does not load as a causal language model: {reason}",
+        f"{path} does not load as a causal language model: {reason_of(error)}",
         "Check that config.json and the weights are complete; copy or download them again.",
     )
 

@@ -1,5 +1,4 @@
-"""Which operations compute a decoder layer on a device: kernels, where there are some and they are
-right.
+"""Which operations compute a decoder layer on a device: kernels, if there are some that are right.
 
 Knows the operations' results. Knows nothing of how they are computed.
 """
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specbench.engine.ops import TORCH, CacheRows, Heads, Norm, Ops, Place, Reach, View
+from specbench.errors import reason_of
 
 LIMITS = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 """How far a kernel's result may be from torch's operations', relative to it, by dtype."""
@@ -39,8 +39,7 @@ def why_not(ops: Ops, device: torch.device, dtype: torch.dtype) -> str | None:
         try:
             found, expected = (dict(_results(one, num_rows, device, dtype)) for one in (ops, TORCH))
         except Exception as error:  # a compiler, a driver or a device that is too old
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
-            return f"{ops.name} fails: {reason}"
+            return f"{ops.name} fails: {reason_of(error)}"
         for what, right in expected.items():
             off = float((found[what] - right).norm() / right.norm())
             if not off <= limit:
