@@ -205,9 +205,8 @@ class EagleDrafter(Drafter):
 
     def given(self, state: State) -> tuple[Tensor, ...]:
         """What a draft begins with, the arguments of `feed`."""
-        missing = self._missing
-        end = torch.full((), state.num_committed, device=missing.last.device)
-        return end, missing.path, missing.token_ids, missing.last, *self._seen
+        end = torch.full((), state.num_committed, device=self._missing.last.device)
+        return end, *self._missing, *self._seen
 
     def reach(self, state: State) -> Reach:
         """How much of its cache the draft looks at."""

@@ -138,11 +138,9 @@ class Hydra(Drafter):
         self._missing = Accepted.only(state.pending, hidden.device)
 
     def propose(self, state: State) -> DraftTree:
-        missing = self._missing
         end = torch.full((), state.num_committed, device=self._hidden.device)
         reach = self._execution.reach(state.num_committed, self._num_scratch)
-        given = (end, missing.path, missing.token_ids, missing.last, self._hidden)
-        (tokens,) = self._fill(*given, reach=reach)
+        (tokens,) = self._fill(end, *self._missing, self._hidden, reach=reach)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
 
     def _filled(

@@ -90,8 +90,7 @@ class Medusa(Drafter):
         self._accepted = Accepted.only(state.pending, prefill.hidden.device)
 
     def propose(self, state: State) -> DraftTree:
-        accepted = self._accepted
-        (tokens,) = self._fill(self._hidden, accepted.path, accepted.token_ids, accepted.last)
+        (tokens,) = self._fill(self._hidden, *self._accepted)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
 
     def _filled(

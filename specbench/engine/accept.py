@@ -8,7 +8,7 @@ over nodes; one copy to the host ends the step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -51,8 +51,7 @@ class Verdict:
         return cls(path, (*drafted, next_ids[path[-1]]), tuple(next_ids))
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """The accepted path on the device, padded where shapes have to stay the same."""
 
     path: Tensor  # [n] node indices, root first; behind the last one they mean nothing

@@ -149,7 +149,7 @@ class Ops:
         n, dim = qkv.shape[0], heads.dim
         turned = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
         cos, sin = place.turn.unbind(1)
-        swapped = turned.flip(2) if n == 1 else turned.roll(1, 2)  # the same; faster for so many
+        swapped = turned.flip(2) if n == 1 else turned.roll(1, 2)  # whichever is faster
         turned.mul_(cos).addcmul_(swapped, sin)
         cached.all.index_copy_(0, place.rows, qkv[:, heads.query_width :])
 

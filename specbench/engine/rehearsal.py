@@ -28,7 +28,7 @@ def rehearse(target: Target, num_tokens: int, samplings: Iterable[Sampling]) -> 
             tree = DraftTree.chain(torch.zeros(size, dtype=torch.long, device=target.device))
             logits = target.forward(tree).logits
             for sampler in samplers if end == BUCKET else ():
-                # No chain, whose path needs no room, and no deeper than the room.
+                # Only what is no chain is settled on the device, and this fits into any room.
                 star = TreeLayout.from_parents([0] * size, target.device)
                 starred = DraftTree(tree.tokens, star, size)
                 chosen = judge(lossless, starred, logits, sampler, target.execution)

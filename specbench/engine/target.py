@@ -200,8 +200,7 @@ class Target:
     def _followed(self, chosen: Tensor, start: Tensor, *, room: int) -> tuple[Tensor, ...]:
         """The chosen path as `Accepted`, and copies of its rows behind the first `start` []."""
         accepted = Accepted.follow(chosen, room)
-        copies = self.cache.copies(start + accepted.path)
-        return accepted.path, accepted.token_ids, accepted.last, *copies
+        return *accepted, *self.cache.copies(start + accepted.path)
 
     @property
     def _head(self) -> Any:
