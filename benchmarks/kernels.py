@@ -3,8 +3,9 @@
     python benchmarks/kernels.py [CAPABILITY ...]
 
 Compiles every kernel as a decoding step of a 13B model in bfloat16 calls it, for compute capability
-8.0 and 9.0 unless others are given. Prints registers a thread, bytes of stack (values that did not
-fit the registers) and shared memory a program. Fails if a kernel does not compile, or spills.
+8.0 and 9.0 unless others are given, from 9.0 on to begin early. Prints registers a thread, bytes of
+stack (values that did not fit the registers) and shared memory a program. Fails if a kernel does
+not compile, or spills.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from specbench.engine import triton_kernels as kernels
-from specbench.engine.triton_ops import CACHE_ROWS, PRODUCT, TILES
+from specbench.engine.triton_ops import CACHE_ROWS, CHUNK, PRODUCT_BLOCK, PRODUCT_ROWS, TILES
 
 T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - what Triton calls the types of arguments
 ALIGNED = ("size", "stride", "num_out", "inner", "kv_width")
 """Whole numbers of 16, which the compiler is told as at every call."""
 
 PROJECT = {
-    **dict.fromkeys(("x", "weight", "bias", "norm", "residual", "out"), T),
-    "num_out": I, "size": I, "eps": "fp32", "HAS_BIAS": False, **PRODUCT,
+    **dict.fromkeys(("x", "weight", "bias", "norm", "out"), T),
+    "num_out": I, "size": I, "eps": "fp32", "HAS_BIAS": False, "BLOCK": PRODUCT_BLOCK,
 }  # fmt: skip
 ATTEND = {
     **dict.fromkeys(("queries", "rows", "bias"), T),
@@ -44,17 +45,14 @@ CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
         {"x": T, "weight": T, "out": T, "size": I, "x_stride": I, "eps": "fp32", "BLOCK": 8192},
         {"num_warps": 16},
     ),
-    (
-        "normed product", kernels.project_row,
-        {**PROJECT, "HAS_NORM": True, "HAS_RESIDUAL": False, "IS_GATED": False}, {},
-    ),
-    (
-        "product and residual", kernels.project_row,
-        {**PROJECT, "HAS_NORM": False, "HAS_RESIDUAL": True, "IS_GATED": False}, {},
-    ),
-    (
-        "normed, gated product", kernels.project_row,
-        {**PROJECT, "HAS_NORM": True, "HAS_RESIDUAL": False, "IS_GATED": True}, {},
+    *(
+        (f"{what}, {rows} rows", kernels.project_row, {**PROJECT, **flags, "ROWS": rows}, {})
+        for what, flags in (
+            ("normed product", {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": False}),
+            ("product and sum", {"HAS_NORM": False, "IS_ADDED": True, "IS_GATED": False}),
+            ("gated product", {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": True}),
+        )
+        for rows in PRODUCT_ROWS
     ),
     ("gate", kernels.gate_rows, {"both": T, "out": T, "inner": I, "BLOCK": 1024}, {}),
     (
@@ -91,6 +89,22 @@ CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
         },
         {"num_warps": 1},
     ),
+    (
+        "a chunk of logits", kernels.best_of_chunk,
+        {
+            "logits": T, **dict.fromkeys(("best", "tops", "totals"), F), "ids": "*i32",
+            "vocab_size": I, "stride": I, "K": 10, "BLOCK": CHUNK,
+        },
+        {},
+    ),
+    (
+        "a row of logits", kernels.best_of_row,
+        {
+            **dict.fromkeys(("best", "tops", "totals", "log_probs"), F), "ids": "*i32",
+            "chosen": "*i64", "num_chunks": I, "K": 10, "CHUNKS": 32, "BLOCK": 512,
+        },
+        {},
+    ),
 )  # fmt: skip
 """What is computed, by which kernel, the types or values of its arguments, and how."""
 
@@ -102,7 +116,8 @@ def main(capabilities: list[str]) -> int:
     print(f"{'capability':<11}{'kernel':<15}{'for':<33}registers  stack  shared")
     for capability in capabilities or ["8.0", "9.0"]:
         for what, kernel, arguments, options in CASES:
-            compiled = compile_for(kernel, arguments, int(capability.replace(".", "")), options)
+            number = int(capability.replace(".", ""))
+            compiled = compile_for(kernel, {**arguments, "EARLY": number >= 90}, number, options)
             registers, stack = usage(compiled)
             spilling += stack > 0
             print(

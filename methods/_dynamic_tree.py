@@ -145,7 +145,6 @@ class DynamicDrafter(EagleDrafter):
 
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities and token ids [n, top_k] of the best guesses behind each output."""
-        logits = self.model.logits(hidden)
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        best = torch.log_softmax(logits, -1, dtype=dtype).topk(self._pool.top_k)
-        return best.values, self.model.token_ids(best.indices)
+        ops = self._execution.ops
+        log_probs, ids = ops.likeliest(self.model.logits(hidden), self._pool.top_k)
+        return log_probs, self.model.token_ids(ids)

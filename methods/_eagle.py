@@ -89,9 +89,8 @@ class EagleModel(DraftModel):
         _check_width(checkpoint, context, hidden)
         self._embedding = _embedding_of(checkpoint, context, hidden)
         self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=bool(fields.get("bias", True)))
-        self.layer = DraftLayer(
-            checkpoint, "layers.0", config, hidden, context.target.execution.ops
-        )
+        self._ops = context.target.execution.ops
+        self.layer = DraftLayer(checkpoint, "layers.0", config, hidden, self._ops)
         checkpoint.close()
         self._head = context.target.model.get_output_embeddings()
         self.vocab_size = context.target.vocab_size
@@ -101,14 +100,15 @@ class EagleModel(DraftModel):
         return (forward.hidden,)
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        joint = self._fc(torch.cat([embedding(tokens, self._embedding), features], -1))
+        both = torch.cat([embedding(tokens, self._embedding), features], -1)
+        joint = self._ops.project(both, self._fc.weight, self._fc.bias)
         return joint, joint
 
     def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         return self.pairs(hidden, tokens)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._head(hidden)
+        return self._ops.project(hidden, self._head.weight, self._head.bias)
 
     def bytes_read(self, num_levels: int) -> int:
         return num_levels * (self.layer.num_bytes + weight_bytes(self._fc, self._head))
@@ -139,7 +139,8 @@ class Eagle3Model(DraftModel):
         self._fc = checkpoint.linear("fc", size, hidden, bias=False)
         self._token_norm = rms_norm(checkpoint, "midlayer.input_layernorm", config)
         self._feature_norm = rms_norm(checkpoint, "midlayer.hidden_norm", config)
-        self.layer = DraftLayer(checkpoint, "midlayer", config, 2 * hidden, target.execution.ops)
+        self._ops = target.execution.ops
+        self.layer = DraftLayer(checkpoint, "midlayer", config, 2 * hidden, self._ops)
         self._norm = rms_norm(checkpoint, "norm", config)
         self.vocab_size = checkpoint.shape("lm_head.weight")[0]
         self._head = checkpoint.linear("lm_head", hidden, self.vocab_size, bias=False)
@@ -152,14 +153,14 @@ class Eagle3Model(DraftModel):
         return tuple(forward.layer_inputs[layer] for layer in self._layers)
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        return self.guesses(self._fc(features), tokens)
+        return self.guesses(self._ops.project(features, self._fc.weight), tokens)
 
     def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        embedded = self._token_norm(embedding(tokens, self._embedding))
-        return hidden, torch.cat([embedded, self._feature_norm(hidden)], -1)
+        embedded = self._ops.norm(embedding(tokens, self._embedding), self._token_norm)
+        return hidden, torch.cat([embedded, self._ops.norm(hidden, self._feature_norm)], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._head(self._norm(hidden))
+        return self._ops.project(hidden, self._head.weight, norm=self._norm)
 
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         return self._token_ids[draft_ids]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, silu
 
 from specbench.engine.accept import Accepted
 from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
@@ -51,6 +51,7 @@ class Head:
         self._later = [
             checkpoint.linear(f"{name}.linear", hidden, hidden, bias=True) for name in later
         ]
+        self._ops = target.execution.ops
         name = f"hydra_lm_head.{index}{projection}"
         self._projection = checkpoint.linear(name, hidden, target.vocab_size, bias=True)
 
@@ -61,11 +62,12 @@ class Head:
 
     def logits(self, x: Tensor) -> Tensor:
         """Scores [n, vocab] of the next token behind inputs [n, (i + 2) * hidden]."""
-        gated, residual = linear(x, self._weight, self._bias).chunk(2, -1)
+        project = self._ops.project
+        gated, residual = project(x, self._weight, self._bias).chunk(2, -1)
         out = residual + silu(gated)
         for block in self._later:
-            out = out + silu(block(out))
-        return self._projection(out)
+            out = out + silu(project(out, block.weight, block.bias))
+        return project(out, self._projection.weight, self._projection.bias)
 
 
 class Prefix:
@@ -77,17 +79,19 @@ class Prefix:
             checkpoint, target.config.to_dict(), f"{name}.self_attn.q_proj.weight"
         )
         self._input_norm = rms_norm(checkpoint, f"{name}.input_layernorm", config)
-        self.layer = DraftLayer(checkpoint, name, config, config.hidden_size, target.execution.ops)
+        self._ops = target.execution.ops
+        self.layer = DraftLayer(checkpoint, name, config, config.hidden_size, self._ops)
         self._norm = rms_norm(checkpoint, f"{_PREFIX}.norm", config)
 
     def prefill(self, hidden: Tensor) -> None:
         """Begin a sequence with rows [n, hidden]."""
-        self.layer.prefill(self._input_norm(hidden))
+        self.layer.prefill(self._ops.norm(hidden, self._input_norm))
 
     def feed(self, hidden: Tensor, last: Tensor, end: Tensor, reach: Reach) -> Tensor:
         """Show it rows [n, hidden] up to `end` []; returns [1, hidden] of row `last` [1]."""
-        out = self.layer.feed(hidden, self._input_norm(hidden), end - 1 - last[0], last, reach)
-        return self._norm(out)
+        attended = self._ops.norm(hidden, self._input_norm)
+        out = self.layer.feed(hidden, attended, end - 1 - last[0], last, reach)
+        return self._ops.norm(out, self._norm)
 
 
 class Hydra(Drafter):

@@ -78,6 +78,7 @@ class Medusa(Drafter):
         self._blocks, self._projections = self._read(checkpoint, target, num_blocks, num_heads)
         depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
         self._source = (depths - 1) * self._tree.num_candidates + ranks
+        self._ops = target.execution.ops
         if not options.is_lossless:
             self.rule = partial(typical, threshold=options.threshold, alpha=options.alpha)
         self._fill = target.execution.wrap(self._filled)
@@ -98,10 +99,10 @@ class Medusa(Drafter):
     ) -> tuple[Tensor, ...]:
         """The tree's tokens [nodes] behind the path's last row of `hidden` [n, hidden]."""
         heads, root = self._projections.shape[0], token_ids.index_select(0, last)
-        x = hidden.index_select(0, path.index_select(0, last)).expand(heads, 1, -1)
+        x = hidden.index_select(0, path.index_select(0, last)).expand(heads, -1)
         for weights, biases in self._blocks:
-            x = x + silu(torch.baddbmm(biases, x, weights))
-        logits = torch.bmm(x, self._projections)[:, 0]  # [heads, vocab]
+            x = x + silu(self._ops.project_each(x, weights, biases))
+        logits = self._ops.project_each(x, self._projections)  # [heads, vocab]
         best = logits.topk(self._tree.num_candidates).indices.view(-1)
         return (torch.cat([root, best.index_select(0, self._source)]),)
 
@@ -115,10 +116,10 @@ class Medusa(Drafter):
     def _read(
         self, checkpoint: Checkpoint, target: Target, num_blocks: int, num_heads: int
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The weights of the heads that the tree needs, transposed: blocks and projections.
+        """The weights of the heads that the tree needs: blocks and projections.
 
-        A block is [heads, hidden, hidden] and [heads, 1, hidden], projections are [heads, hidden,
-        vocab].
+        A block is [heads, hidden, hidden] and [heads, hidden], projections are [heads, vocab,
+        hidden].
         """
         hidden, vocab = target.config.hidden_size, target.vocab_size
         needed = range(len(self._tree.levels))
@@ -132,9 +133,9 @@ class Medusa(Drafter):
             names = [f"{head}.{block}.linear" for head in needed]
             weights = checkpoint.stack([f"{name}.weight" for name in names], hidden, hidden)
             biases = checkpoint.stack([f"{name}.bias" for name in names], hidden)
-            blocks.append((weights.mT, biases[:, None]))
+            blocks.append((weights, biases))
         names = [f"{head}.{num_blocks}.weight" for head in needed]
-        projections = checkpoint.stack(names, vocab, hidden).mT
+        projections = checkpoint.stack(names, vocab, hidden)
         checkpoint.close()
         return blocks, projections
 

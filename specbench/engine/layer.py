@@ -92,18 +92,18 @@ class FusedLayer:
     def attend(
         self, residual: Tensor, queries: Tensor, cached: CacheRows, view: View | None
     ) -> Tensor:
-        """`residual` [n, hidden] plus the attention's output for queries [n, heads * head_dim].
+        """Add the attention's output for queries [n, heads * head_dim] to `residual` [n, hidden].
 
         Without a view the queries are those of the cache's first rows, which see causally.
         """
         out = self._ops.attend(queries, cached, view, self._heads)
-        return self._ops.project(out, self._o.weight, self._o.bias, residual=residual)
+        return self._ops.project(out, self._o.weight, self._o.bias, onto=residual)
 
     def mlp(self, hidden: Tensor) -> Tensor:
-        """`hidden` [n, hidden] plus the MLP's output for it."""
+        """Add the MLP's output for `hidden` [n, hidden] to it."""
         weight, bias = self._gate_up, self._gate_up_bias
         inner = self._ops.gated(hidden, weight, bias, self._norm, self._act)
-        return self._ops.project(inner, self._down.weight, self._down.bias, residual=hidden)
+        return self._ops.project(inner, self._down.weight, self._down.bias, onto=hidden)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:

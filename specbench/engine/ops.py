@@ -125,16 +125,24 @@ class Ops:
 
     def project(
         self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
-        residual: Tensor | None = None,
+        onto: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """A linear layer over x [n, input], which is normed before; a residual [n, output] more."""
+        """A linear layer over x [n, input], which is normed before.
+
+        The result is added to `onto` [n, output] in place, where that is given.
+        """
         if norm is not None:
             x = self.norm(x, norm)
-        if residual is None:
-            return linear(x, weight, bias)
-        if bias is None:
-            return torch.addmm(residual, x, weight.t())
-        return residual + linear(x, weight, bias)
+        num_parts = _num_parts(x, weight)
+        if onto is not None and bias is None and num_parts == 1:
+            return onto.addmm_(x, weight.t())
+        out = linear(x, weight, bias) if num_parts == 1 else _in_parts(x, weight, bias, num_parts)
+        return out if onto is None else onto.add_(out)
+
+    def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
+        """Every row of x [n, input] through a linear layer of its own, of [n, output, input]."""
+        out = torch.bmm(x[:, None], weights.mT)[:, 0]
+        return out if biases is None else out.add_(biases)
 
     def gated(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
@@ -143,6 +151,15 @@ class Ops:
         """act(gate) * up [n, inner] of x [n, hidden]; `weight` [2 inner, hidden] holds both."""
         gate, up = self.project(x, weight, bias, norm=norm).chunk(2, -1)
         return act(gate).mul_(up)
+
+    def likeliest(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [n, k] and ids of the k likeliest of each row of [n, vocab].
+
+        The likeliest is first; the log-probabilities are float32 at least.
+        """
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        best = torch.log_softmax(logits, -1, dtype=dtype).topk(k)
+        return best.values, best.indices
 
     def keep(self, qkv: Tensor, cached: CacheRows, place: Place, heads: Heads) -> None:
         """Turn the queries of qkv [n, width] in place, and cache keys, turned, and values."""
@@ -176,6 +193,28 @@ class Ops:
                 mask = mask.repeat(group, 1)
             out = scaled_dot_product_attention(stacked[None], keys[None], values[None], mask)[0]
         return out.unflatten(1, (group, n)).permute(2, 0, 1, 3).reshape(n, -1)
+
+
+def _num_parts(x: Tensor, weight: Tensor) -> int:
+    """In how many parts a product is fastest: on a CPU one a thread, if rows are few.
+
+    There BLAS reads a matrix on one core for a single row, and shares few rows out badly.
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32:
+        return 1
+    least = 1 << 18 if x.shape[0] == 1 else 1 << 16  # numbers, for which it is worth it
+    if x.shape[0] > 64 or weight.numel() < least:
+        return 1
+    num_threads = torch.get_num_threads()
+    return 1 if weight.shape[0] % num_threads else num_threads
+
+
+def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:
+    """A linear layer over x [n, input], the weight's rows in that many products at once."""
+    parts = weight.unflatten(0, (num_parts, -1)).mT
+    out = torch.bmm(x.expand(num_parts, *x.shape), parts)
+    out = out.transpose(0, 1).reshape(x.shape[0], -1)
+    return out if bias is None else out.add_(bias)
 
 
 def _few(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:

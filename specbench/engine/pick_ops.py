@@ -5,12 +5,13 @@ Knows the operations' results. Knows nothing of how they are computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+from specbench.engine.graphs import CudaRecorder, Recorder
 from specbench.engine.ops import TORCH, CacheRows, Heads, Norm, Ops, Place, Reach, View
 from specbench.errors import reason_of
 
@@ -22,65 +23,133 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     """Triton's kernels if they can be had on a GPU and compute what torch's operations do."""
     try:
         from specbench.engine.triton_ops import TritonOps
-    except ImportError as error:
-        return Ops(f"triton cannot be imported ({error})")
-    ops = TritonOps(torch.cuda.get_device_properties(device).multi_processor_count)
-    reason = why_not(ops, device, dtype)
-    return Ops(reason) if reason else ops
+    except Exception as error:  # it is not there, or too old for what the kernels need
+        return Ops(f"triton's kernels cannot be imported ({reason_of(error)})")
+    properties = torch.cuda.get_device_properties(device)
+    reasons = []
+    for is_early in (True, False) if properties.major >= 9 else (False,):
+        ops = TritonOps(properties.multi_processor_count, is_early=is_early)
+        reason = why_not(ops, device, dtype, CudaRecorder(device))
+        if reason is None:
+            return ops
+        reasons.append(reason)
+    return Ops("; ".join(reasons))
 
 
 @torch.inference_mode()
-def why_not(ops: Ops, device: torch.device, dtype: torch.dtype) -> str | None:
-    """What is wrong with operations on a device; None if they compute what torch's do."""
+def why_not(
+    ops: Ops, device: torch.device, dtype: torch.dtype, recorder: Recorder | None = None
+) -> str | None:
+    """What is wrong with operations on a device; None if they compute what torch's do.
+
+    With a recorder they have to do so as a recording, too.
+    """
     limit = LIMITS.get(dtype)
     if limit is None:
         return f"there are none for {str(dtype).removeprefix('torch.')}"
     for num_rows in (1, 5, 16, 40):  # each is computed by another kernel, or another size of it
-        try:
-            found, expected = (dict(_results(one, num_rows, device, dtype)) for one in (ops, TORCH))
-        except Exception as error:  # a compiler, a driver or a device that is too old
-            return f"{ops.name} fails: {reason_of(error)}"
-        for what, right in expected.items():
-            off = float((found[what] - right).norm() / right.norm())
-            if not off <= limit:
-                return f"{what} of {ops.name} is off by {off:.1e}"
+        trial = _Trial.drawn(num_rows, device, dtype)
+        expected = trial.run(TORCH)
+        for used in (None, recorder) if recorder else (None,):
+            how = f"{ops.name}, recorded," if used else ops.name
+            try:
+                found = _replayed(trial, ops, used) if used else trial.run(ops)
+            except Exception as error:  # a compiler, a driver or a device that is too old
+                return f"{how} fails: {reason_of(error)}"
+            for name, right in expected.items():
+                off = float((found[name] - right).norm() / right.norm())
+                if not off <= limit:
+                    return f"{name} of {how} is off by {off:.1e}"
     return None
 
 
-def _results(
-    ops: Ops, n: int, device: torch.device, dtype: torch.dtype
-) -> Iterator[tuple[str, Tensor]]:
-    """What each operation makes of n seeded random rows, in float64."""
-    generator = torch.Generator().manual_seed(0)
+def _replayed(trial: _Trial, ops: Ops, recorder: Recorder) -> dict[str, Tensor]:
+    names: list[str] = []
 
-    def drawn(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator).to(device, dtype)
+    def recorded() -> tuple[Tensor, ...]:
+        results = trial.run(ops)
+        names[:] = results
+        return tuple(results.values())
 
-    hidden, inner, capacity, start = 1200, 1100, 512, 300
-    heads = Heads(num_kv=2, group=2, dim=128)
-    x, residual, norm = drawn(n, hidden), drawn(n, inner), Norm(drawn(hidden), 1e-5)
-    weight, bias = drawn(inner, hidden), drawn(inner)
-    yield "the norm", ops.norm(x, norm).double()
-    yield "a product", ops.project(x, weight, bias).double()
-    yield "a normed product", ops.project(x, weight, norm=norm, residual=residual).double()
-    gate_up = drawn(2 * inner, hidden)
-    yield "the gate", ops.gated(x, gate_up, None, norm, silu).double()
-    rows, width = drawn(capacity, 2 * heads.kv_width), heads.query_width + 2 * heads.kv_width
-    angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)
-    cos, sin = angles.cos().expand(-1, -1, 2, -1), angles.sin()
-    turn = torch.stack([cos, torch.cat([-sin, sin], 2)], 1).to(dtype)
-    place = Place(torch.arange(start, start + n, device=device), turn)
-    cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
-    qkv = drawn(n, width)
-    ops.keep(qkv, cached, place, heads)
-    yield "the rotary embedding", qkv[:, : heads.query_width].double()
-    yield "the cache", rows.double()
-    sees = torch.ones(n, n).tril().to(device, dtype)
-    tree = View(
-        torch.tensor(start, device=device), (sees - 1) * torch.finfo(dtype).max,
-        Reach(capacity, is_exact=False),
-    )  # fmt: skip
-    queries = qkv[:, : heads.query_width]
-    nothing = View(torch.tensor([start], device=device), rows.new_zeros(1, 0), tree.reach)
-    yield "attention of a row", ops.attend(queries[:1], cached, nothing, heads).double()
-    yield "attention", ops.attend(queries, cached, tree, heads).double()
+    recording = recorder(recorded, ())
+    for _ in range(8):  # one after the other, without a pause
+        recording.replay()
+    return dict(zip(names, recording.outputs, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """What the operations are tried on: seeded random numbers for n rows."""
+
+    heads: Heads
+    x: Tensor  # [n, hidden]
+    norm: Norm
+    qkv: Tensor  # a weight, as the next four
+    o: Tensor
+    gate_up: Tensor
+    down: Tensor
+    head: Tensor
+    bias: Tensor
+    each: tuple[Tensor, Tensor]  # weights and biases of a row each
+    rows: Tensor  # of a cache
+    place: Place
+    tree: View
+    nothing: View
+
+    @classmethod
+    def drawn(cls, n: int, device: torch.device, dtype: torch.dtype) -> _Trial:
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(*shape: int, scale: float = 1.0) -> Tensor:
+            return (scale * torch.randn(shape, generator=generator)).to(device, dtype)
+
+        def weight(num_out: int, size: int) -> Tensor:
+            return drawn(num_out, size, scale=size**-0.5)
+
+        heads = Heads(num_kv=2, group=2, dim=64)
+        hidden, inner, vocab_size, capacity, start = 1104, 272, 1104, 512, 300
+        width = heads.query_width + 2 * heads.kv_width
+        angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)
+        cos, sin = angles.cos().expand(-1, -1, 2, -1), angles.sin()
+        turn = torch.stack([cos, torch.cat([-sin, sin], 2)], 1).to(dtype)
+        place = Place(torch.arange(start, start + n, device=device), turn)
+        rows = drawn(capacity, 2 * heads.kv_width)
+        sees = torch.ones(n, n).tril().to(device, dtype)
+        bias, reach = (sees - 1) * torch.finfo(dtype).max, Reach(capacity, is_exact=False)
+        return cls(
+            heads, drawn(n, hidden), Norm(drawn(hidden), 1e-5), weight(width, hidden),
+            weight(hidden, heads.query_width), weight(2 * inner, hidden), weight(hidden, inner),
+            weight(vocab_size, hidden), drawn(width),
+            (drawn(min(n, 2), inner, hidden), drawn(min(n, 2), inner)), rows, place,
+            View(torch.tensor(start, device=device), bias, reach),
+            View(torch.tensor([start], device=device), rows.new_zeros(1, 0), reach),
+        )  # fmt: skip
+
+    def run(self, ops: Ops) -> dict[str, Tensor]:
+        """What the operations make of it, as float32: each alone, then all in two layers."""
+        x, norm, heads, rows = self.x, self.norm, self.heads, self.rows.clone()
+        cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
+        qkv = ops.project(x, self.qkv, self.bias, norm=norm)
+        results = {"the norm": ops.norm(x, norm), "a normed product": qkv.clone()}
+        ops.keep(qkv, cached, self.place, heads)
+        queries = qkv[:, : heads.query_width]
+        results |= {
+            "the rotary embedding": queries,
+            "the cache": rows.clone(),
+            "attention of a row": ops.attend(queries[:1], cached, self.nothing, heads),
+            "attention": ops.attend(queries, cached, self.tree, heads),
+            "the gate": ops.gated(x, self.gate_up, None, norm, silu),
+            "products of each row": ops.project_each(x[:2], *self.each),
+            "a sum": ops.project(queries, self.o, onto=x.clone()),
+        }
+        stream = x.clone()
+        for _ in range(2):
+            qkv = ops.project(stream, self.qkv, self.bias, norm=norm)
+            ops.keep(qkv, cached, self.place, heads)
+            queries = qkv[:, : heads.query_width]
+            ops.project(ops.attend(queries, cached, self.tree, heads), self.o, onto=stream)
+            inner = ops.gated(stream, self.gate_up, None, norm, silu)
+            ops.project(inner, self.down, onto=stream)
+        results["two layers"] = stream
+        results["the likeliest tokens"] = ops.likeliest(ops.project(stream, self.head), 10)[0]
+        return {name: part.float() for name, part in results.items()}

@@ -60,7 +60,7 @@ class Stack:
         inputs: dict[int, Tensor] = {}
         for index, (norm, layer) in enumerate(self._layers):
             if index in wanted:
-                inputs[index] = x
+                inputs[index] = x.clone()  # the layers work in place
             cached = cache.rows(index)
             queries = layer.keep(x, cached, place, norm)
             x = layer.mlp(layer.attend(x, queries, cached, view))

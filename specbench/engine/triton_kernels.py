@@ -2,55 +2,88 @@
 
 Knows pointers, strides and block sizes. What is called with which, `engine.triton_ops` knows. Sums
 are in float32, and a result is rounded once.
+
+With EARLY a kernel begins while the one before it ends (programmatic dependent launch): it reads
+nothing but weights, and writes nothing, before `_follow`. That one has followed its own predecessor
+by then, so that all earlier results are there.
 """
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+LOWEST = tl.constexpr(-3.4028234663852886e38)
+"""The lowest number of float32: what is there at all exceeds what is masked."""
 
 
 @triton.jit
-def norm_rows(x, weight, out, size, x_stride, eps, BLOCK: tl.constexpr):
+def _follow(EARLY: tl.constexpr):
+    """Let the next kernel begin, and wait for what the kernels before this one have written."""
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+@triton.jit
+def norm_rows(
+    x, weight, out, size, x_stride, eps, BLOCK: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
     """The root mean square norm of a row [size]."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
+    weights = tl.load(weight + columns, mask=is_in, other=0.0).to(tl.float32)
+    _follow(EARLY)
     values = tl.load(x + row * x_stride + columns, mask=is_in, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / size + eps)
-    weights = tl.load(weight + columns, mask=is_in, other=0.0).to(tl.float32)
     tl.store(out + row * size + columns, values * scale * weights, mask=is_in)
 
 
 @triton.jit
 def project_row(
-    x, weight, bias, norm, residual, out, num_out, size, eps,
-    HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
-    IS_GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x, weight, bias, norm, out, num_out, size, eps,
+    HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
+    IS_GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """A row x [size] through ROWS rows of weight [num_out, size].
+    """A row x [size] through ROWS rows of weight [num_out, size], into `out` or added to it.
 
     Its norm's weights are applied on the way, the norm's scale to the sums. Gated, weight is
-    [2 * num_out, size], and the result silu(first half) * second half.
+    [2 * num_out, size], and the result silu(first half) * second half. The next weights are asked
+    for before the last ones are used, the first before `x` is there.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     is_row = (rows < num_out)[:, None]
+    columns = tl.arange(0, BLOCK)
+    places = weight + rows[:, None] * size + columns[None, :]
+    to_other = num_out.to(tl.int64) * size
     sums = tl.zeros([ROWS, BLOCK], tl.float32)
     other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
     squares = tl.zeros([BLOCK], tl.float32)
+    mask = is_row & (columns < size)[None, :]
+    coming = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
+    if IS_GATED:
+        other_coming = tl.load(
+            places + to_other, mask=mask, other=0.0, eviction_policy="evict_first"
+        )
+    _follow(EARLY)
     for begin in range(0, size, BLOCK):
-        columns = begin + tl.arange(0, BLOCK)
-        is_in = columns < size
-        values = tl.load(x + columns, mask=is_in, other=0.0).to(tl.float32)
+        part = coming
+        mask = is_row & (begin + BLOCK + columns < size)[None, :]
+        ahead = places + begin + BLOCK
+        coming = tl.load(ahead, mask=mask, other=0.0, eviction_policy="evict_first")
+        if IS_GATED:
+            other_part = other_coming
+            other_coming = tl.load(
+                ahead + to_other, mask=mask, other=0.0, eviction_policy="evict_first"
+            )
+        is_in = begin + columns < size
+        values = tl.load(x + begin + columns, mask=is_in, other=0.0).to(tl.float32)
         if HAS_NORM:
             squares += values * values
-            values *= tl.load(norm + columns, mask=is_in, other=0.0).to(tl.float32)
-        places = weight + rows[:, None] * size + columns[None, :]
-        mask = is_row & is_in[None, :]
-        part = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
+            values *= tl.load(norm + begin + columns, mask=is_in, other=0.0).to(tl.float32)
         sums += part.to(tl.float32) * values[None, :]
         if IS_GATED:
-            places += num_out.to(tl.int64) * size
-            part = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
-            other_sums += part.to(tl.float32) * values[None, :]
+            other_sums += other_part.to(tl.float32) * values[None, :]
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares) / size + eps)
@@ -63,27 +96,78 @@ def project_row(
         if HAS_BIAS:
             other += tl.load(bias + num_out + rows, mask=is_kept, other=0.0).to(tl.float32)
         found = found * tl.sigmoid(found) * other
-    if HAS_RESIDUAL:
-        found += tl.load(residual + rows, mask=is_kept, other=0.0).to(tl.float32)
+    if IS_ADDED:
+        found += tl.load(out + rows, mask=is_kept, other=0.0).to(tl.float32)
     tl.store(out + rows, found, mask=is_kept)
 
 
 @triton.jit
-def gate_rows(both, out, inner, BLOCK: tl.constexpr):
+def gate_rows(both, out, inner, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     """silu(gate) * up of BLOCK columns of a row [gate ; up], each `inner` wide."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_in = columns < inner
     places = both + row * 2 * inner + columns
+    _follow(EARLY)
     gate = tl.load(places, mask=is_in, other=0.0).to(tl.float32)
     up = tl.load(places + inner, mask=is_in, other=0.0).to(tl.float32)
     tl.store(out + row * inner + columns, gate * tl.sigmoid(gate) * up, mask=is_in)
 
 
 @triton.jit
+def best_of_chunk(
+    logits, best, ids, tops, totals, vocab_size, stride,
+    K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """The K greatest of BLOCK logits of a row, the greatest first, and the lowest id of equals.
+
+    Also the greatest, and the sum of exponentials relative to it.
+    """
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    columns = chunk * BLOCK + tl.arange(0, BLOCK)
+    is_in = columns < vocab_size
+    _follow(EARLY)
+    values = tl.load(logits + row * stride + columns, mask=is_in, other=float("-inf"))
+    values = tl.where(is_in, tl.maximum(values.to(tl.float32), LOWEST), float("-inf"))
+    part = row * tl.num_programs(1) + chunk
+    top = tl.max(values)
+    tl.store(tops + part, top)
+    tl.store(totals + part, tl.sum(tl.exp(values - top)))
+    for i in range(K):
+        value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
+        tl.store(best + part * K + i, value)
+        tl.store(ids + part * K + i, chunk * BLOCK + at)
+        values = tl.where(columns == chunk * BLOCK + at, float("-inf"), values)
+
+
+@triton.jit
+def best_of_row(
+    best, ids, tops, totals, log_probs, chosen, num_chunks,
+    K: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Log-probabilities and ids of the K likeliest of a row, from what its chunks left."""
+    row = tl.program_id(0).to(tl.int64)
+    chunks, places = tl.arange(0, CHUNKS), tl.arange(0, BLOCK)
+    _follow(EARLY)
+    is_in = chunks < num_chunks
+    chunk_tops = tl.load(tops + row * num_chunks + chunks, mask=is_in, other=float("-inf"))
+    chunk_totals = tl.load(totals + row * num_chunks + chunks, mask=is_in, other=0.0)
+    top = tl.max(chunk_tops)
+    log_total = top + tl.log(tl.sum(chunk_totals * tl.exp(chunk_tops - top)))
+    first = row * num_chunks * K
+    is_in = places < num_chunks * K
+    values = tl.load(best + first + places, mask=is_in, other=float("-inf"))
+    for i in range(K):
+        value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
+        tl.store(log_probs + row * K + i, value - log_total)
+        tl.store(chosen + row * K + i, tl.load(ids + first + at).to(tl.int64))
+        values = tl.where(places == at, float("-inf"), values)
+
+
+@triton.jit
 def turn_and_keep(
     qkv, rows, kept, turn, qkv_stride, rows_stride, turn_stride, num_queries, num_kv,
-    DIM: tl.constexpr, BLOCK: tl.constexpr,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """A head of a row [queries ; keys ; values], to be kept in cache row `kept`.
 
@@ -93,6 +177,7 @@ def turn_and_keep(
     columns = tl.arange(0, BLOCK)
     is_in = columns < DIM
     source = qkv + row * qkv_stride + head * DIM
+    _follow(EARLY)
     values = tl.load(source + columns, mask=is_in, other=0.0)
     to = rows + tl.load(kept + row) * rows_stride + (head - num_queries) * DIM
     if head >= num_queries + num_kv:
@@ -114,7 +199,7 @@ def turn_and_keep(
 def attend_split(
     queries, rows, bias, first, parts, tops, totals,
     n, num_more, group, queries_stride, rows_stride, kv_width, split_size, scale,
-    DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """ROWS of the queries that share a key head, over `split_size` rows of the cache.
 
@@ -127,6 +212,7 @@ def attend_split(
     is_row = places < group * n
     row, query_head = places % n, head * group + places // n
     dims = tl.arange(0, DIM)
+    _follow(EARLY)
     source = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
     asked = tl.load(source + dims[None, :], mask=is_row[:, None], other=0.0)
     start = tl.load(first).to(tl.int32)
@@ -163,13 +249,15 @@ def attend_split(
 
 @triton.jit
 def join_splits(
-    parts, tops, totals, out, num_places, num_splits, DIM: tl.constexpr, SPLITS: tl.constexpr
-):
+    parts, tops, totals, out, num_places, num_splits,
+    DIM: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     """The attention's output for a query head of a row, from what its splits left."""
     place = tl.program_id(0).to(tl.int64)
     splits, dims = tl.arange(0, SPLITS), tl.arange(0, DIM)
     is_in = splits < num_splits
     at = splits.to(tl.int64) * num_places + place
+    _follow(EARLY)
     top = tl.load(tops + at, mask=is_in, other=float("-inf"))
     weights = tl.exp(top - tl.max(top))
     total = tl.sum(weights * tl.load(totals + at, mask=is_in, other=0.0))

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from benchmarks import layer_time
+from specbench.bench.models import find_model
+from specbench.types import Shape
 
 SHAPE = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -51,3 +56,19 @@ def test_what_would_begin_too_late_is_left_out_and_said_to_be(tmp_path: Path) ->
     assert "left out, 0 s are over" in done.stderr
     found = json.loads((tmp_path / "suite.json").read_text())
     assert found["models"]["vicuna-13b"] == {"skipped": "the run failed"}
+
+
+def test_the_operations_of_a_layer_are_timed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = replace(find_model("tiny"), shape=Shape(3, 256, 640, 4, 4, 2304, 2048))
+    monkeypatch.setattr(layer_time, "find_model", lambda name: card)
+    monkeypatch.setattr(layer_time, "LEAST_BYTES", 2**20)
+    monkeypatch.setattr(layer_time, "cache_bytes", lambda device: 0)
+    monkeypatch.setattr(layer_time, "bandwidth", lambda device: 1e9)
+    options = ["--device", "cpu", "--dtype", "float32"]
+    assert layer_time.main([*options, "--rows", "1", "3", "--cached", "9"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [line[0] for line in lines] == ["1"] * 7 + ["3"] * 7
+    assert all(float(line[line.index("us") - 1]) > 0 for line in lines)
+    assert float(lines[6][2]) == pytest.approx(4e-6 * 256 * (4 * 256 + 3 * 640), abs=0.06)

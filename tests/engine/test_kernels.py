@@ -25,7 +25,14 @@ from tests.support.weights import build
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from specbench.engine.triton_ops import TritonOps
+from specbench.engine.triton_kernels import project_row
+from specbench.engine.triton_ops import (
+    CHUNK,
+    MOST_LIKELIEST,
+    PRODUCT_BLOCK,
+    PRODUCT_ROWS,
+    TritonOps,
+)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 KERNELS = TritonOps(num_processors=8)
@@ -89,14 +96,14 @@ def test_attention_sees_what_is_committed_and_what_the_tree_lets_it(
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_products_take_norm_bias_residual_and_gate_along(num_rows: int, has_bias: bool) -> None:
     torch.manual_seed(0)
-    x, residual = (torch.randn(num_rows, size, device=DEVICE) for size in (1100, 37))
+    x, before = (torch.randn(num_rows, size, device=DEVICE) for size in (1100, 37))
     weight = torch.randn(74, 1100, device=DEVICE)
     bias = torch.randn(74, device=DEVICE) if has_bias else None
     norm = Norm(torch.rand(1100, device=DEVICE) + 0.5, 1e-5)
     half = bias if bias is None else bias[:37]
     results = [
         (
-            ops.project(x, weight[:37], half, norm=norm, residual=residual),
+            ops.project(x, weight[:37], half, norm=norm, onto=before.clone()),
             ops.project(x, weight[:37], half),
             ops.gated(x, weight, bias, norm, silu),
             ops.gated(x, weight, bias, norm, gelu),
@@ -104,6 +111,45 @@ def test_products_take_norm_bias_residual_and_gate_along(num_rows: int, has_bias
         for ops in (KERNELS, TORCH)
     ]
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_how_a_product_is_launched_changes_no_bit() -> None:
+    torch.manual_seed(0)
+    x, weight, norm = (torch.randn(shape, device=DEVICE) for shape in ((1, 1300), (74, 1300), 1300))
+    results = []
+    for rows in PRODUCT_ROWS:
+        out = x.new_zeros(1, 37)
+        project_row[(-(-37 // rows),)](
+            x, weight, x, norm, out, 37, 1300, 1e-5, HAS_BIAS=False, HAS_NORM=True, IS_ADDED=False,
+            IS_GATED=True, ROWS=rows, BLOCK=PRODUCT_BLOCK, EARLY=False,
+        )  # fmt: skip
+        results.append(out)
+    assert all(torch.equal(out, results[0]) for out in results)
+    assert results[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("vocab_size", [7, CHUNK, 2 * CHUNK + 100])
+def test_the_likeliest_tokens_are_those_of_a_sort(vocab_size: int) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, vocab_size, device=DEVICE)
+    logits[1] = -torch.inf
+    logits[1, 2], logits[1, 5] = 1.0, 2.0
+    logits[2, 1::2] = 9.0  # of equals the first
+    k = min(vocab_size, 12)
+    log_probs, ids = KERNELS.likeliest(logits, k)
+    expected = logits.log_softmax(-1).sort(descending=True, stable=True)
+    assert ids.dtype == torch.long
+    assert torch.equal(ids[0], expected.indices[0, :k]) and ids[1].tolist()[:2] == [5, 2]
+    assert torch.equal(ids[2], expected.indices[2, :k])
+    assert all(len(set(row)) == k for row in ids.tolist())
+    torch.testing.assert_close(log_probs[::2], expected.values[::2, :k])
+    torch.testing.assert_close(log_probs[1, :2], expected.values[1, :2])
+
+
+def test_more_of_the_likeliest_than_a_kernel_is_for_are_torchs() -> None:
+    logits = torch.randn(2, 300, device=DEVICE)
+    k = MOST_LIKELIEST + 1
+    assert torch.equal(KERNELS.likeliest(logits, k)[0], TORCH.likeliest(logits, k)[0])
 
 
 class WithKernels(Eager):

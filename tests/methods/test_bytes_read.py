@@ -24,7 +24,7 @@ from tests.support.models import prompts, random_llama, random_target
 from tests.support.weights import build
 
 WEIGHTS: Mapping[Callable[..., Tensor], Sequence[int]] = {
-    linear: (1, 2), torch.addmm: (2,), torch.bmm: (1,), torch.baddbmm: (0, 2),
+    linear: (1, 2), Tensor.addmm_: (2,), torch.bmm: (1,),
 }  # fmt: skip
 """Which arguments of a product are weights."""
 
