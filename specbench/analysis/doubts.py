@@ -20,6 +20,7 @@ from specbench.analysis.cells import BASELINE, CellKey, CellMetrics, is_measured
 from specbench.analysis.columns import BoolArray
 from specbench.analysis.drift import Series, relative_change
 from specbench.analysis.header import RunInfo
+from specbench.analysis.passes import Passes, moved
 from specbench.analysis.stats import Estimate, FloatArray, Value
 from specbench.types import Record, SampleKey
 
@@ -94,6 +95,24 @@ class Outliers:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsteady:
+    """Methods at one temperature whose speedup differs from pass to pass by more than chance."""
+
+    passes: tuple[Passes, ...]
+
+    def sentence(self, info: RunInfo) -> str:
+        parts = [
+            f"{info.method(one.method).label} {', '.join(f'{x:.2f}x' for x in one.speedups)}"
+            for one in self.passes
+        ]
+        return (
+            f"The same prompts gave other speedups in each pass at T="
+            f"{self.passes[0].temperature:g}: {'; '.join(parts)}. The machine moves them, not the "
+            "prompts, and the intervals do not hold it: another run may differ as much."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class FewSamples:
     """Tasks (name -> samples) with too few samples for an interval."""
 
@@ -132,6 +151,7 @@ def find_doubts(
     """Every doubt about a run. `records` stand in the order in which they ran."""
     series = _series(records)
     found: list[Doubt | None] = [_drift(series.values(), len(records)), *_slow(series)]
+    found.extend(_unsteady(records))
     found.append(_few_samples(cells))
     found.extend(_undecided(speedups))
     return tuple(doubt for doubt in found if doubt is not None)
@@ -209,6 +229,13 @@ def _against_median(values: FloatArray) -> tuple[FloatArray, BoolArray]:
     off = logs - np.median(logs)
     spread = max(1.4826 * float(np.median(np.abs(off))), 0.05)
     return np.exp(off), off > _FAR * spread
+
+
+def _unsteady(records: Sequence[Record]) -> Iterable[Unsteady]:
+    found: dict[float, list[Passes]] = defaultdict(list)
+    for passes in moved(BASELINE, filter(is_measured, records)):
+        found[passes.temperature].append(passes)
+    return [Unsteady(tuple(passes)) for passes in found.values()]
 
 
 def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> FewSamples | None:
