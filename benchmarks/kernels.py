@@ -90,6 +90,11 @@ CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
         {"num_warps": 1},
     ),
     (
+        "candidates of a draft", kernels.greatest_of_few,
+        {"values": "*fp64", "best": "*fp64", "places": "*i64", "size": I, "K": 60, "BLOCK": 1024},
+        {},
+    ),
+    (
         "a chunk of logits", kernels.best_of_chunk,
         {
             "logits": T, **dict.fromkeys(("best", "tops", "totals"), F), "ids": "*i32",
@@ -113,7 +118,7 @@ def main(capabilities: list[str]) -> int:
     """Print what every kernel takes; returns 1 if one spills."""
     spilling = 0
     print(f"triton {triton.__version__}")
-    print(f"{'capability':<11}{'kernel':<15}{'for':<33}registers  stack  shared")
+    print(f"{'capability':<11}{'kernel':<17}{'for':<33}registers  stack  shared")
     for capability in capabilities or ["8.0", "9.0"]:
         for what, kernel, arguments, options in CASES:
             number = int(capability.replace(".", ""))
@@ -121,7 +126,7 @@ def main(capabilities: list[str]) -> int:
             registers, stack = usage(compiled)
             spilling += stack > 0
             print(
-                f"{capability:<11}{kernel.fn.__name__:<15}{what:<33}{registers:>9}{stack:>7}"
+                f"{capability:<11}{kernel.fn.__name__:<17}{what:<33}{registers:>9}{stack:>7}"
                 f"{compiled.metadata.shared:>8}"
             )
     if spilling:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.ops import Reach
+from specbench.engine.ops import TORCH, Ops, Reach
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._eagle import DraftModel, EagleDrafter
 
@@ -35,13 +35,15 @@ class CandidatePool:
     """
 
     def __init__(
-        self, top_k: int, depth: int, num_nodes: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
+        self, top_k: int, depth: int, num_nodes: int, dtype: torch.dtype, device: torch.device,
+        ops: Ops = TORCH,
+    ) -> None:  # fmt: skip
         width = top_k * top_k
         size = 1 + top_k + depth * width
         self.top_k = top_k
         self.max_depth = depth + 1
         self._num_nodes = min(num_nodes, size)
+        self._ops = ops
         place = torch.arange(size, device=device) - 1 - top_k  # among those below a beam
         is_below = place >= 0
         self._depths = torch.where(is_below, 2 + place // width, 1)
@@ -71,12 +73,12 @@ class CandidatePool:
 
     def beam(self) -> Beam:
         """Choose the best of the last level to be expanded."""
-        best = self._scores[-1].topk(self.top_k)
-        self._above = best.values[:, None] - _TIE
-        self._expanded.append(best.indices)
-        rows = best.indices // self.top_k
+        scores, places = self._ops.greatest(self._scores[-1], self.top_k)
+        self._above = scores[:, None] - _TIE
+        self._expanded.append(places)
+        rows = places // self.top_k
         self._mask = torch.cat([self._mask.index_select(0, rows), self._self], 1)
-        return Beam(rows, self._tokens[-1].index_select(0, best.indices), self._mask)
+        return Beam(rows, self._tokens[-1].index_select(0, places), self._mask)
 
     def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The best candidates, in the order in which they were entered.
@@ -84,7 +86,7 @@ class CandidatePool:
         Their tokens, parents, depths and the log-probabilities of the paths to them, all [nodes].
         """
         scores = torch.cat(self._scores)
-        kept = scores.topk(self._num_nodes, sorted=False).indices.sort().values
+        kept = self._ops.greatest(scores, self._num_nodes)[1].sort().values
         expanded = torch.cat([self._zero, torch.cat(self._expanded) + self._begins])
         parents = torch.searchsorted(kept, expanded[self._expander[kept]])
         return torch.cat(self._tokens)[kept], parents, self._depths[kept], scores[kept]
@@ -119,7 +121,10 @@ class DynamicDrafter(EagleDrafter):
         super().__init__(model, execution, num_scratch=(depth + 1) * top_k, depth=depth + 1)
         self._depth = depth
         device = context.target.device
-        self._pool = CandidatePool(top_k, depth, options.total_tokens, model.layer.dtype, device)
+        self._ops = execution.ops
+        self._pool = CandidatePool(
+            top_k, depth, options.total_tokens, model.layer.dtype, device, self._ops
+        )
         self._grow = execution.wrap(self._grown)
 
     def propose(self, state: State) -> DraftTree:
@@ -145,6 +150,5 @@ class DynamicDrafter(EagleDrafter):
 
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities and token ids [n, top_k] of the best guesses behind each output."""
-        ops = self._execution.ops
-        log_probs, ids = ops.likeliest(self.model.logits(hidden), self._pool.top_k)
+        log_probs, ids = self._ops.likeliest(self.model.logits(hidden), self._pool.top_k)
         return log_probs, self.model.token_ids(ids)

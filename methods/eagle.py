@@ -44,6 +44,7 @@ class Eagle(EagleDrafter):
         super().__init__(model, execution, num_scratch=sum(self._sizes), depth=len(tree.levels))
         self._masks = [additive(level.sees, model.layer.dtype) for level in tree.levels]
         self._grow = execution.wrap(self._grown)
+        self._ops = execution.ops
         columns = torch.arange(tree.num_candidates, device=target.device)
         self._is_left = columns >= tree.ranks[:, None]  # [nodes, candidates]
 
@@ -63,7 +64,7 @@ class Eagle(EagleDrafter):
         for level, mask, place in zip(tree.levels, self._masks, places, strict=True):
             logits = model.logits(hidden)
             if sampler.sampling.is_greedy:
-                guesses = logits.topk(tree.num_candidates).indices
+                guesses = self._ops.likeliest_ids(logits, tree.num_candidates)
             else:
                 probs.append(sampler.probs(logits))
                 guesses = sampler.draw_distinct(probs[-1], tree.num_candidates)

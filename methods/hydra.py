@@ -160,7 +160,7 @@ class Hydra(Drafter):
             x = hidden.index_select(0, path.index_select(0, last))
         for head, level in zip(self._heads, self._tree.levels, strict=True):
             x = torch.cat([x, embedding(expanded, self._embedding)], -1)
-            best = head.logits(x).topk(self._tree.num_candidates).indices
+            best = self._execution.ops.likeliest_ids(head.logits(x), self._tree.num_candidates)
             tokens.append(best.view(-1).index_select(0, level.source))
             expanded = tokens[-1].index_select(0, level.expanders)
             x = x.index_select(0, level.above)

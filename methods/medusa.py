@@ -103,8 +103,8 @@ class Medusa(Drafter):
         for weights, biases in self._blocks:
             x = x + silu(self._ops.project_each(x, weights, biases))
         logits = self._ops.project_each(x, self._projections)  # [heads, vocab]
-        best = logits.topk(self._tree.num_candidates).indices.view(-1)
-        return (torch.cat([root, best.index_select(0, self._source)]),)
+        best = self._ops.likeliest_ids(logits, self._tree.num_candidates)
+        return (torch.cat([root, best.view(-1).index_select(0, self._source)]),)
 
     def observe(self, state: State, outcome: Outcome) -> None:
         assert outcome.forward.hidden is not None

@@ -161,6 +161,15 @@ class Ops:
         best = torch.log_softmax(logits, -1, dtype=dtype).topk(k)
         return best.values, best.indices
 
+    def likeliest_ids(self, logits: Tensor, k: int) -> Tensor:
+        """Their ids alone."""
+        return logits.topk(k).indices
+
+    def greatest(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k greatest [k] of values [m], the greatest first, and where they are."""
+        best = values.topk(k)
+        return best.values, best.indices
+
     def keep(self, qkv: Tensor, cached: CacheRows, place: Place, heads: Heads) -> None:
         """Turn the queries of qkv [n, width] in place, and cache keys, turned, and values."""
         n, dim = qkv.shape[0], heads.dim

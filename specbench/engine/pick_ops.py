@@ -151,5 +151,7 @@ class _Trial:
             inner = ops.gated(stream, self.gate_up, None, norm, silu)
             ops.project(inner, self.down, onto=stream)
         results["two layers"] = stream
-        results["the likeliest tokens"] = ops.likeliest(ops.project(stream, self.head), 10)[0]
+        logits = ops.project(stream, self.head)
+        results["the likeliest tokens"] = ops.likeliest(logits, 10)[0]
+        results["the greatest"] = ops.greatest(logits[0].double(), 60)[0]
         return {name: part.float() for name, part in results.items()}

@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
-"""The lowest number of float32: what is there at all exceeds what is masked."""
+"""The lowest number of float32: whatever is there exceeds what is masked."""
 
 
 @triton.jit
@@ -112,6 +112,23 @@ def gate_rows(both, out, inner, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     gate = tl.load(places, mask=is_in, other=0.0).to(tl.float32)
     up = tl.load(places + inner, mask=is_in, other=0.0).to(tl.float32)
     tl.store(out + row * inner + columns, gate * tl.sigmoid(gate) * up, mask=is_in)
+
+
+@triton.jit
+def greatest_of_few(
+    values, best, places, size, K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
+    """The K greatest of float64 values [size], the greatest first, and of equals the first."""
+    columns = tl.arange(0, BLOCK)
+    is_in = columns < size
+    _follow(EARLY)
+    left = tl.load(values + columns, mask=is_in, other=float("-inf"))
+    left = tl.where(is_in, tl.maximum(left, LOWEST), float("-inf"))
+    for i in range(K):
+        value, at = tl.max(left, 0, return_indices=True, return_indices_tie_break_left=True)
+        tl.store(best + i, value)
+        tl.store(places + i, at.to(tl.int64))
+        left = tl.where(columns == at, float("-inf"), left)
 
 
 @triton.jit

@@ -23,6 +23,7 @@ from specbench.engine.triton_kernels import (
     best_of_chunk,
     best_of_row,
     gate_rows,
+    greatest_of_few,
     join_splits,
     norm_rows,
     project_row,
@@ -37,6 +38,8 @@ MOST_LIKELIEST = 32
 """More of the likeliest tokens are left to torch."""
 CHUNK = 1024
 """Logits that one program looks through."""
+MOST_FEW = 4096
+"""Values that one program looks through for the greatest."""
 CACHE_ROWS = 32
 """Rows of the cache that attention takes at a time: more do not fit the registers."""
 TILES = {
@@ -125,6 +128,17 @@ class TritonOps(Ops):
             triton.next_power_of_2(num_chunks), triton.next_power_of_2(num_chunks * k), **self._how,
         )  # fmt: skip
         return log_probs, chosen
+
+    def likeliest_ids(self, logits: Tensor, k: int) -> Tensor:
+        return self.likeliest(logits, k)[1]
+
+    def greatest(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if len(values) > MOST_FEW or values.dtype != torch.float64:
+            return super().greatest(values, k)
+        best, places = values.new_empty(k), values.new_empty(k, dtype=torch.long)
+        block = triton.next_power_of_2(len(values))
+        greatest_of_few[(1,)](values, best, places, len(values), k, block, **self._how)
+        return best, places
 
     def keep(self, qkv: Tensor, cached: CacheRows, place: Place, heads: Heads) -> None:
         num_queries, rows, turn = heads.num_kv * heads.group, cached.all, place.turn

@@ -28,6 +28,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from specbench.engine.triton_kernels import project_row
 from specbench.engine.triton_ops import (
     CHUNK,
+    MOST_FEW,
     MOST_LIKELIEST,
     PRODUCT_BLOCK,
     PRODUCT_ROWS,
@@ -144,6 +145,20 @@ def test_the_likeliest_tokens_are_those_of_a_sort(vocab_size: int) -> None:
     assert all(len(set(row)) == k for row in ids.tolist())
     torch.testing.assert_close(log_probs[::2], expected.values[::2, :k])
     torch.testing.assert_close(log_probs[1, :2], expected.values[1, :2])
+
+
+@pytest.mark.parametrize(("size", "k"), [(1, 1), (100, 10), (811, 60), (MOST_FEW + 1, 3)])
+def test_the_greatest_are_those_of_a_sort(size: int, k: int) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(size, dtype=torch.float64, device=DEVICE).round(decimals=3)
+    values[0] = torch.inf
+    values[1 : size // 2 : 7] = -torch.inf
+    found, places = KERNELS.greatest(values, k)
+    expected = values.sort(descending=True, stable=True)
+    assert torch.equal(found, expected.values[:k])
+    assert torch.equal(values[places], found) and len(set(places.tolist())) == k
+    if size <= MOST_FEW:
+        assert torch.equal(places, expected.indices[:k])
 
 
 def test_more_of_the_likeliest_than_a_kernel_is_for_are_torchs() -> None:

@@ -59,7 +59,9 @@ def test_operations_are_tried_as_a_recording_too() -> None:
             return Recording(tuple(part + 1 for part in made.outputs), made.replay)
 
     class Failing(TraceRecorder):
-        def __call__(self, *args: object) -> Recording:
+        def __call__(
+            self, function: Callable[[], tuple[Tensor, ...]], generators: Iterable[torch.Generator]
+        ) -> Recording:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     assert why_not(Ops(), CPU, torch.float32, TraceRecorder()) is None
