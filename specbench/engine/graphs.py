@@ -41,14 +41,15 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """Records CUDA graphs, each with a memory pool of its own.
+    """Records CUDA graphs, whose scratch memory is one pool.
 
-    In a shared pool the scratch memory of one would hold the outputs of another, which are still
-    read when the first is replayed: they are not replayed in the order of their recording.
+    They are not replayed in the order of their recording: what is in the pool lasts until another
+    one is. So each ends with copying its outputs to memory outside, and reads nothing in the pool.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
+        self._first: torch.cuda.CUDAGraph | None = None  # which holds the pool
         self._why_broken: str | None = None
 
     def __call__(
@@ -60,19 +61,22 @@ class CudaRecorder:
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             for _ in range(2):  # libraries choose their kernels, and compile them
-                function()
+                outputs = tuple(map(torch.empty_like, function()))
         current.wait_stream(self._stream)
         torch.cuda.synchronize(self._stream.device)
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
         try:
-            with _no_garbage_collection(), torch.cuda.graph(graph, stream=self._stream):
-                outputs = function()
+            pool = None if self._first is None else self._first.pool()
+            with _no_garbage_collection(), torch.cuda.graph(graph, pool, self._stream):
+                for output, made in zip(outputs, function(), strict=True):
+                    output.copy_(made)
         except Exception as error:  # what a failed capture leaves behind lets no other one begin
             torch.cuda.set_stream(current)
             self._why_broken = reason_of(error)
             raise
+        self._first = self._first or graph
         return Recording(outputs, graph.replay)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_replayed_steps_give_the_tokens_of_eager_ones(
         assert replayed.token_ids == plain.token_ids
         assert replayed.steps == plain.steps
     assert recorded.failures == set()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_recordings_share_scratch_memory_and_are_replayed_in_any_order() -> None:
+    device = torch.device("cuda:0")
+    recorder, x = CudaRecorder(device), torch.zeros(1 << 20, device=device)
+    before = torch.cuda.memory_reserved(device)
+
+    def of(i: int) -> tuple[Tensor, ...]:
+        return (x + i).sin().cos(), (x * i).exp()
+
+    made = [recorder(partial(of, i), ()) for i in range(24)]
+    held = torch.cuda.memory_reserved(device) - before
+    assert held < 2 * 24 * 2 * x.nbytes  # outputs, and not the scratch memory of each
+    x.copy_(torch.rand(x.shape, device=device))
+    for recording in reversed(made):
+        recording.replay()
+    for i, recording in enumerate(made):
+        torch.testing.assert_close(recording.outputs, of(i))
 
 
 @pytest.mark.gpu
