@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from specbench.engine import triton_kernels as kernels
-from specbench.engine.triton_ops import CACHE_ROWS, CHUNK, PRODUCT_BLOCK, PRODUCT_ROWS, TILES
+from specbench.engine.triton_ops import CACHE_ROWS, CHUNK, PRODUCT_BLOCK, PRODUCTS, TILES
 
 T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - what Triton calls the types of arguments
 ALIGNED = ("size", "stride", "num_out", "inner", "kv_width")
@@ -46,13 +46,16 @@ CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
         {"num_warps": 16},
     ),
     *(
-        (f"{what}, {rows} rows", kernels.project_row, {**PROJECT, **flags, "ROWS": rows}, {})
+        (
+            f"{what}, {how['ROWS']} rows, {how['STAGES']} stages", kernels.project_row,
+            {**PROJECT, **flags, **how}, {},
+        )
         for what, flags in (
             ("normed product", {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": False}),
             ("product and sum", {"HAS_NORM": False, "IS_ADDED": True, "IS_GATED": False}),
             ("gated product", {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": True}),
         )
-        for rows in PRODUCT_ROWS
+        for how in PRODUCTS
     ),
     ("gate", kernels.gate_rows, {"both": T, "out": T, "inner": I, "BLOCK": 1024}, {}),
     (
@@ -118,7 +121,7 @@ def main(capabilities: list[str]) -> int:
     """Print what every kernel takes; returns 1 if one spills."""
     spilling = 0
     print(f"triton {triton.__version__}")
-    print(f"{'capability':<11}{'kernel':<17}{'for':<33}registers  stack  shared")
+    print(f"{'capability':<11}{'kernel':<17}{'for':<35}registers  stack  shared")
     for capability in capabilities or ["8.0", "9.0"]:
         for what, kernel, arguments, options in CASES:
             number = int(capability.replace(".", ""))
@@ -126,7 +129,7 @@ def main(capabilities: list[str]) -> int:
             registers, stack = usage(compiled)
             spilling += stack > 0
             print(
-                f"{capability:<11}{kernel.fn.__name__:<17}{what:<33}{registers:>9}{stack:>7}"
+                f"{capability:<11}{kernel.fn.__name__:<17}{what:<35}{registers:>9}{stack:>7}"
                 f"{compiled.metadata.shared:>8}"
             )
     if spilling:

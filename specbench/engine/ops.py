@@ -211,8 +211,7 @@ def _num_parts(x: Tensor, weight: Tensor) -> int:
     """
     if x.device.type != "cpu" or x.dtype != torch.float32:
         return 1
-    least = 1 << 18 if x.shape[0] == 1 else 1 << 16  # numbers, for which it is worth it
-    if x.shape[0] > 64 or weight.numel() < least:
+    if x.shape[0] > 64 or weight.numel() < 1 << 16:
         return 1
     num_threads = torch.get_num_threads()
     return 1 if weight.shape[0] % num_threads else num_threads

@@ -40,50 +40,69 @@ def norm_rows(
 
 
 @triton.jit
+def _scaled(x, norm, squares, columns, size, HAS_NORM: tl.constexpr):
+    """Values of a row as float32, times their norm's weights, and the squares seen so far."""
+    is_in = columns < size
+    values = tl.load(x + columns, mask=is_in, other=0.0).to(tl.float32)
+    if HAS_NORM:
+        squares += values * values
+        values *= tl.load(norm + columns, mask=is_in, other=0.0).to(tl.float32)
+    return values, squares
+
+
+@triton.jit
 def project_row(
     x, weight, bias, norm, out, num_out, size, eps,
     HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
-    IS_GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+    IS_GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """A row x [size] through ROWS rows of weight [num_out, size], into `out` or added to it.
 
     Its norm's weights are applied on the way, the norm's scale to the sums. Gated, weight is
-    [2 * num_out, size], and the result silu(first half) * second half. The next weights are asked
-    for before the last ones are used, the first before `x` is there.
+    [2 * num_out, size], and the result silu(first half) * second half. The weights come through
+    STAGES buffers in shared memory; without stages the next ones are asked for before the last are
+    used, and the first before `x` is there.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     is_row = (rows < num_out)[:, None]
     columns = tl.arange(0, BLOCK)
     places = weight + rows[:, None] * size + columns[None, :]
-    to_other = num_out.to(tl.int64) * size
+    others = places + num_out.to(tl.int64) * size
     sums = tl.zeros([ROWS, BLOCK], tl.float32)
     other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
     squares = tl.zeros([BLOCK], tl.float32)
-    mask = is_row & (columns < size)[None, :]
-    coming = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
-    if IS_GATED:
-        other_coming = tl.load(
-            places + to_other, mask=mask, other=0.0, eviction_policy="evict_first"
-        )
-    _follow(EARLY)
-    for begin in range(0, size, BLOCK):
-        part = coming
-        mask = is_row & (begin + BLOCK + columns < size)[None, :]
-        ahead = places + begin + BLOCK
-        coming = tl.load(ahead, mask=mask, other=0.0, eviction_policy="evict_first")
+    if STAGES:
+        _follow(EARLY)
+        for begin in tl.range(0, size, BLOCK, num_stages=STAGES):
+            mask = is_row & (begin + columns < size)[None, :]
+            part = tl.load(places + begin, mask=mask, other=0.0)
+            values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
+            sums += part.to(tl.float32) * values[None, :]
+            if IS_GATED:
+                other_part = tl.load(others + begin, mask=mask, other=0.0)
+                other_sums += other_part.to(tl.float32) * values[None, :]
+    else:
+        mask = is_row & (columns < size)[None, :]
+        coming = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
         if IS_GATED:
-            other_part = other_coming
-            other_coming = tl.load(
-                ahead + to_other, mask=mask, other=0.0, eviction_policy="evict_first"
-            )
-        is_in = begin + columns < size
-        values = tl.load(x + begin + columns, mask=is_in, other=0.0).to(tl.float32)
-        if HAS_NORM:
-            squares += values * values
-            values *= tl.load(norm + begin + columns, mask=is_in, other=0.0).to(tl.float32)
-        sums += part.to(tl.float32) * values[None, :]
-        if IS_GATED:
-            other_sums += other_part.to(tl.float32) * values[None, :]
+            other_coming = tl.load(others, mask=mask, other=0.0, eviction_policy="evict_first")
+        _follow(EARLY)
+        # Unrolled, since what a turn hands on to the next is waited for at its end.
+        for begin in tl.range(0, size, BLOCK, loop_unroll_factor=2):
+            part = coming
+            ahead = begin + BLOCK
+            mask = is_row & (ahead + columns < size)[None, :]
+            coming = tl.load(places + ahead, mask=mask, other=0.0, eviction_policy="evict_first")
+            if IS_GATED:
+                other_part = other_coming
+                other_coming = tl.load(
+                    others + ahead, mask=mask, other=0.0, eviction_policy="evict_first"
+                )
+            values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
+            sums += part.to(tl.float32) * values[None, :]
+            if IS_GATED:
+                other_sums += other_part.to(tl.float32) * values[None, :]
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares) / size + eps)

@@ -30,8 +30,13 @@ from specbench.engine.triton_kernels import (
     turn_and_keep,
 )
 
-PRODUCT_ROWS = (4, 1, 2)
-"""How many rows of a weight a program of a product may read; the fastest is found by measuring."""
+PRODUCTS = (
+    {"ROWS": 4, "STAGES": 0}, {"ROWS": 1, "STAGES": 0}, {"ROWS": 2, "STAGES": 0},
+    {"ROWS": 2, "STAGES": 4}, {"ROWS": 4, "STAGES": 3},
+)  # fmt: skip
+"""How many rows of a weight a program of a product may read, and in how many stages; the fastest is
+found by measuring.
+"""
 PRODUCT_BLOCK = 1024
 """How much of each it reads at a time, which decides the order of the sums."""
 MOST_LIKELIEST = 32
@@ -50,9 +55,8 @@ TILES = {
 """How attention is launched for so many queries a program."""
 
 
-_MEASURED = PRODUCT_ROWS[: 1 if triton.knobs.runtime.interpret else None]
 _project_row = triton.autotune(
-    [triton.Config({"ROWS": rows}) for rows in _MEASURED],
+    list(map(triton.Config, PRODUCTS[: 1 if triton.knobs.runtime.interpret else None])),
     key=["num_out", "size", "HAS_BIAS", "HAS_NORM", "IS_ADDED", "IS_GATED", "EARLY"],
     restore_value=["out"],
     cache_results=True,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
+from specbench.engine import pick_ops
 from specbench.engine.decode import decode
 from specbench.engine.execution import Eager
 from specbench.engine.ops import TORCH, CacheRows, Heads, Norm, Ops, Reach, View
@@ -31,7 +32,7 @@ from specbench.engine.triton_ops import (
     MOST_FEW,
     MOST_LIKELIEST,
     PRODUCT_BLOCK,
-    PRODUCT_ROWS,
+    PRODUCTS,
     TritonOps,
 )
 
@@ -51,7 +52,9 @@ def test_kernels_compute_what_torch_does(dtype: torch.dtype) -> None:
     assert why_not(KERNELS, DEVICE, dtype) is None
 
 
-def test_kernels_that_are_off_or_fail_are_not_used() -> None:
+def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick_ops, "TRIED", [(5, Heads(1, 1, 16))])
+
     class Off(TritonOps):
         def norm(self, x: Tensor, norm: Norm) -> Tensor:
             return super().norm(x, norm) * 1.01
@@ -118,11 +121,11 @@ def test_how_a_product_is_launched_changes_no_bit() -> None:
     torch.manual_seed(0)
     x, weight, norm = (torch.randn(shape, device=DEVICE) for shape in ((1, 1300), (74, 1300), 1300))
     results = []
-    for rows in PRODUCT_ROWS:
+    for how in PRODUCTS:
         out = x.new_zeros(1, 37)
-        project_row[(-(-37 // rows),)](
+        project_row[(-(-37 // how["ROWS"]),)](
             x, weight, x, norm, out, 37, 1300, 1e-5, HAS_BIAS=False, HAS_NORM=True, IS_ADDED=False,
-            IS_GATED=True, ROWS=rows, BLOCK=PRODUCT_BLOCK, EARLY=False,
+            IS_GATED=True, BLOCK=PRODUCT_BLOCK, EARLY=False, **how,
         )  # fmt: skip
         results.append(out)
     assert all(torch.equal(out, results[0]) for out in results)
