@@ -1,4 +1,4 @@
-"""The operations of a decoder layer, on rows of tokens and of a cache.
+"""The operations of decoder layers and of drafts, on rows of tokens and of a cache.
 
 Knows tensors, positions and what a row may look at. Knows nothing of layers, trees or methods.
 Every shape is fixed by the inputs' and no value reaches the host, so that a call can be replayed as
@@ -207,14 +207,15 @@ class Ops:
 def _num_parts(x: Tensor, weight: Tensor) -> int:
     """In how many parts a product is fastest: on a CPU one a thread, if rows are few.
 
-    There BLAS reads a matrix on one core for a single row, and shares few rows out badly.
+    There BLAS reads a matrix on one core for a single row, and shares few rows out badly. A part
+    is worth a thread from some ten thousand numbers on.
     """
-    if x.device.type != "cpu" or x.dtype != torch.float32:
+    if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
         return 1
-    if x.shape[0] > 64 or weight.numel() < 1 << 16:
-        return 1
-    num_threads = torch.get_num_threads()
-    return 1 if weight.shape[0] % num_threads else num_threads
+    num_parts = min(torch.get_num_threads(), weight.numel() >> 15)
+    while num_parts > 1 and weight.shape[0] % num_parts:
+        num_parts -= 1
+    return max(num_parts, 1)
 
 
 def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:

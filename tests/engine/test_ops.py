@@ -17,7 +17,7 @@ from tests.support.tracing import TraceRecorder
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, 2, 7])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
