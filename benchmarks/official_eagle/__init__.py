@@ -1,7 +1,8 @@
 """Our EAGLE-2 against the official code, on the same weights and prompts: the ratio of tokens/s.
 
     python -m benchmarks.official_eagle --checkout EAGLE [--python PYTHON] [--site FOLDER]
-        [--model vicuna-13b] [--device cuda] [--dtype bfloat16] [--limit N] [--output FOLDER]
+        [--model vicuna-13b] [--device cuda] [--dtype bfloat16] [--limit N] [--seconds S]
+        [--output FOLDER]
 
 EAGLE is a checkout of https://github.com/SafeAILab/EAGLE, which stays as it is and runs in a
 process of its own (`worker.py`), under an interpreter that has what it needs. At commit cb7e084

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ from transformers.utils import logging
 import benchmarks.official_eagle as package
 from benchmarks.official_eagle.official import REPOSITORY, Official, describe_checkout
 from benchmarks.official_eagle.summary import show, summarize
-from benchmarks.official_eagle.turns import METHODS, Contestants, describe, read_samples, take_turns
+from benchmarks.official_eagle.turns import (
+    METHODS,
+    Contestants,
+    Measured,
+    describe,
+    read_samples,
+    take_turns,
+)
 from benchmarks.official_eagle.weights import Folders, write_weights
 from specbench.bench.plan import make_plan
 from specbench.bench.runner import Completer
@@ -57,6 +66,7 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
     from specbench.bench.session import build_completers, build_drafters, load_model
     from specbench.bench.warm_up import warm_up
 
+    began = time.monotonic()
     source = describe_checkout(given.checkout)
     device = pick_device(given.device).name
     folders = Folders(given.work or given.output / "work")
@@ -80,7 +90,8 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
         execution = warm_up(plan, ours, target)
         official.warm_up(samples)
         contestants = _alternating(official, ours)
-        measured = list(take_turns(samples, contestants, given.repeats, say))
+        turns = take_turns(samples, contestants, given.repeats, say, began + given.seconds)
+        measured = list(_kept(turns, given.output / "samples.jsonl"))
     machine = environment.capture()
     return {
         "model": f"stand-in of {Path(given.model).name}",
@@ -107,6 +118,14 @@ def spec_of(given: argparse.Namespace, folders: Folders) -> RunSpec:
         limit=given.limit, max_new_tokens=given.max_new_tokens, repeats=given.repeats,
         device=given.device, dtype=given.dtype,
     )  # fmt: skip
+
+
+def _kept(turns: Iterable[Measured], path: Path) -> Iterator[Measured]:
+    """The same, each written to a file when it is there."""
+    with path.open("w", encoding="utf-8") as file:
+        for one in turns:
+            print(json.dumps(describe(one)), file=file, flush=True)
+            yield one
 
 
 def _alternating(official: Official, ours: Mapping[str, Completer]) -> Contestants:
@@ -137,6 +156,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=2, help="prompts a task")
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="time granted; no sample begins later"
+    )
     parser.add_argument("--total-tokens", type=int, default=60)
     parser.add_argument("--depth", type=int, default=7)
     parser.add_argument("--top-k", type=int, default=10)

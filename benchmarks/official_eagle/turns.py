@@ -5,6 +5,8 @@ Knows requests and completions. Knows nothing of what completes a request.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -53,11 +55,18 @@ def take_turns(
     contestants: Contestants,
     repeats: int,
     say: Callable[[str], object],
+    until: float = math.inf,
 ) -> Iterator[Measured]:
-    """Every contestant on every sample, one after the other, the first one rotating."""
+    """Every contestant on every sample, one after the other, the first one rotating.
+
+    No sample is begun after `until` on the monotonic clock, but for the first.
+    """
     order = list(contestants)
     total = repeats * len(samples)
     for turn in range(total):
+        if turn and time.monotonic() > until:
+            say(f"The time is over: {total - turn} of {total} samples are left out.")
+            return
         repeat, index = divmod(turn, len(samples))
         sample, first = samples[index], turn % len(order)
         speeds = []

@@ -90,6 +90,8 @@ def test_both_sides_run_the_same_weights_and_prompts_and_are_compared(
         < (found["summary"]["eagle2"]["mat"]["specbench"])
     )
     assert len(found["samples"]) == 24
+    kept = (tmp_path / "out" / "samples.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in kept] == found["samples"]
     assert found["official"]["commit"] is None
     assert found["options"]["depth"] == 3
     assert str(tmp_path) not in json.dumps(found)
@@ -210,6 +212,10 @@ def test_the_contestants_take_turns_and_each_is_first_once() -> None:
     contestants = {(name, "vanilla"): contestant(name) for name in names}
     assert len(list(take_turns([sample], contestants, 3, lambda _: None))) == 9
     assert "".join(asked) == "abcbcacab"
+    said: list[object] = []
+    done = list(take_turns([sample], contestants, 3, said.append, until=0.0))
+    assert len(done) == 3  # of one sample, so that there is something to say
+    assert said[-1] == "The time is over: 2 of 3 samples are left out."
 
 
 @pytest.mark.slow
