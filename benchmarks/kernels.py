@@ -22,6 +22,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from specbench.engine import triton_best
 from specbench.engine import triton_kernels as kernels
 from specbench.engine.triton_ops import CACHE_ROWS, CHUNK, PRODUCT_BLOCK, PRODUCTS, TILES
 
@@ -93,12 +94,12 @@ CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
         {"num_warps": 1},
     ),
     (
-        "candidates of a draft", kernels.greatest_of_few,
+        "candidates of a draft", triton_best.greatest_of_few,
         {"values": "*fp64", "best": "*fp64", "places": "*i64", "size": I, "K": 60, "BLOCK": 1024},
         {},
     ),
     (
-        "a chunk of logits", kernels.best_of_chunk,
+        "a chunk of logits", triton_best.best_of_chunk,
         {
             "logits": T, **dict.fromkeys(("best", "tops", "totals"), F), "ids": "*i32",
             "vocab_size": I, "stride": I, "K": 10, "BLOCK": CHUNK,
@@ -106,7 +107,7 @@ CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
         {},
     ),
     (
-        "a row of logits", kernels.best_of_row,
+        "a row of logits", triton_best.best_of_row,
         {
             **dict.fromkeys(("best", "tops", "totals", "log_probs"), F), "ids": "*i32",
             "chosen": "*i64", "num_chunks": I, "K": 10, "CHUNKS": 32, "BLOCK": 512,

@@ -1,10 +1,10 @@
-"""Triton kernels for decoding: few rows, every weight and every cached key read once.
+"""Triton kernels of decoder layers: few rows, every weight and every cached key read once.
 
 Knows pointers, strides and block sizes. What is called with which, `engine.triton_ops` knows. Sums
 are in float32, and a result is rounded once.
 
 With EARLY a kernel begins while the one before it ends (programmatic dependent launch): it reads
-nothing but weights, and writes nothing, before `_follow`. That one has followed its own predecessor
+nothing but weights, and writes nothing, before `follow`. That one has followed its own predecessor
 by then, so that all earlier results are there.
 """
 
@@ -12,12 +12,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)
-"""The lowest number of float32: whatever is there exceeds what is masked."""
-
 
 @triton.jit
-def _follow(EARLY: tl.constexpr):
+def follow(EARLY: tl.constexpr):
     """Let the next kernel begin, and wait for what the kernels before this one have written."""
     if EARLY:
         gdc_launch_dependents()
@@ -33,7 +30,7 @@ def norm_rows(
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
     weights = tl.load(weight + columns, mask=is_in, other=0.0).to(tl.float32)
-    _follow(EARLY)
+    follow(EARLY)
     values = tl.load(x + row * x_stride + columns, mask=is_in, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / size + eps)
     tl.store(out + row * size + columns, values * scale * weights, mask=is_in)
@@ -73,7 +70,7 @@ def project_row(
     other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
     squares = tl.zeros([BLOCK], tl.float32)
     if STAGES:
-        _follow(EARLY)
+        follow(EARLY)
         for begin in tl.range(0, size, BLOCK, num_stages=STAGES):
             mask = is_row & (begin + columns < size)[None, :]
             part = tl.load(places + begin, mask=mask, other=0.0)
@@ -87,7 +84,7 @@ def project_row(
         coming = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
         if IS_GATED:
             other_coming = tl.load(others, mask=mask, other=0.0, eviction_policy="evict_first")
-        _follow(EARLY)
+        follow(EARLY)
         # Unrolled, since what a turn hands on to the next is waited for at its end.
         for begin in tl.range(0, size, BLOCK, loop_unroll_factor=2):
             part = coming
@@ -127,77 +124,10 @@ def gate_rows(both, out, inner, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_in = columns < inner
     places = both + row * 2 * inner + columns
-    _follow(EARLY)
+    follow(EARLY)
     gate = tl.load(places, mask=is_in, other=0.0).to(tl.float32)
     up = tl.load(places + inner, mask=is_in, other=0.0).to(tl.float32)
     tl.store(out + row * inner + columns, gate * tl.sigmoid(gate) * up, mask=is_in)
-
-
-@triton.jit
-def greatest_of_few(
-    values, best, places, size, K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
-):  # fmt: skip
-    """The K greatest of float64 values [size], the greatest first, and of equals the first."""
-    columns = tl.arange(0, BLOCK)
-    is_in = columns < size
-    _follow(EARLY)
-    left = tl.load(values + columns, mask=is_in, other=float("-inf"))
-    left = tl.where(is_in, tl.maximum(left, LOWEST), float("-inf"))
-    for i in range(K):
-        value, at = tl.max(left, 0, return_indices=True, return_indices_tie_break_left=True)
-        tl.store(best + i, value)
-        tl.store(places + i, at.to(tl.int64))
-        left = tl.where(columns == at, float("-inf"), left)
-
-
-@triton.jit
-def best_of_chunk(
-    logits, best, ids, tops, totals, vocab_size, stride,
-    K: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """The K greatest of BLOCK logits of a row, the greatest first, and the lowest id of equals.
-
-    Also the greatest, and the sum of exponentials relative to it.
-    """
-    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    columns = chunk * BLOCK + tl.arange(0, BLOCK)
-    is_in = columns < vocab_size
-    _follow(EARLY)
-    values = tl.load(logits + row * stride + columns, mask=is_in, other=float("-inf"))
-    values = tl.where(is_in, tl.maximum(values.to(tl.float32), LOWEST), float("-inf"))
-    part = row * tl.num_programs(1) + chunk
-    top = tl.max(values)
-    tl.store(tops + part, top)
-    tl.store(totals + part, tl.sum(tl.exp(values - top)))
-    for i in range(K):
-        value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
-        tl.store(best + part * K + i, value)
-        tl.store(ids + part * K + i, chunk * BLOCK + at)
-        values = tl.where(columns == chunk * BLOCK + at, float("-inf"), values)
-
-
-@triton.jit
-def best_of_row(
-    best, ids, tops, totals, log_probs, chosen, num_chunks,
-    K: tl.constexpr, CHUNKS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Log-probabilities and ids of the K likeliest of a row, from what its chunks left."""
-    row = tl.program_id(0).to(tl.int64)
-    chunks, places = tl.arange(0, CHUNKS), tl.arange(0, BLOCK)
-    _follow(EARLY)
-    is_in = chunks < num_chunks
-    chunk_tops = tl.load(tops + row * num_chunks + chunks, mask=is_in, other=float("-inf"))
-    chunk_totals = tl.load(totals + row * num_chunks + chunks, mask=is_in, other=0.0)
-    top = tl.max(chunk_tops)
-    log_total = top + tl.log(tl.sum(chunk_totals * tl.exp(chunk_tops - top)))
-    first = row * num_chunks * K
-    is_in = places < num_chunks * K
-    values = tl.load(best + first + places, mask=is_in, other=float("-inf"))
-    for i in range(K):
-        value, at = tl.max(values, 0, return_indices=True, return_indices_tie_break_left=True)
-        tl.store(log_probs + row * K + i, value - log_total)
-        tl.store(chosen + row * K + i, tl.load(ids + first + at).to(tl.int64))
-        values = tl.where(places == at, float("-inf"), values)
 
 
 @triton.jit
@@ -213,7 +143,7 @@ def turn_and_keep(
     columns = tl.arange(0, BLOCK)
     is_in = columns < DIM
     source = qkv + row * qkv_stride + head * DIM
-    _follow(EARLY)
+    follow(EARLY)
     values = tl.load(source + columns, mask=is_in, other=0.0)
     to = rows + tl.load(kept + row) * rows_stride + (head - num_queries) * DIM
     if head >= num_queries + num_kv:
@@ -248,7 +178,7 @@ def attend_split(
     is_row = places < group * n
     row, query_head = places % n, head * group + places // n
     dims = tl.arange(0, DIM)
-    _follow(EARLY)
+    follow(EARLY)
     source = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
     asked = tl.load(source + dims[None, :], mask=is_row[:, None], other=0.0)
     start = tl.load(first).to(tl.int32)
@@ -293,7 +223,7 @@ def join_splits(
     splits, dims = tl.arange(0, SPLITS), tl.arange(0, DIM)
     is_in = splits < num_splits
     at = splits.to(tl.int64) * num_places + place
-    _follow(EARLY)
+    follow(EARLY)
     top = tl.load(tops + at, mask=is_in, other=float("-inf"))
     weights = tl.exp(top - tl.max(top))
     total = tl.sum(weights * tl.load(totals + at, mask=is_in, other=0.0))

@@ -18,12 +18,10 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from specbench.engine.ops import CacheRows, Heads, Norm, Ops, Place, View
+from specbench.engine.triton_best import best_of_chunk, best_of_row, greatest_of_few
 from specbench.engine.triton_kernels import (
     attend_split,
-    best_of_chunk,
-    best_of_row,
     gate_rows,
-    greatest_of_few,
     join_splits,
     norm_rows,
     project_row,
