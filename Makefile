@@ -1,11 +1,18 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check gpu reports gate baseline
+.PHONY: help setup run test coverage check faults gpu reports gate baseline docs
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
+
+# The versions to install: constraints-lowest.txt has the lowest ones, /dev/null asks for the newest.
+# Give them an environment of their own: make test VENV=.venv-lowest CONSTRAINTS=constraints-lowest.txt
+CONSTRAINTS ?= constraints.txt
+
+# Says nothing but errors.
+PIP_INSTALL = $(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS)
 
 # The first of these that is new enough makes the environment: make setup PYTHON=/path/to/python
 PYTHON ?= python3.11 python3.12 python3.13 python3 python
@@ -14,15 +21,18 @@ help:
 	@echo "make setup   create $(VENV) and install specbench with the tested versions"
 	@echo "make run     set up, then measure every method on the embedded model"
 	@echo "make test    set up, then run all tests"
+	@echo "make coverage  what the last make test left out of engine, methods, analysis, run log"
+	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
 	@echo "make check   set up, then ruff, mypy and the import order"
-	@echo "make gpu     set up, then run the suite for a GPU on models in real shapes"
+	@echo "make gpu     set up, then run the suite for a GPU on models in real shapes, or go on with it"
 	@echo "make gate    set up, then hold a small run against .ci/baseline"
 	@echo "make baseline record .ci/baseline anew, after a change that is meant"
+	@echo "make docs    check the Dockerfile and build the documentation in build/site"
 	@echo "make reports set up, then render the report of every recorded run anew"
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	@test -x $(BIN)/pip || { \
 	  for python in $(PYTHON); do \
 	    if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -36,24 +46,35 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "or name yours: make setup PYTHON=/path/to/python3.12" >&2; \
 	  exit 1; }
 	@echo "Installing into $(VENV). The first time takes some minutes: torch is large."
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 
 run: setup
-	$(BIN)/specbench run
+	@$(BIN)/specbench run
+
+# Tests of a file share what it builds, so that a file stays on one worker.
+WORKERS ?= auto
 
 test: $(KERNELS)
-	$(BIN)/python -m pytest -m "not net"
+	$(BIN)/python -m pytest -m "not net" -n $(WORKERS) --dist loadfile --cov --cov-report=
+
+coverage: setup
+	@$(BIN)/python -m tests.support.room_coverage
+
+SCALE ?= 1
+
+faults: setup
+	$(BIN)/python -m tests.faults --scale $(SCALE)
 
 # Triton runs the kernels on the CPU too, slowly; it is large, and only the tests need it there.
 $(KERNELS): $(STAMP)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev,kernels]'
+	@$(PIP_INSTALL) -e '.[dev,kernels]'
 	@touch $@
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy specbench methods tests
+	$(BIN)/mypy specbench methods tests tools
 	$(BIN)/python -m pytest -q tests/packaging/test_import_order.py
 
 reports: setup
@@ -61,6 +82,18 @@ reports: setup
 	  name=$$(basename "$$run"); \
 	  $(BIN)/specbench report "$$run" --out "reports/$$name" >/dev/null || exit 1; \
 	done
+
+# MkDocs and its plug-ins have an environment of their own: the package never imports them.
+DOCS := .venv-docs
+
+docs: $(DOCS)/.installed
+	$(DOCS)/bin/hadolint Dockerfile
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build
+
+$(DOCS)/.installed: docs/requirements.txt
+	python3 -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --disable-pip-version-check -q -r $<
+	@touch $@
 
 # A small run of every method, and the one it must not fall behind. MAT is the same on any machine;
 # near-ties may turn one answer of a method.

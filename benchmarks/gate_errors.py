@@ -1,14 +1,14 @@
-"""How often the gate raises a false alarm, and how often it catches a real slowdown.
+"""Error rates of the gate: false alarms, and real slowdowns that it catches.
 
     python benchmarks/gate_errors.py [NUM_PAIRS]
 
-Pairs of runs are made up: nine methods, six tasks, and for every completion a time with noise of
-its own (a spread of 5 %, and every fiftieth is held up by a third), on top of a drift of each whole
-run (1 %). In equal pairs the two differ by noise alone, and a hundredth of the greedy answers take
-another turn, as near-ties make them. In slow pairs one method is 10 % slower in one of the two.
+Simulates pairs of runs with nine methods and six tasks. The time of each completion has noise (a
+spread of 5 %; every fiftieth takes a third longer), and each run drifts as a whole (by 1 %). Equal
+pairs differ by noise alone, and 1 % of the greedy answers change, as near-ties do. In slow pairs,
+one method is 10 % slower in one of the two runs.
 
-At a limit of nothing, any number that is the least bit worse is a regression: there the runs do not
-drift, so that each alarm is a false one, and the error rate is put to the test.
+With limits of zero, any number that is slightly worse is a regression. There the runs do not drift,
+so every alarm is false, which measures the error rate.
 """
 
 from __future__ import annotations
@@ -16,33 +16,38 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
-from specbench.analysis.gate import Gate, Limits, check
-from specbench.types import Record, SampleKey
+from specbench.check.gate import Gate, check
+from specbench.check.limits import Limits
+from specbench.log.header import RunHeader, SpecHeader, SpecValues
+from specbench.log.store import read_header
+from specbench.types import Record, RecordKey
 
 METHODS = {
     "vanilla": 1.0, "sps": 2.2, "pld": 1.7, "lookahead": 1.6, "medusa": 2.6, "hydra": 3.4,
     "eagle": 3.8, "eagle2": 4.6, "eagle3": 5.4,
 }  # fmt: skip
 """Mean accepted tokens."""
+RECORDED = Path(__file__).parent.parent / "results/recorded/amd-epyc-2-cores"
 TASKS = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
 NOISE, DRIFT, HELD_UP, FLIPPED = 0.05, 0.01, 0.02, 0.01
 
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """Records and a header, which is all that the gate reads of a run."""
+    """Records and a header: the parts of a run that the gate reads."""
 
     records: Sequence[Record]
-    header: Mapping[str, Any] = field(default_factory=dict)
+    header: RunHeader
 
 
 class Simulator:
-    """Runs over the same made-up prompts, the i-th from the i-th seed."""
+    """Simulates runs over the same prompts, one per seed."""
 
     def __init__(
         self, num_samples: int, methods: Sequence[str] = tuple(METHODS), drift: float = DRIFT
@@ -58,7 +63,7 @@ class Simulator:
         }
 
     def run(self, seed: int, slowdowns: Mapping[str, float] | None = None) -> SimulatedRun:
-        """A run whose methods take these shares of time longer."""
+        """A run; `slowdowns` are the shares of time that methods take longer."""
         generator = np.random.default_rng(seed)
         drift = np.exp(generator.normal(0, self._drift))
         slower = {method: 1 + (slowdowns or {}).get(method, 0.0) for method in self._methods}
@@ -75,7 +80,7 @@ class Simulator:
 
 
 def _answer(generator: np.random.Generator) -> dict[str, tuple[int, ...]]:
-    """A text of some length, and what each method's steps accept on it."""
+    """The accepted lengths of each method's steps on a text of random length."""
     num_tokens = int(generator.integers(40, 128))
     ease = np.exp(generator.normal(0, 0.15))
     return {m: _lengths(generator, num_tokens, mat * ease) for m, mat in METHODS.items()}
@@ -96,7 +101,7 @@ def _record(
     method: str, task: str, sample: int, lengths: tuple[int, ...], seconds: float
 ) -> Record:
     return Record(
-        key=SampleKey(method, 0.0, task, f"{task}/{sample}", 0, 0),
+        key=RecordKey(method, 0.0, task, f"{task}/{sample}", 0, 0),
         status="ok",
         prompt_tokens=10,
         token_ids=tuple(range(1 + sum(lengths))),
@@ -107,16 +112,16 @@ def _record(
     )
 
 
-def _header(methods: Sequence[str]) -> dict[str, Any]:
-    values = {"device": "cpu", "methods": list(methods), "temperatures": [0.0]}
-    return {
-        "id": "simulated", "status": "complete", "spec": {"values": values},
-        "model": {"name": "tiny", "dtype": "float32"}, "columns": {t: t for t in TASKS},
-    }  # fmt: skip
+def _header(methods: Sequence[str]) -> RunHeader:
+    recorded = read_header(RECORDED)
+    values = SpecValues(device="cpu", methods=tuple(methods))
+    return replace(
+        recorded, id="simulated", spec=SpecHeader(values=values), columns={t: t for t in TASKS}
+    )
 
 
 def is_blamed(gate: Gate, method: str) -> bool:
-    """Whether the method is said to be slower."""
+    """True if the gate reports this method as slower."""
     return any(f.kind == "speed" and f.cell.method == method for f in gate.failures)
 
 
@@ -139,7 +144,7 @@ def _false_alarms(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
     ]
     kinds = Counter(failure.kind for failures in alarms for failure in failures)
     allowed = f"{limits.max_slowdown:.0%} slower, {limits.max_mat_drop:.0%} lower MAT allowed"
-    print(f"equal, {simulator.num_samples} samples a task, {allowed}: "
+    print(f"equal, {simulator.num_samples} samples per task, {allowed}: "
           f"{len(alarms)}/{num_pairs} alarms {dict(kinds) or ''}", flush=True)  # fmt: skip
 
 
@@ -150,7 +155,7 @@ def _caught(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
         gate = check(simulator.run(2 * i, {slow: 0.10}), simulator.run(2 * i + 1), limits)
         caught += is_blamed(gate, slow)
         others += any(is_blamed(gate, method) for method in METHODS if method != slow)
-    print(f"one method 10 % slower, {simulator.num_samples} samples a task: caught "
+    print(f"one method 10 % slower, {simulator.num_samples} samples per task: caught "
           f"{caught}/{num_pairs}, another one blamed {others}/{num_pairs}", flush=True)  # fmt: skip
 
 

@@ -1,11 +1,12 @@
-"""What each kernel takes of a GPU, by the compiler's own account: no GPU is needed.
+"""Resources of each kernel as reported by the compiler; needs no GPU.
 
     python benchmarks/kernels.py [CAPABILITY ...]
 
-Compiles every kernel as a decoding step of a 13B model in bfloat16 calls it, for compute capability
-8.0 and 9.0 unless others are given, from 9.0 on to begin early. Prints registers a thread, bytes of
-stack (values that did not fit the registers) and shared memory a program. Fails if a kernel does
-not compile, or spills.
+Compiles every kernel with the arguments of a decoding step of a 13B model in bfloat16, for compute
+capability 8.0, 8.6, 9.0 and 10.0 by default, from 9.0 with early launches. Prints registers per
+thread, bytes of stack (spilled registers), shared memory per program, and the number of programs
+that a processor holds at once. A launch with alternatives may need too much shared memory. Fails if
+a kernel does not compile or spills, or if a processor holds fewer programs than planned.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,126 +24,203 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from specbench.engine import triton_best
-from specbench.engine import triton_kernels as kernels
-from specbench.engine.triton_ops import CACHE_ROWS, CHUNK, PRODUCT_BLOCK, PRODUCTS, TILES
+from specbench.engine.fused import triton_kernels as kernels
+from specbench.engine.fused import triton_topk as triton_best
+from specbench.engine.fused.products import FEW, ROW
+from specbench.engine.fused.triton_few import project_few
+from specbench.engine.fused.triton_ops import CHUNK, TILES
+from specbench.engine.fused.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT
+from specbench.engine.fused.triton_products import FEW_BLOCK, FEW_OPTIONS, ROW_BLOCK
+from specbench.errors import reason_of
 
-T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - what Triton calls the types of arguments
+T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - Triton's names of argument types
 ALIGNED = ("size", "stride", "num_out", "inner", "kv_width")
-"""Whole numbers of 16, which the compiler is told as at every call."""
+"""Arguments that are multiples of 16, passed to the compiler as in every call."""
+
+REGISTERS = 65536
+PROCESSORS = {
+    "8.0": (164, 163, 64), "8.6": (100, 99, 48), "8.9": (100, 99, 48), "9.0": (228, 227, 64),
+    "10.0": (228, 227, 64), "12.0": (100, 99, 48),
+}  # fmt: skip
+"""Capability -> maxima: KiB of shared memory per processor and per program, and warps."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel with its purpose, the types or values of its arguments, and its launch options."""
+
+    what: str
+    kernel: Any
+    arguments: Mapping[str, Any]
+    options: Mapping[str, int] = field(default_factory=dict)
+    resident: int = 1  # programs that a processor must hold at once
+    is_choice: bool = False  # another launch replaces it if it does not fit
+
 
 PROJECT = {
     **dict.fromkeys(("x", "weight", "bias", "norm", "out"), T),
-    "num_out": I, "size": I, "eps": "fp32", "HAS_BIAS": False, "BLOCK": PRODUCT_BLOCK,
+    "num_out": I, "size": I, "eps": "fp32", "HAS_BIAS": False,
 }  # fmt: skip
+FLAVOURS = {
+    "normed product": {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": False},
+    "product and sum": {"HAS_NORM": False, "IS_ADDED": True, "IS_GATED": False},
+    "normed, gated product": {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": True},
+    "gated product": {"HAS_NORM": False, "IS_ADDED": False, "IS_GATED": True},
+}
+ROW_CASES = [
+    Case(
+        f"{what}, {launch.rows} rows, {launch.stages} stages", kernels.project_row,
+        {**PROJECT, **flavour, "ROWS": launch.rows, "STAGES": launch.stages, "BLOCK": ROW_BLOCK},
+    )
+    for what, flavour in FLAVOURS.items() if what != "gated product"
+    for launch in ROW
+]  # fmt: skip
+FEW_CASES = [
+    Case(
+        f"{what} of {tokens}, {launch.rows} rows, {launch.stages} stages", project_few,
+        {
+            **PROJECT, **flavour, "parts": F, "arrivals": "*i32", "n": I, "split_size": I,
+            "x_stride": I, "IS_SPLIT": True, "TOKENS": tokens, "BLOCK": FEW_BLOCK,
+            "ROWS": launch.rows, "STAGES": launch.stages,
+        },
+        FEW_OPTIONS, is_choice=True,
+    )
+    for what, flavour in FLAVOURS.items()
+    for launch in FEW if launch.is_norm_inside == flavour["HAS_NORM"]
+    for tokens in (16, 32, 64)
+]  # fmt: skip
 ATTEND = {
     **dict.fromkeys(("queries", "rows", "bias"), T),
     **dict.fromkeys(("parts", "tops", "totals"), F),
-    **dict.fromkeys(("queries_stride", "rows_stride", "kv_width", "split_size"), I),
+    **dict.fromkeys(("queries_stride", "rows_stride", "kv_width"), I),
     "first": "*i64", "scale": "fp32", "DIM": 128, "BLOCK": CACHE_ROWS,
 }  # fmt: skip
-CASES: tuple[tuple[str, Any, Mapping[str, Any], Mapping[str, int]], ...] = (
-    (
+ATTENTION_CASES = [
+    *(
+        Case(
+            f"attention of {what}", kernels.attend_split,
+            {**ATTEND, "n": n, "num_more": n, "group": group, "ROWS": rows}, TILES[rows],
+            RESIDENT[rows],
+        )
+        for what, rows, n, group in (
+            ("a row", 16, 1, 1), ("a level", 16, I, 1), ("a small tree", 32, I, 1),
+            ("a tree", 64, I, 1), ("a tree, grouped heads", 64, I, I),
+        )
+    ),
+    *(
+        Case(
+            f"attention's parts, {splits} splits", kernels.join_splits,
+            {
+                **dict.fromkeys(("parts", "tops", "totals"), F), "out": T, "num_places": I,
+                "num_splits": I, "DIM": 128, "SPLITS": splits,
+            },
+            {"num_warps": max(splits * 128 // 2048, 1)},
+        )
+        for splits in (8, MOST_SPLITS)
+    ),
+]  # fmt: skip
+OTHER_CASES = [
+    Case(
         "norm", kernels.norm_rows,
         {"x": T, "weight": T, "out": T, "size": I, "x_stride": I, "eps": "fp32", "BLOCK": 8192},
         {"num_warps": 16},
     ),
-    *(
-        (
-            f"{what}, {how['ROWS']} rows, {how['STAGES']} stages", kernels.project_row,
-            {**PROJECT, **flags, **how}, {},
-        )
-        for what, flags in (
-            ("normed product", {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": False}),
-            ("product and sum", {"HAS_NORM": False, "IS_ADDED": True, "IS_GATED": False}),
-            ("gated product", {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": True}),
-        )
-        for how in PRODUCTS
-    ),
-    ("gate", kernels.gate_rows, {"both": T, "out": T, "inner": I, "BLOCK": 1024}, {}),
-    (
-        "rotary embedding", kernels.turn_and_keep,
+    Case("gate", kernels.gate_rows, {"both": T, "out": T, "inner": I, "BLOCK": 1024}),
+    Case(
+        "rotary embedding", kernels.rotate_and_write_kv,
         {
-            **dict.fromkeys(("qkv", "rows", "turn"), T), "kept": "*i64",
-            **dict.fromkeys(("qkv_stride", "rows_stride", "turn_stride"), I),
-            "num_queries": I, "num_kv": I,
-            "DIM": 128, "BLOCK": 128,
+            **dict.fromkeys(("qkv", "rows", "cos_sin"), T), "kept": "*i64",
+            **dict.fromkeys(("qkv_stride", "rows_stride", "cos_sin_stride"), I),
+            "num_queries": I, "num_kv": I, "DIM": 128, "BLOCK": 128,
         },
         {"num_warps": 1},
     ),
-    (
-        "attention, a row", kernels.attend_split,
-        {**ATTEND, "n": 1, "num_more": 1, "group": 1, "ROWS": 16}, TILES[16],
-    ),
-    (
-        "attention, a level", kernels.attend_split,
-        {**ATTEND, "n": I, "num_more": I, "group": 1, "ROWS": 16}, TILES[16],
-    ),
-    (
-        "attention, a tree", kernels.attend_split,
-        {**ATTEND, "n": I, "num_more": I, "group": 1, "ROWS": 64}, TILES[64],
-    ),
-    (
-        "attention, a tree, grouped heads", kernels.attend_split,
-        {**ATTEND, "n": I, "num_more": I, "group": I, "ROWS": 64}, TILES[64],
-    ),
-    (
-        "attention's parts", kernels.join_splits,
-        {
-            **dict.fromkeys(("parts", "tops", "totals"), F), "out": T, "num_places": I,
-            "num_splits": I, "DIM": 128, "SPLITS": 8,
-        },
-        {"num_warps": 1},
-    ),
-    (
-        "candidates of a draft", triton_best.greatest_of_few,
+    Case(
+        "candidates of a draft", triton_best.topk_of_few,
         {"values": "*fp64", "best": "*fp64", "places": "*i64", "size": I, "K": 60, "BLOCK": 1024},
-        {},
     ),
-    (
-        "a chunk of logits", triton_best.best_of_chunk,
+    Case(
+        "a chunk of logits", triton_best.topk_of_chunk,
         {
             "logits": T, **dict.fromkeys(("best", "tops", "totals"), F), "ids": "*i32",
             "vocab_size": I, "stride": I, "K": 10, "BLOCK": CHUNK,
         },
-        {},
     ),
-    (
-        "a row of logits", triton_best.best_of_row,
+    Case(
+        "a row of logits", triton_best.topk_of_row,
         {
             **dict.fromkeys(("best", "tops", "totals", "log_probs"), F), "ids": "*i32",
             "chosen": "*i64", "num_chunks": I, "K": 10, "CHUNKS": 32, "BLOCK": 512,
         },
-        {},
     ),
-)  # fmt: skip
-"""What is computed, by which kernel, the types or values of its arguments, and how."""
+]  # fmt: skip
+CASES = [*ROW_CASES, *FEW_CASES, *ATTENTION_CASES, *OTHER_CASES]
 
 
 def main(capabilities: list[str]) -> int:
-    """Print what every kernel takes; returns 1 if one spills."""
-    spilling = 0
+    """Print the resources of every kernel; returns 1 if one needs too much."""
+    failing = 0
     print(f"triton {triton.__version__}")
-    print(f"{'capability':<11}{'kernel':<17}{'for':<35}registers  stack  shared")
-    for capability in capabilities or ["8.0", "9.0"]:
-        for what, kernel, arguments, options in CASES:
-            number = int(capability.replace(".", ""))
-            compiled = compile_for(kernel, {**arguments, "EARLY": number >= 90}, number, options)
-            registers, stack = usage(compiled)
-            spilling += stack > 0
-            print(
-                f"{capability:<11}{kernel.fn.__name__:<17}{what:<35}{registers:>9}{stack:>7}"
-                f"{compiled.metadata.shared:>8}"
-            )
-    if spilling:
-        print(f"{spilling} kernels do not fit the registers.", file=sys.stderr)
-    return min(spilling, 1)
+    print(f"{'for':<5}{'kernel':<17}{'what':<50}registers  stack  shared  programs")
+    for capability in capabilities or ["8.0", "8.6", "9.0", "10.0"]:
+        if reason := _why_unknown(capability):
+            print(f"{capability:<5}skipped: {reason}")
+            continue
+        for case in CASES:
+            failing += _told(case, capability)
+    if failing:
+        print(
+            f"{failing} kernels need more than a processor has, or do not compile.",
+            file=sys.stderr,
+        )
+    return min(failing, 1)
+
+
+def _why_unknown(capability: str) -> str | None:
+    """Reason that a capability cannot be checked; None if it can. A newer Triton may know more."""
+    if capability not in PROCESSORS:
+        return f"its shared memory is unknown; known are {', '.join(PROCESSORS)}"
+    case = next(case for case in CASES if case.what == "norm")
+    try:
+        _compiled(case, capability)
+    except Exception as error:  # compilers raise anything for an unknown target
+        return f"triton {triton.__version__} does not compile for it ({reason_of(error)})"
+    return None
+
+
+def _told(case: Case, capability: str) -> bool:
+    """Print a kernel's resources; True if they are too much or it does not compile."""
+    row = f"{capability:<5}{case.kernel.fn.__name__:<17}{case.what:<50}"
+    try:
+        compiled = _compiled(case, capability)
+    except Exception as error:  # compilers have bugs
+        print(f"{row} does not compile: {reason_of(error)}")
+        return True
+    registers, stack = usage(compiled)
+    shared = compiled.metadata.shared
+    memory, most, most_warps = PROCESSORS[capability]
+    warps = compiled.metadata.num_warps
+    # Registers are allocated in eights; each program uses an extra KiB of shared memory.
+    programs = min(
+        REGISTERS // (-(-registers // 8) * 8 * 32 * warps), most_warps // warps,
+        memory * 1024 // (shared + 1024),
+    )  # fmt: skip
+    fits = shared <= most * 1024
+    held = programs if fits else "too much"
+    print(f"{row}{registers:>9}{stack:>7}{shared:>8}{held:>10}", flush=True)
+    return stack > 0 or (not fits and not case.is_choice) or (fits and programs < case.resident)
+
+
+def _compiled(case: Case, capability: str) -> Any:
+    number = int(capability.replace(".", ""))
+    arguments = {**case.arguments, "EARLY": number >= 90}
+    return compile_for(case.kernel, arguments, number, case.options)
 
 
 def compile_for(
     kernel: Any, arguments: Mapping[str, Any], capability: int, options: Mapping[str, int]
 ) -> Any:
-    """A kernel compiled for arguments of these types; what is no type is a constant."""
+    """Compile a kernel for arguments of these types; other values are constants."""
     names = kernel.arg_names
     types = {
         name: arguments[name] if isinstance(arguments[name], str) else "constexpr" for name in names
@@ -161,7 +240,7 @@ def compile_for(
 
 
 def usage(compiled: Any) -> tuple[int, int]:
-    """Registers a thread and bytes of stack of a compiled kernel."""
+    """Registers per thread and bytes of stack of a compiled kernel."""
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
@@ -171,7 +250,7 @@ def usage(compiled: Any) -> tuple[int, int]:
         ).stdout
     found = re.search(r"REG:(\d+) STACK:(\d+)", told)
     if found is None:
-        raise SystemExit(f"{tool} does not tell what the kernel takes: {told.strip()[:200]}")
+        raise SystemExit(f"{tool} does not report the kernel's registers: {told.strip()[:200]}")
     return int(found[1]), int(found[2])
 
 

@@ -1,37 +1,49 @@
-"""What the operations of a decoder layer take on a device, beside its memory bandwidth.
+"""Time of the operations of a decoder layer on a device, compared with its memory bandwidth.
 
     python -m benchmarks.layer_time [--device cuda] [--dtype bfloat16] [--model M] [--rows N ...]
+                                    [--alternatives] [--out FILE.json]
 
-Random weights in the shape of a model, as many layers as no cache holds. Every operation runs over
-all of them in turn, on a GPU as one recording, and the fastest of several rounds counts: of our
-kernels as a run would use them, of these one after the other, and of torch's own operations. The
-share is that of the bandwidth at which a kernel reads its weights; that of the whole layer is the
-ceiling of a decoding step.
+Uses random weights in the shape of a model, in more layers than a hardware cache holds. Every
+operation runs over all layers in turn (on a GPU as one captured graph); the fastest of several
+rounds counts. The columns are our kernels as in a run, the same kernels without overlap, and
+torch's own operations. The share is that of the bandwidth at which a kernel reads its weights; the
+share of the whole layer is the upper limit of a decoding step.
+
+`--alternatives` adds the layer with `torch.compile` and its attention with `flex_attention`, which
+take minutes to compile. A failure is printed with its reason, and the rest is measured. `--out`
+writes each measurement as a line of JSON as soon as it is made.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from pathlib import Path
+from typing import TextIO, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.bench.bandwidth import bandwidth, cache_bytes
-from specbench.bench.models import find_model
-from specbench.engine.graphs import CudaRecorder
-from specbench.engine.ops import CacheRows, Heads, Norm, Ops, Place, Reach, View
-from specbench.engine.pick_ops import pick_ops
+from benchmarks.layer_alternatives import Rows, alternatives
+from benchmarks.measured import Meter
+from specbench.engine.fused.ops import CacheRows, CacheSlots, CacheSpan, Heads, Norm, Ops, TreeMask
+from specbench.engine.fused.pick_ops import pick_ops
+from specbench.engine.graphs.recorder import CudaRecorder
+from specbench.machine.bandwidth import bandwidth, cache_bytes
+from specbench.models.cards import find_model
 from specbench.types import Shape
 
 ROUNDS, REPLAYS = 10, 20
 LEAST_BYTES = 2**28
+CHAINED = 4
+"""Layers of the chain that measures launches."""
 Work: TypeAlias = Callable[[Ops], object]
 
 
@@ -54,47 +66,88 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default="vicuna-13b")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 6, 10, 26, 60])
     parser.add_argument("--cached", type=int, default=500, help="rows in the cache")
+    parser.add_argument("--alternatives", action="store_true", help="torch.compile and others too")
+    parser.add_argument("--out", type=Path, help="a file for lines of JSON")
     given = parser.parse_args(argv)
-    device, dtype = torch.device(given.device), getattr(torch, given.dtype)
     shape = find_model(given.model).shape
     if shape is None:
-        print(f"{given.model} tells no shape.", file=sys.stderr)
+        print(f"The shape of {given.model} is not known.", file=sys.stderr)
         return 2
-    ways = _ways(device, dtype)
-    fastest = bandwidth(device)
-    print(f"{given.model}, {given.dtype}, {fastest / 1e9:.0f} GB/s, {given.cached} rows cached")
-    print(f"{'rows':>4}  {'operation':<12}{'MB':>7}" + "".join(f"{name:>30}" for name in ways))
-    with torch.inference_mode():
-        layers = _layers(shape, given.cached, device, dtype)
-        for num_rows in given.rows:
-            for name, (work, size) in _works(shape, layers, num_rows, given.cached).items():
-                columns = []
-                for ops in ways.values():
-                    seconds = _seconds(partial(work, ops), device) / len(layers)
-                    share = f"{size / seconds / fastest:6.0%}" if size else " " * 6
-                    columns.append(f"{seconds * 1e6:17.1f} us {share}")
-                sizes = f"{size / 1e6:7.1f}" if size else " " * 7
-                cells = "".join(f"{column:>30}" for column in columns)
-                print(f"{num_rows:>4}  {name:<12}{sizes}{cells}")
+    with ExitStack() as stack:
+        out = stack.enter_context(given.out.open("w", encoding="utf-8")) if given.out else None
+        stack.enter_context(torch.inference_mode())
+        _measure(given, shape, out)
     return 0
 
 
+def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> None:
+    """Print tables of operations and alternatives, and write each measurement to `out`."""
+    device, dtype = torch.device(given.device), getattr(torch, given.dtype)
+    ways = _ways(device, dtype)
+    meter = Meter(partial(_seconds, device=device), bandwidth(device), out)
+    where = f"{given.model}, {given.dtype}, {meter.bandwidth / 1e9:.0f} GB/s"
+    print(f"{where}, {given.cached} rows cached")
+    print(f"{'rows':>4}  {'operation':<12}{'MB':>7}" + "".join(f"{name:>30}" for name in ways))
+    layers = _layers(shape, given.cached, device, dtype)
+    _prepare(next(iter(ways.values())), shape, layers, given.cached)
+    for num_rows in given.rows:
+        for name, (work, size) in _works(shape, layers, num_rows, given.cached).items():
+            cells = [
+                meter.measure(
+                    num_rows, name, way, partial(partial, work, ops), num_bytes=size,
+                    num_layers=len(layers),
+                ).cell
+                for way, ops in ways.items()
+            ]  # fmt: skip
+            sizes = f"{size / 1e6:7.1f}" if size else " " * 7
+            print(f"{num_rows:>4}  {name:<12}{sizes}" + "".join(cells), flush=True)
+    for num_rows in given.rows if given.alternatives else ():
+        rows = _rows(shape, layers[0].qkv, num_rows, given.cached)
+        for one in alternatives(rows, layers, _layer_bytes(layers[0])):
+            done = meter.measure(
+                num_rows, one.name, one.name, one.made, num_bytes=one.num_bytes,
+                num_layers=one.num_layers,
+            )  # fmt: skip
+            print(f"{num_rows:>4}  {one.name:<30}{done.cell}", flush=True)
+
+
 def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
-    """Operations by name, those that a run uses first."""
+    """Operations by name; the ones that a run would use come first."""
     if device.type == "cpu":
         return {"torch": Ops()}
     ops = pick_ops(device, dtype)
-    if ops.why_no_kernels:
-        print(f"No kernels: {ops.why_no_kernels}", file=sys.stderr)
+    if ops.kernels_unsupported_reason:
+        print(f"No kernels: {ops.kernels_unsupported_reason}", file=sys.stderr)
         return {"torch": ops}
-    from specbench.engine.triton_ops import TritonOps
+    from specbench.engine.fused.triton_ops import TritonOps
 
+    assert isinstance(ops, TritonOps)
     plain = TritonOps(torch.cuda.get_device_properties(device).multi_processor_count)
+    plain.choices = ops.choices  # the same launches, one after the other
     return {ops.name: ops, plain.name: plain, "torch": Ops()}
 
 
+def _prepare(ops: Ops, shape: Shape, layers: Sequence[Layer], cached: int) -> None:
+    """Choose launches as a run does, by measuring a chain of layers, and print them."""
+
+    def chain(num_rows: int) -> Callable[[], Tensor]:
+        rows = _rows(shape, layers[0].qkv, num_rows, cached)
+
+        def run() -> Tensor:
+            x = rows.x.clone()
+            for layer in layers[:CHAINED]:
+                _whole(rows, x, ops, layer)
+            return x
+
+        return run
+
+    ops.prepare(chain)
+    for choice in ops.describe().get("products", ()):
+        print(json.dumps(choice), file=sys.stderr)
+
+
 def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype) -> list[Layer]:
-    """Layers that together are larger than any cache, four times that of the device."""
+    """Layers that together exceed any cache: at least four times that of the device."""
     heads = _heads(shape)
 
     def drawn(*size: int) -> Tensor:
@@ -111,7 +164,7 @@ def _layers(shape: Shape, cached: int, device: torch.device, dtype: torch.dtype)
         )
 
     layers = [one()]
-    # The smallest matrix decides: an operation runs over that of each layer in turn.
+    # The smallest matrix counts: its operation reads only that matrix of each layer.
     least = max(LEAST_BYTES, 4 * cache_bytes(device))
     while len(layers) * layers[0].o.nbytes < least and len(layers) < shape.num_layers:
         layers.append(one())
@@ -125,17 +178,11 @@ def _heads(shape: Shape) -> Heads:
 def _works(
     shape: Shape, layers: Sequence[Layer], n: int, cached: int
 ) -> dict[str, tuple[Work, int]]:
-    """Operations over all layers on n rows, and the bytes of weights that one layer's reads."""
-    like, heads = layers[0].qkv, _heads(shape)
-    x = like.new_ones(n, shape.hidden_size)
-    qkv = like.new_ones(n, like.shape[0])
-    queries, inner = qkv[:, : heads.query_width], like.new_ones(n, shape.intermediate_size)
-    norm = Norm(like.new_ones(shape.hidden_size), 1e-5)
-    bias = torch.full((n, n), torch.finfo(like.dtype).min, device=like.device, dtype=like.dtype)
-    start = torch.full((), cached, device=like.device)
-    view = View(start, bias.triu_(1), Reach(cached + 128, is_exact=False))
-    turn = like.new_zeros(n, 2, 1, 2, heads.dim // 2)
-    place = Place(cached + torch.arange(n, device=like.device), turn)
+    """Operations over all layers on n rows, and the bytes of weights read per layer."""
+    first, rows = layers[0], _rows(shape, layers[0].qkv, n, cached)
+    x, norm, slots, tree_mask, heads = rows.x, rows.norm, rows.slots, rows.tree_mask, rows.heads
+    qkv, inner = x.new_ones(n, first.qkv.shape[0]), x.new_ones(n, shape.intermediate_size)
+    queries = qkv[:, : heads.query_width]
 
     def each(step: Callable[[Ops, Layer], object]) -> Work:
         def run(ops: Ops) -> None:
@@ -144,30 +191,52 @@ def _works(
 
         return run
 
-    def whole(ops: Ops, layer: Layer) -> None:
-        joined = ops.project(x, layer.qkv, norm=norm)
-        ops.keep(joined, layer.cached, place, heads)
-        attended = ops.attend(joined[:, : heads.query_width], layer.cached, view, heads)
-        ops.project(attended, layer.o, onto=x)
-        ops.project(ops.gated(x, layer.gate_up, None, norm, silu), layer.down, onto=x)
-
-    first = layers[0]
-    total = sum(part.nbytes for part in (first.qkv, first.o, first.gate_up, first.down))
     return {
         "q, k, v": (each(lambda o, it: o.project(x, it.qkv, norm=norm)), first.qkv.nbytes),
-        "turn, keep": (each(lambda o, it: o.keep(qkv, it.cached, place, heads)), 0),
-        "attention": (each(lambda o, it: o.attend(queries, it.cached, view, heads)), 0),
-        "output": (each(lambda o, it: o.project(queries, it.o, onto=x)), first.o.nbytes),
+        "rope, cache": (each(lambda o, it: o.write_kv(qkv, it.cached, slots, heads)), 0),
+        "attention": (each(lambda o, it: o.attend(queries, it.cached, tree_mask, heads)), 0),
+        "output": (each(lambda o, it: o.project(queries, it.o, residual=x)), first.o.nbytes),
         "gate, up": (
             each(lambda o, it: o.gated(x, it.gate_up, None, norm, silu)), first.gate_up.nbytes
         ),
-        "down": (each(lambda o, it: o.project(inner, it.down, onto=x)), first.down.nbytes),
-        "layer": (each(whole), total),
+        "down": (each(lambda o, it: o.project(inner, it.down, residual=x)), first.down.nbytes),
+        "layer": (each(partial(_whole, rows, x)), _layer_bytes(first)),
     }  # fmt: skip
 
 
+def _rows(shape: Shape, like: Tensor, n: int, cached: int) -> Rows:
+    """The n rows of a chain after `cached` rows of the cache."""
+    heads = _heads(shape)
+    bias = torch.full((n, n), torch.finfo(like.dtype).min, device=like.device, dtype=like.dtype)
+    start = torch.full((), cached, device=like.device)
+    return Rows(
+        like.new_ones(n, shape.hidden_size),
+        Norm(like.new_ones(shape.hidden_size), 1e-5),
+        CacheSlots(
+            cached + torch.arange(n, device=like.device),
+            like.new_zeros(n, 2, 1, 2, heads.dim // 2),
+        ),
+        TreeMask(start, bias.triu_(1), CacheSpan(cached + 128, is_exact=False)),
+        heads,
+    )
+
+
+def _whole(rows: Rows, x: Tensor, ops: Ops, layer: Layer) -> None:
+    """Run a layer over x [n, hidden], in place."""
+    heads = rows.heads
+    joined = ops.project(x, layer.qkv, norm=rows.norm)
+    ops.write_kv(joined, layer.cached, rows.slots, heads)
+    attended = ops.attend(joined[:, : heads.query_width], layer.cached, rows.tree_mask, heads)
+    ops.project(attended, layer.o, residual=x)
+    ops.project(ops.gated(x, layer.gate_up, None, rows.norm, silu), layer.down, residual=x)
+
+
+def _layer_bytes(layer: Layer) -> int:
+    return sum(part.nbytes for part in (layer.qkv, layer.o, layer.gate_up, layer.down))
+
+
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Of the fastest round: on a GPU many replays in a row, since a launch takes time too."""
+    """Seconds of the fastest round; on a GPU, of many replays in a row to hide launch times."""
     if device.type == "cpu":
         return min(_timed(work) for _ in range(ROUNDS))
 

@@ -1,9 +1,9 @@
-"""What the harness itself costs: our loop against `generate`, host time a step, start-up time.
+"""Costs of the harness itself: our loop against `generate`, host time per step, start-up time.
 
     python benchmarks/overhead.py [MODEL_DIR]
 
-Prints a table of ratios measured in one run, methods alternating; the best of several rounds
-counts, since other work on the machine only ever slows a round down. Without a folder it makes a
+Prints a table of ratios measured in one run with alternating methods. The best of several rounds
+counts, because other work on the machine can only slow a round down. Without a folder, it makes a
 small random Llama.
 """
 
@@ -46,7 +46,7 @@ class Stopwatch:
 
 
 def small_target() -> Target:
-    """A random Llama of a million parameters in its layers."""
+    """A random Llama with a million parameters in its layers."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=1024, hidden_size=128, intermediate_size=344, num_hidden_layers=4,
@@ -88,15 +88,15 @@ def main() -> None:
             keep_best(best, f"host of {name}", host)
     print(f"{'vanilla / generate, per token':44}{best['vanilla'] / best['generate']:.2f}")
     for name in ("generate", "vanilla"):
-        print(f"{name + ', ms a token':44}{best[name] * 1e3:.3f}")
+        print(f"{name + ', ms per token':44}{best[name] * 1e3:.3f}")
     for name in METHODS:
-        print(f"{f'host time of {name}, ms a step':44}{best[f'host of {name}'] * 1e3:.3f}")
+        print(f"{f'host time of {name}, ms per step':44}{best[f'host of {name}'] * 1e3:.3f}")
     for command in ("--help", "list methods"):
         print(f"{f'specbench {command}, s':44}{start_up(command):.2f}")
 
 
 def keep_best(best: dict[str, float], name: str, value: float) -> None:
-    """Remember the smallest value of a name."""
+    """Keep the smallest value of each name."""
     best[name] = min(best.get(name, value), value)
 
 

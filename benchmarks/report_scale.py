@@ -1,11 +1,11 @@
-"""What a report costs: of a large run from file to files, and the bootstrap of a full table.
+"""Costs of a report: of a large run from file to files, and of the bootstrap of a full table.
 
     python benchmarks/report_scale.py [NUM_RECORDS]
 
-Writes a made-up run of 100,000 records into a temporary folder, in which nine methods answer six
-tasks with 128 tokens each. Reports it by `specbench report`, without and with all files, each in a
-process of its own, and prints that process's seconds, imports included, and its peak memory. Then
-measures nine methods on six tasks with 80 samples each, with 2,000 resamples and with one.
+Writes a simulated run of 100,000 records to a temporary folder: nine methods, six tasks, 128 tokens
+per answer. Runs `specbench report` on it without and with all files, each in its own process, and
+prints the seconds (including imports) and peak memory of each. Then measures nine methods on six
+tasks with 80 samples each, with 2,000 resamples and with one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats import Bootstrap
-from specbench.bench.store import read_run
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.log.store import read_run
 
 METHODS = {
     "vanilla": 1.0, "sps": 2.6, "pld": 1.4, "lookahead": 1.5, "medusa": 2.4, "hydra": 3.2,
     "eagle": 3.6, "eagle2": 4.4, "eagle3": 5.6,
 }  # fmt: skip
+RECORDED = Path(__file__).parent.parent / "results/recorded/amd-epyc-2-cores"
 TASKS = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
 NUM_TOKENS, NUM_NODES, ROUNDS = 128, 60, 5
 
 REPORT = """
 import resource, sys, time
 began = time.perf_counter()
-from specbench.cli import app
+from specbench.cli.app import app
 try:
     app(["report", *sys.argv[1:]])
 except SystemExit as end:
@@ -44,7 +45,7 @@ print(f"{time.perf_counter() - began:.1f} s ({time.process_time():.1f} s of CPU)
 
 
 def lines(num_samples: int) -> Iterator[str]:
-    """The samples file of a run with so many samples a task, in the order of a run."""
+    """Lines of the samples file of a run with `num_samples` per task, in a run's order."""
     draw = random.Random(1)
     for task in TASKS:
         for sample in range(num_samples):
@@ -69,10 +70,11 @@ def lines(num_samples: int) -> Iterator[str]:
 
 
 def write_run(folder: Path, num_samples: int) -> Path:
-    """A run folder with so many samples a task."""
+    """Write a run folder with `num_samples` per task."""
     folder.mkdir()
     values = {"methods": list(METHODS), "tasks": list(TASKS), "temperatures": [0.0]}
-    header = {"schema": 1, "id": folder.name, "status": "complete", "spec": {"values": values}}
+    recorded = json.loads((RECORDED / "run.json").read_text())
+    header = recorded | {"id": folder.name, "spec": {"values": values}}
     (folder / "run.json").write_text(json.dumps(header))
     with (folder / "samples.jsonl").open("w") as file:
         file.writelines(lines(num_samples))

@@ -1,12 +1,11 @@
-"""Prints the time of a step on the CPU beside that of the official implementations.
+"""Time per step on the CPU, compared with the official implementations.
 
     SPECBENCH_PARITY=DIR python benchmarks/step_time.py [--method M ...] [--rounds N]
 
-DIR holds `calibrate.py` and `set_a`: a target, heads, prompts, and the times that the official code
-took for them on another machine. A time measured here is scaled by the ratio of the two machines'
-calibrations. All prompts run in every round, and the fastest round of each prompt counts, so that
-other work on the machine disturbs little; of several calibrations the fastest counts too, which
-is to our disadvantage.
+DIR holds `calibrate.py` and `set_a`: a target, heads, prompts, and the times of the official code
+on another machine. Times measured here are scaled by the ratio of the two machines' calibrations.
+All prompts run in every round, and the fastest round of each prompt counts, to limit the effect of
+other work on the machine. The fastest of several calibrations counts too, to our disadvantage.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ ROWS: dict[str, tuple[str, dict[str, str], float]] = {
     "eagle3": ("eagle3", {}, 0.65),
     "eagle3_d5": ("eagle3", {"depth": "5"}, 0.65),
 }
-"""Row of the official times -> method, its options, and the share of their time that we allow."""
+"""Row of the official times -> method, its options, and the allowed share of the official time."""
 
 
 @dataclass
 class Timing:
-    """The fastest run of each prompt, and its steps."""
+    """Seconds of the fastest run of each prompt, and its steps."""
 
     best_s: list[float]
     steps: list[int]
@@ -56,7 +55,7 @@ class Timing:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status tells whether every row kept its limit."""
+    """Measure and print; the exit status is 1 if a row exceeds its limit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--method", action="append", choices=sorted(ROWS))
     parser.add_argument("--rounds", type=int, default=5)
@@ -64,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     folder = os.environ.get("SPECBENCH_PARITY")
     if not folder:
-        print("SPECBENCH_PARITY does not name the folder of official outputs", file=sys.stderr)
+        print("Set SPECBENCH_PARITY to the folder of official outputs.", file=sys.stderr)
         return 2
     torch.set_num_threads(given.threads)
     root = Path(folder)
@@ -86,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _table(
     names: Sequence[str], timings: dict[str, Timing], official: dict[str, Any], scale: float
 ) -> str:
-    """One line a method; the last columns are steps in units of a vanilla step."""
+    """One line per method; the last two columns are in units of a vanilla step."""
     heads = ("ms/step", "scaled", "official", "ratio", "limit", "in vanilla", "official")
     lines = [f"{'method':12}" + "".join(f"{head:>11}" for head in heads)]
     for name in names:
@@ -104,7 +103,7 @@ def _table(
 def measure(
     folder: Path, names: Sequence[str], rounds: int, calibrate: Callable[[], float]
 ) -> tuple[dict[str, Timing], float]:
-    """Run every row's method over all prompts, the rows taking turns within each prompt."""
+    """Run every row's method over all prompts; rows alternate within each prompt."""
     target = load_target(folder / "target", dtype=torch.float32, device=torch.device("cpu"))
     drafters = {name: _build(name, target, folder) for name in names}
     lines = (folder / "prompts.jsonl").read_text("utf-8").splitlines()

@@ -1,7 +1,7 @@
-"""Head checkpoints: a folder of tensors, of which every key and shape is accounted for.
+"""Head checkpoints: folders of tensors whose every key and shape is verified.
 
-Knows files and tensors. Knows nothing of what a head computes. Nothing in a file is executed:
-pickles are read with `weights_only=True`.
+Knows files and tensors, not what a head computes. Nothing in a file is executed: pickles are read
+with `weights_only=True`.
 """
 
 import itertools
@@ -22,9 +22,9 @@ CONFIG = "config.json"
 
 
 class Checkpoint:
-    """The tensors of one head, each handed out by name; `close` refuses what nobody asked for.
+    """Tensors of one head, by name. `close` refuses a checkpoint with unread tensors.
 
-    Floating tensors are converted to the target's dtype, all are moved to its device.
+    All are moved to the target's device, floating-point ones converted to its dtype.
     """
 
     def __init__(self, method: str, context: BuildContext, file_names: tuple[str, ...]) -> None:
@@ -44,7 +44,7 @@ class Checkpoint:
         self._unread = set(self._tensors)
 
     def config(self) -> dict[str, Any]:
-        """The folder's config.json, or what a source has in its place."""
+        """The folder's config.json, or the config of a source."""
         if not isinstance(self._weights, Path):
             return dict(self._weights.config)
         path = self._weights / CONFIG
@@ -53,26 +53,26 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise self.error(f"has no readable {CONFIG} ({error})") from error
         if not isinstance(config, dict):
-            raise self.error(f"has a {CONFIG} that is no object")
+            raise self.error(f"has a {CONFIG} that is not a JSON object")
         return config
 
     def __contains__(self, key: str) -> bool:
         return key in self._tensors
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """The shape of a tensor that has to be there."""
+        """Shape of a tensor, which must exist."""
         if key not in self._tensors:
             raise self.error(f"lacks {key}")
         return tuple(self._tensors[key].shape)
 
     def expect(self, key: str, *shape: int) -> None:
-        """Account for a tensor, which has to be there and of that shape."""
+        """Mark a tensor as read; it must exist and have this shape."""
         if self.shape(key) != shape:
             raise self.error(f"has {key} of shape {list(self.shape(key))}, not {list(shape)}")
         self._unread.discard(key)
 
     def take(self, key: str, *shape: int) -> Tensor:
-        """The tensor of that name, which has to be there and of that shape."""
+        """The tensor of that name; it must exist and have this shape."""
         self.expect(key, *shape)
         tensor = self._tensors[key]
         dtype = self._dtype if tensor.is_floating_point() else tensor.dtype
@@ -89,15 +89,15 @@ class Checkpoint:
         return layer
 
     def stack(self, names: list[str], *shape: int) -> Tensor:
-        """Equally shaped tensors in one [names, *shape]."""
+        """Tensors of equal shape, stacked to [names, *shape]."""
         return torch.stack([self.take(name, *shape) for name in names])
 
     def count(self, key: Callable[[int], str]) -> int:
-        """How many of the keys `key(0)`, `key(1)`, ... there are, up to the first gap."""
+        """Number of keys `key(0)`, `key(1)`, ... up to the first missing one."""
         return next(n for n in itertools.count() if key(n) not in self._tensors)
 
     def skip(self, *keys: str) -> None:
-        """Accept these tensors, which the format may hold and nobody needs."""
+        """Ignore these tensors, which the format may hold but nothing needs."""
         self._unread.difference_update(keys)
 
     def close(self) -> None:
@@ -105,18 +105,16 @@ class Checkpoint:
         if self._unread:
             unread = sorted(self._unread)
             more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
-            raise self.error(
-                f"holds {', '.join(unread[:3])}{more}, which such a head does not have"
-            )
+            raise self.error(f"has unexpected tensors: {', '.join(unread[:3])}{more}")
         self._tensors.clear()
 
     def error(self, what: str) -> CheckpointError:
-        """The error of a checkpoint that is not what the method expects."""
+        """The error for a checkpoint that does not match the method."""
         weights = self._weights
         where = f"in {weights}" if isinstance(weights, Path) else f"of {weights.name}"
         return CheckpointError(
             f"The {self.method} checkpoint {where} {what}.",
-            f"Give one that was trained as {self.method} for this very target, or copy it again.",
+            f"Use a head that {self.method} runs, trained for this exact target, or copy it again.",
         )
 
 
@@ -136,16 +134,16 @@ def _read_tensors(method: str, folder: Path, file_names: tuple[str, ...]) -> dic
         if path.suffix == ".safetensors":
             tensors: Any = load_file(path)
         else:
-            with warnings.catch_warnings():  # a strange pickle is an error or none, never both
+            with warnings.catch_warnings():  # a bad pickle gives one error, no warnings as well
                 warnings.simplefilter("ignore")
                 tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file may fail in any way
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise CheckpointError(
-            f"{path} cannot be read as tensors, and nothing in it was executed: {reason}", hint
+            f"{path} cannot be read as tensors (nothing in it was executed): {reason}", hint
         ) from error
     if not isinstance(tensors, dict) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in tensors.items()
     ):
-        raise CheckpointError(f"{path} is no flat dictionary of named tensors.", hint)
+        raise CheckpointError(f"{path} is not a flat dictionary of named tensors.", hint)
     return tensors

@@ -1,6 +1,6 @@
-"""A drafter's own decoder layer, on a cache of its own.
+"""A drafter's own decoder layer with its own cache.
 
-Knows one layer and the sequence in its cache. Knows nothing of trees' tokens or of targets.
+Knows one layer and the sequence in its cache, not a tree's tokens or the target.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.fused.ops import CacheSlots, CacheSpan, Norm, Ops, TreeMask
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.layer import FusedLayer, Projections, Rotary, activation
-from specbench.engine.ops import Norm, Ops, Place, Reach, View
 from specbench.methods._checkpoint import Checkpoint
 
 _FIELDS = (
@@ -24,14 +24,14 @@ _FIELDS = (
 
 
 def layer_config(checkpoint: Checkpoint, fields: dict[str, Any], query: str) -> LlamaConfig:
-    """The layer's config from a head's or target's `fields`, and the shape of its `query` weight.
+    """Config of the layer, from the `fields` of a head or target and its `query` weight's shape.
 
-    The head size is read off the weight: it need not be hidden size by heads.
+    The head size is read from the weight: it need not be the hidden size divided by the heads.
     """
     known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
     for name in ("hidden_size", "intermediate_size", "num_attention_heads"):
         if not isinstance(known.get(name), int) or known[name] < 1:
-            raise checkpoint.error(f"has a config that tells no {name}")
+            raise checkpoint.error(f"has a config without a valid {name}")
     rows, heads = checkpoint.shape(query)[0], known["num_attention_heads"]
     if rows % (2 * heads):
         raise checkpoint.error(f"has {query} with {rows} rows for {heads} heads")
@@ -46,11 +46,11 @@ def layer_config(checkpoint: Checkpoint, fields: dict[str, Any], query: str) -> 
 
 @contextmanager
 def _telling(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn what transformers raises on a foreign config into the checkpoint's error."""
+    """Turn errors of transformers on an unknown config into the checkpoint's error."""
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise checkpoint.error(f"has a config that describes no Llama layer ({error})") from error
+        raise checkpoint.error(f"has a config that is not a Llama layer's ({error})") from error
 
 
 def rms_norm(checkpoint: Checkpoint, name: str, config: LlamaConfig) -> Norm:
@@ -60,12 +60,12 @@ def rms_norm(checkpoint: Checkpoint, name: str, config: LlamaConfig) -> Norm:
 
 
 class DraftLayer:
-    """Attention and MLP of one decoder layer, with the keys and values of the committed positions.
+    """Attention and MLP of one decoder layer, with the keys and values of committed positions.
 
-    Rows behind the stable prefix are scratch: a step feeds what is missing behind the prefix, and
-    may then run over the levels of a tree. The input norm is the caller's. Queries, keys and
-    values have biases where the checkpoint holds them (Qwen's heads). Where rows are kept is told
-    by device tensors, so that no shape depends on how much is committed unless `Reach` does.
+    A step feeds the missing positions after the cached prefix, and may then run over the levels of
+    a tree; their rows are scratch. The caller applies the input norm. Queries, keys and values
+    have biases if the checkpoint has them (Qwen's heads). Device tensors give the cache rows to
+    write, so no shape except `CacheSpan` depends on the number of committed tokens.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class DraftLayer:
             checkpoint.linear(f"{mlp}.up_proj", hidden, inner, bias=False),
             checkpoint.linear(f"{mlp}.down_proj", inner, hidden, bias=False),
         )
-        checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant that old files hold
+        checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant in old files
         norm = rms_norm(checkpoint, f"{prefix}.post_attention_layernorm", config)
         self._layer = FusedLayer(parts, norm, dim, act, ops)
         weight = parts.o.weight
@@ -102,7 +102,7 @@ class DraftLayer:
         self._nothing = weight.new_zeros(1, 0)
 
     def reserve(self, num_tokens: int) -> bool:
-        """Make room for that many positions; tells if what was there has moved."""
+        """Make room for `num_tokens` positions; True if the existing rows moved."""
         has_moved = self.cache.reserve(num_tokens)
         self._rotary.reserve(self.cache.capacity)
         return has_moved
@@ -113,44 +113,44 @@ class DraftLayer:
         return self._layer.num_bytes
 
     def prefill(self, attended: Tensor) -> None:
-        """Begin a sequence with rows that the attention sees as `attended` [n, input]."""
+        """Begin a sequence with attention inputs `attended` [n, input]."""
         self._keep(attended, torch.arange(attended.shape[0], device=self._device))
 
     def feed(
-        self, residual: Tensor, attended: Tensor, start: Tensor, last: Tensor, reach: Reach
+        self, residual: Tensor, attended: Tensor, start: Tensor, last: Tensor, cache_span: CacheSpan
     ) -> Tensor:
-        """Put rows behind the first `start` []; returns the output [1, hidden] of row `last` [1].
+        """Append rows after the first `start` []; returns the output [1, hidden] of row `last` [1].
 
-        `attended` [n, input] is what the attention sees of them, `residual` [n, hidden] what its
-        output is added to. Rows behind the last one are padding: what the cache gets from them is
-        scratch. `reach` counts the rows up to the last one.
+        `attended` [n, input] are the attention's inputs; its output is added to `residual`
+        [n, hidden]. Rows after `last` are padding: their keys and values are scratch.
+        `cache_span` counts the rows up to the last one.
         """
         queries = self._keep(attended, start + torch.arange(attended.shape[0], device=self._device))
         residual, queries = residual.index_select(0, last), queries.index_select(0, last)
-        return self._see(residual, queries, View(start + last + 1, self._nothing, reach))
+        return self._see(residual, queries, TreeMask(start + last + 1, self._nothing, cache_span))
 
     def extend(
-        self, residual: Tensor, attended: Tensor, place: Place, end: Tensor, mask: Tensor,
-        reach: Reach,
+        self, residual: Tensor, attended: Tensor, slots: CacheSlots, end: Tensor, mask: Tensor,
+        cache_span: CacheSpan,
     ) -> Tensor:  # fmt: skip
-        """Run over one level of a tree [n, hidden], whose place is the level's of `places`.
+        """Run over one level of a tree; returns [n, hidden].
 
-        `end` [] counts the rows before the tree, which all see; `mask` [n, rows of the tree so far
-        + n] is additive. Returns [n, hidden].
+        `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows, those
+        before the tree. `mask` [n, rows of the tree so far + n] is additive.
         """
-        queries = self._layer.keep(attended, self.cache.rows(0), place)
-        return self._see(residual, queries, View(end, mask, reach))
+        queries = self._layer.write_kv(attended, self.cache.rows(0), slots)
+        return self._see(residual, queries, TreeMask(end, mask, cache_span))
 
-    def places(self, end: Tensor, sizes: Sequence[int]) -> list[Place]:
-        """The places of a tree's levels, of so many rows each, behind the first `end` [] rows."""
+    def tree_slots(self, end: Tensor, sizes: Sequence[int]) -> list[CacheSlots]:
+        """Cache slots of a tree's levels of `sizes` rows, after the first `end` [] rows."""
         rows = end + torch.arange(sum(sizes), device=self._device)
-        turns = self._rotary.turn(end + torch.arange(len(sizes), device=self._device))
-        return list(map(Place, rows.split(sizes), turns.split(1)))
+        turns = self._rotary.cos_sin(end + torch.arange(len(sizes), device=self._device))
+        return list(map(CacheSlots, rows.split(sizes), turns.split(1)))
 
     def _keep(self, attended: Tensor, rows: Tensor) -> Tensor:
-        place = Place(rows, self._rotary.turn(rows))
-        return self._layer.keep(attended, self.cache.rows(0), place)
+        slots = CacheSlots(rows, self._rotary.cos_sin(rows))
+        return self._layer.write_kv(attended, self.cache.rows(0), slots)
 
-    def _see(self, residual: Tensor, queries: Tensor, view: View) -> Tensor:
+    def _see(self, residual: Tensor, queries: Tensor, tree_mask: TreeMask) -> Tensor:
         cached = self.cache.rows(0)
-        return self._layer.mlp(self._layer.attend(residual, queries, cached, view))
+        return self._layer.mlp(self._layer.attend(residual, queries, cached, tree_mask))

@@ -6,32 +6,32 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.ops import TORCH, Ops, Reach
+from specbench.engine.fused.ops import TORCH, CacheSpan, Ops
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._eagle import DraftModel, EagleDrafter
 
 _TIE = 1e-9
-"""What a level costs, so that a child never equals its parent: every kept node's parent is kept."""
+"""Penalty per level. A child scores below its parent, so the parent of a kept node is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """The nodes of the last level that are expanded next."""
+    """Nodes of the last level to expand next."""
 
-    rows: Tensor  # [top_k] the expanded node above each, as a row of the last beam
+    rows: Tensor  # [top_k] parent of each, as a row of the previous beam
     tokens: Tensor  # [top_k]
-    mask: Tensor  # [top_k, expanded nodes so far] additive; each sees itself and those above it
+    mask: Tensor  # [top_k, expanded nodes so far] additive; each sees itself and its ancestors
 
 
 class CandidatePool:
-    """All candidates of one draft: the root, `top_k` below it, then `top_k` below each of a beam.
+    """All candidates of one draft: the root, its `top_k` children, then `top_k` per beam node.
 
     Every operation has a fixed shape, and none waits for the device.
 
     Source: Li et al. 2024, "EAGLE-2", section 4; behaviour checked against SafeAILab/EAGLE,
     model/cnets.py.
 
-    Deviation: confidences are summed in float64, there in the model's own precision.
+    Deviation: confidences are summed in float64. The official code uses the model's precision.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class CandidatePool:
         size = 1 + top_k + depth * width
         self.top_k = top_k
         self.max_depth = depth + 1
-        self._num_nodes = min(num_nodes, size)
+        self.num_nodes = min(num_nodes, size)
         self._ops = ops
-        place = torch.arange(size, device=device) - 1 - top_k  # among those below a beam
+        place = torch.arange(size, device=device) - 1 - top_k  # among children of beams
         is_below = place >= 0
         self._depths = torch.where(is_below, 2 + place // width, 1)
         self._depths[0] = 0
-        # Which of the expanded nodes, the root first, each candidate hangs below.
+        # Parent of each candidate, as an index among the expanded nodes, root first.
         self._expander = torch.where(is_below, 1 + place // top_k, 0)
-        # Where the level of each expanded node begins among the candidates.
+        # Index of the first candidate in the level of each expanded node.
         level = torch.arange(depth * top_k, device=device) // top_k
         self._begins = torch.where(level > 0, 1 + top_k + (level - 1) * width, 1)
         lowest = torch.finfo(dtype).min
@@ -67,13 +67,13 @@ class CandidatePool:
         self._above, self._mask = self._start, self._self[:1, :0]
 
     def add(self, log_probs: Tensor, tokens: Tensor) -> None:
-        """Enter the best children [beam, top_k] of every node of the beam, the root at first."""
+        """Add the best children [beam, top_k] of each beam node; the first beam is the root."""
         self._scores.append((log_probs + self._above).view(-1))
         self._tokens.append(tokens.view(-1))
 
     def beam(self) -> Beam:
-        """Choose the best of the last level to be expanded."""
-        scores, places = self._ops.greatest(self._scores[-1], self.top_k)
+        """Choose the best nodes of the last level to expand."""
+        scores, places = self._ops.topk(self._scores[-1], self.top_k)
         self._above = scores[:, None] - _TIE
         self._expanded.append(places)
         rows = places // self.top_k
@@ -81,14 +81,15 @@ class CandidatePool:
         return Beam(rows, self._tokens[-1].index_select(0, places), self._mask)
 
     def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The best candidates, in the order in which they were entered.
+        """Tokens, parents, depths and path log-probabilities of the best candidates, all [nodes].
 
-        Their tokens, parents, depths and the log-probabilities of the paths to them, all [nodes].
+        They are in the order of insertion.
         """
         scores = torch.cat(self._scores)
-        kept = self._ops.greatest(scores, self._num_nodes)[1].sort().values
+        kept = self._ops.topk(scores, self.num_nodes)[1].sort().values
         expanded = torch.cat([self._zero, torch.cat(self._expanded) + self._begins])
         parents = torch.searchsorted(kept, expanded[self._expander[kept]])
+        parents.clamp_(max=self.num_nodes - 1)  # NaN scores may have left a parent out
         return torch.cat(self._tokens)[kept], parents, self._depths[kept], scores[kept]
 
 
@@ -97,22 +98,20 @@ class Options:
     """Options of a dynamic tree."""
 
     total_tokens: int = field(
-        default=60, metadata={"help": "nodes of the tree, the root included", "min": 2}
+        default=60, metadata={"help": "nodes of the tree, including the root", "min": 2}
     )
-    depth: int = field(
-        default=7, metadata={"help": "expansions below the first level of guesses", "min": 1}
-    )
+    depth: int = field(default=7, metadata={"help": "expansions after the first level", "min": 1})
     top_k: int = field(
-        default=10, metadata={"help": "nodes expanded at a level, and children of each", "min": 1}
+        default=10, metadata={"help": "nodes expanded per level, and children of each", "min": 1}
     )
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
 
 class DynamicDrafter(EagleDrafter):
-    """EAGLE-2's and EAGLE-3's drafter: expands the most confident nodes, level by level.
+    """Drafter of EAGLE-2 and EAGLE-3: expands the most confident nodes, level by level.
 
-    `depth` expansions follow the first level, so that the tree is up to depth + 1 deep. Guesses
-    are the draft's best tokens at every temperature, never drawn.
+    `depth` expansions follow the first level, so the tree is up to depth + 1 deep. Draft tokens
+    are the draft model's best tokens at every temperature, never sampled.
     """
 
     def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:
@@ -125,23 +124,28 @@ class DynamicDrafter(EagleDrafter):
         self._pool = CandidatePool(
             top_k, depth, options.total_tokens, model.layer.dtype, device, self._ops
         )
+        self.tree_sizes = (self._pool.num_nodes,)
         self._grow = execution.wrap(self._grown)
 
     def propose(self, state: State) -> DraftTree:
-        tokens, parents, depths, log_probs = self._grow(*self.given(state), reach=self.reach(state))
+        tokens, parents, depths, log_probs = self._grow(
+            *self.draft_inputs(state), cache_span=self.cache_span(state)
+        )
         layout = TreeLayout.from_tensors(parents, depths, self._pool.max_depth)
-        return DraftTree(tokens, layout, layout.num_nodes, log_probs=log_probs)
+        return DraftTree(
+            tokens, layout, layout.num_nodes, log_probs=log_probs, scores=log_probs[1:]
+        )
 
-    def _grown(self, end: Tensor, *missing: Tensor, reach: Reach) -> tuple[Tensor, ...]:
-        """A draft behind the missing pairs, as `CandidatePool.tree` gives it."""
+    def _grown(self, end: Tensor, *missing: Tensor, cache_span: CacheSpan) -> tuple[Tensor, ...]:
+        """Draft after the missing pairs, as returned by `CandidatePool.tree`."""
         model, pool = self.model, self._pool
-        root, hidden = self.feed(end, *missing, reach=reach)
+        root, hidden = self.feed(end, *missing, cache_span=cache_span)
         pool.start(root)
         pool.add(*self._candidates(hidden))
-        for place in model.layer.places(end, [pool.top_k] * self._depth):
+        for place in model.layer.tree_slots(end, [pool.top_k] * self._depth):
             beam = pool.beam()
             pairs = model.guesses(hidden.index_select(0, beam.rows), beam.tokens)
-            hidden = model.layer.extend(*pairs, place, end, beam.mask, reach)
+            hidden = model.layer.extend(*pairs, place, end, beam.mask, cache_span)
             pool.add(*self._candidates(hidden))
         return pool.tree()
 
@@ -149,6 +153,6 @@ class DynamicDrafter(EagleDrafter):
         return self.model.bytes_read(self._depth + 1)
 
     def _candidates(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and token ids [n, top_k] of the best guesses behind each output."""
-        log_probs, ids = self._ops.likeliest(self.model.logits(hidden), self._pool.top_k)
+        """Log-probabilities and ids [n, top_k] of the best draft tokens after each output."""
+        log_probs, ids = self._ops.topk_logprobs(self.model.logits(hidden), self._pool.top_k)
         return log_probs, self.model.token_ids(ids)

@@ -1,6 +1,6 @@
-"""Static trees: a topology chosen beforehand, whose nodes are ranks among their parent's guesses.
+"""Static trees: a fixed topology whose nodes are ranks among their parent's best tokens.
 
-Knows paths of ranks. Knows nothing of heads or tokens.
+Knows paths of ranks, not heads or tokens.
 """
 
 import json
@@ -17,7 +17,7 @@ from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError, unknown_name
 
 Ranks = tuple[int, ...]
-"""A node as the ranks on the way to it from the root, whose own path is empty."""
+"""A node as the ranks on its path from the root; the root's path is empty."""
 
 TREES: dict[str, tuple[Ranks, ...]] = {
     "mc_sim_7b_63": (
@@ -34,35 +34,35 @@ TREES: dict[str, tuple[Ranks, ...]] = {
         (2,),
     ),
 }
-"""The named trees: a row for each depth, with the number of children of each node of that depth.
+"""Named trees: one row per depth, with the number of children of each node at that depth.
 
-Nodes at a row's end that have none are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra.
-EAGLE's is called by that same name in its code, and `eagle_25` here.
+Zeros at the end of a row are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra. EAGLE's own
+code gives its tree the same name; here it is `eagle_25`.
 """
 
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one depth, and those of them that have children, the level's expanders.
+    """The nodes of one depth. Those with children are the level's expanders.
 
     Tensors hold indices; "local" ones count from the level's first node.
     """
 
-    source: Tensor  # [nodes] place of each token in the guesses above [expanders, num_candidates]
+    source: Tensor  # [nodes] index into the tokens drafted above [expanders, num_candidates]
     expanders: Tensor  # [expanders] local
-    above: Tensor  # [expanders] which expander of the level above each hangs below
-    sees: Tensor  # [expanders, expanders so far] bool, the root left out
+    above: Tensor  # [expanders] parent of each, as an expander of the level above
+    sees: Tensor  # [expanders, expanders so far] bool, without the root
 
 
 @dataclass(frozen=True)
 class StaticTree:
-    """A tree that is the same in every step. Nodes lie by depth, then by rank on their path."""
+    """A tree that is the same in every step. Nodes are ordered by depth, then by path."""
 
     layout: TreeLayout
-    ranks: Tensor  # [nodes] each node's rank among the guesses behind its parent; the root's is 0
+    ranks: Tensor  # [nodes] rank among the best tokens after the parent; the root's is 0
     expander: Tensor  # [nodes] each node's parent, counted among all expanders, root first
-    levels: tuple[Level, ...]  # depth 1 and on
-    num_candidates: int  # guesses needed behind an expander
+    levels: tuple[Level, ...]  # from depth 1
+    num_candidates: int  # draft tokens needed after an expander
 
     @property
     def num_nodes(self) -> int:
@@ -72,34 +72,34 @@ class StaticTree:
     def load(
         cls, name: str, device: torch.device, *, max_rank: int, max_depth: int | None = None
     ) -> "StaticTree":
-        """The tree of that name, of that shape ("4x2": two children below each of four), or of
-        that JSON file, which lists the paths of ranks: `[[0], [1], [0, 0]]`.
+        """Load a tree by name, shape or JSON file.
 
-        Nodes that cannot be filled are left out: from `max_rank` on (the vocabulary), or deeper
-        than `max_depth` (the heads there are).
+        Shape "4x2" has four nodes with two children each. A file lists paths of ranks:
+        `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks of `max_rank` (the
+        vocabulary size) and above, depths above `max_depth` (the number of heads).
 
         Raises:
-            UserError: there is none of that name, or the file is no such list.
+            UserError: the name is unknown, or the file is not such a list.
         """
         try:
             paths = [path for path in _named_paths(name) if all(rank < max_rank for rank in path)]
             return cls.from_paths([path[:max_depth] for path in paths], device)
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
-                f"{name} is no tree: {error}",
+                f"{name} is not a tree: {error}",
                 "Write a JSON list of paths of ranks, such as [[0], [1], [0, 0]].",
             ) from error
 
     @classmethod
     def from_paths(cls, paths: list[Ranks], device: torch.device) -> "StaticTree":
-        """The tree of these nodes, the root left out; every node's parent has to be among them."""
+        """The tree of these nodes. They must include each node's parent, except the root."""
         ordered: list[Ranks] = [(), *sorted(set(paths), key=lambda path: (len(path), path))]
         places = {path: node for node, path in enumerate(ordered)}
         for path in ordered[1:]:
             if path[:-1] not in places or not all(isinstance(r, int) and r >= 0 for r in path):
-                raise ValueError(f"path {list(path)} has no parent, or is no path of ranks")
+                raise ValueError(f"path {list(path)} has no parent, or is not a path of ranks")
         if len(ordered) < 2:
-            raise ValueError("it has no node")
+            raise ValueError("it has no nodes")
         parents = [0, *(places[path[:-1]] for path in ordered[1:])]
         layout = TreeLayout.from_parents(parents, device)
         expanders = sorted(set(parents))

@@ -1,4 +1,4 @@
-"""EAGLE: one decoder layer extrapolates the target's features; a static tree of 25 guesses."""
+"""EAGLE: one decoder layer extrapolates the target's features into a static tree of 25 tokens."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.ops import Reach
+from specbench.engine.fused.ops import CacheSpan
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
 from specbench.methods._static_tree import StaticTree
@@ -25,20 +25,21 @@ class Options:
 
 
 class Eagle(EagleDrafter):
-    """Expands a static tree level by level, each node by the draft model's output above it.
+    """Expands a static tree level by level, with the draft model's output at each parent.
 
-    Greedy decoding guesses the best tokens. Sampling draws the children of a node without
-    replacement from the draft's distribution, in the order of their ranks.
+    Greedy decoding drafts the best tokens. Sampling draws a node's children without replacement
+    from the draft's distribution, in the order of their ranks.
 
     Source: Li et al. 2024, "EAGLE"; behaviour checked against SafeAILab/EAGLE and Spec-Bench's
     copy of its first version.
 
-    Deviation: the tree's official name is mc_sim_7b_63, which it shares with Medusa's.
+    Deviation: the tree's official name is mc_sim_7b_63, the same as Medusa's.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         self._tree = tree = StaticTree.load(options.tree, target.device, max_rank=target.vocab_size)
+        self.tree_sizes = (tree.num_nodes,)
         self._sizes = [level.expanders.shape[0] for level in tree.levels]
         model, execution = EagleModel("eagle", context), target.execution
         super().__init__(model, execution, num_scratch=sum(self._sizes), depth=len(tree.levels))
@@ -49,45 +50,50 @@ class Eagle(EagleDrafter):
         self._is_left = columns >= tree.ranks[:, None]  # [nodes, candidates]
 
     def propose(self, state: State) -> DraftTree:
-        tokens, *q = self._grow(*self.given(state), reach=self.reach(state), sampler=state.sampler)
-        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, q[0] if q else None)
+        tokens, scores, *q = self._grow(
+            *self.draft_inputs(state), cache_span=self.cache_span(state), sampler=state.sampler
+        )
+        layout, n = self._tree.layout, self._tree.num_nodes
+        return DraftTree(tokens, layout, n, q[0] if q else None, scores=scores)
 
     def _grown(
-        self, end: Tensor, *missing: Tensor, reach: Reach, sampler: Sampler
+        self, end: Tensor, *missing: Tensor, cache_span: CacheSpan, sampler: Sampler
     ) -> tuple[Tensor, ...]:
-        """Tokens [nodes] behind the missing pairs, and what they were drawn from, if drawn."""
+        """Tokens [nodes] after the missing pairs and, if sampled, their `q` [nodes, vocab]."""
         model, tree = self.model, self._tree
-        root, hidden = self.feed(end, *missing, reach=reach)
+        root, hidden = self.feed(end, *missing, cache_span=cache_span)
         guessed = [root]
-        probs, drawn = [], []
-        places = model.layer.places(end, self._sizes)
-        for level, mask, place in zip(tree.levels, self._masks, places, strict=True):
+        scores, probs, drawn = [], [], []
+        places = model.layer.tree_slots(end, self._sizes)
+        for level, mask, slots in zip(tree.levels, self._masks, places, strict=True):
             logits = model.logits(hidden)
             if sampler.sampling.is_greedy:
-                guesses = self._ops.likeliest_ids(logits, tree.num_candidates)
+                guesses = self._ops.topk_ids(logits, tree.num_candidates)
+                scores.append(logits.gather(1, guesses[:, :1]))
             else:
                 probs.append(sampler.probs(logits))
+                scores.append(probs[-1][:, :1])  # NaN in a whole row, if anywhere
                 guesses = sampler.draw_distinct(probs[-1], tree.num_candidates)
                 drawn.append(guesses)
             guessed.append(guesses.view(-1).index_select(0, level.source))
-            if place.rows.shape[0]:
+            if slots.rows.shape[0]:
                 above = hidden.index_select(0, level.above)
                 below = guessed[-1].index_select(0, level.expanders)
                 pairs = model.guesses(above, below)
-                hidden = model.layer.extend(*pairs, place, end, mask, reach)
+                hidden = model.layer.extend(*pairs, slots, end, mask, cache_span)
         ids = torch.cat(guessed)
         if not probs:
-            return (ids,)
-        return ids, self._proposals(ids, torch.cat(probs), torch.cat(drawn))
+            return ids, torch.cat(scores)
+        return ids, torch.cat(scores), self._proposals(ids, torch.cat(probs), torch.cat(drawn))
 
     def bytes_read(self, num_nodes: float) -> float:
         return self.model.bytes_read(len(self._tree.levels))
 
     def _proposals(self, tokens: Tensor, probs: Tensor, drawn: Tensor) -> Tensor:
-        """What each node was drawn from [nodes, vocab]: without the draws before it.
+        """Distribution [nodes, vocab] that each node was drawn from, without earlier draws.
 
-        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. A draw from nothing that is
-        left (top-p may leave less tokens than there are children) is a point mass.
+        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. If no probability is left
+        (top-p may keep fewer tokens than there are children), it is a point mass.
         """
         parents = self._tree.expander
         q, earlier = probs.index_select(0, parents), drawn.index_select(0, parents)
@@ -101,7 +107,7 @@ class Eagle(EagleDrafter):
 METHOD = Method(
     name="eagle",
     title="EAGLE",
-    summary="one decoder layer extrapolates the target's features; a static tree of 25 guesses",
+    summary="one decoder layer extrapolates the target's features; a static tree of 25 tokens",
     paper="Li et al. 2024, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty",
     options=Options,
     build=Eagle,

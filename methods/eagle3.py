@@ -1,13 +1,28 @@
-"""EAGLE-3: features of three target layers, a head over a draft vocabulary, EAGLE-2's tree."""
+"""EAGLE-3: features of three target layers, a head over a draft vocabulary, and EAGLE-2's tree."""
+
+from dataclasses import dataclass, field
 
 from specbench.engine.drafter import BuildContext, Drafter, Method
-from specbench.methods._dynamic_tree import DynamicDrafter, Options
+from specbench.methods import _dynamic_tree
+from specbench.methods._dynamic_tree import DynamicDrafter
 from specbench.methods._eagle import Eagle3Model
 
 
+@dataclass(frozen=True, slots=True)
+class Options(_dynamic_tree.Options):
+    """Options of EAGLE-3."""
+
+    layers: str = field(
+        default="",
+        metadata={
+            "help": "target layers it reads the inputs of: 2+16+29; empty: its config names them"
+        },
+    )
+
+
 def build(options: Options, context: BuildContext) -> Drafter:
-    """The drafter for a target."""
-    return DynamicDrafter(Eagle3Model("eagle3", context), context, options)
+    """Build the drafter for a target."""
+    return DynamicDrafter(Eagle3Model("eagle3", context, options.layers), context, options)
 
 
 METHOD = Method(

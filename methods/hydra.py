@@ -1,4 +1,4 @@
-"""Hydra: Medusa's heads made sequential, each reading the tokens guessed before it."""
+"""Hydra: Medusa's heads made sequential; each reads the tokens drafted before it."""
 
 from dataclasses import dataclass, field
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, silu
 
-from specbench.engine.accept import Accepted
-from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
-from specbench.engine.ops import Reach
+from specbench.engine.accept import AcceptedPath
+from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.fused.ops import CacheSpan
 from specbench.engine.target import Forward, Needs, Target
-from specbench.engine.tree import DraftTree, path_room
+from specbench.engine.tree import DraftTree, padded_path_length
 from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
@@ -33,9 +33,9 @@ class Options:
 
 
 class Head:
-    """Head i: an MLP over [hidden ; embeddings of the root and of i guesses], and a projection.
+    """Head i: an MLP over [hidden ; embeddings of the root and i draft tokens], and a projection.
 
-    The first block is res(x) + SiLU(W x + b), its two matrices in one; later ones are
+    The first block is res(x) + SiLU(W x + b), with its two matrices joined; later ones are
     x + SiLU(W x + b).
     """
 
@@ -61,7 +61,7 @@ class Head:
         return weight_bytes(self._weight, self._bias, *self._later, self._projection)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Scores [n, vocab] of the next token behind inputs [n, (i + 2) * hidden]."""
+        """Logits [n, vocab] of the next token, for inputs `x` [n, (i + 2) * hidden]."""
         project = self._ops.project
         gated, residual = project(x, self._weight, self._bias).chunk(2, -1)
         out = residual + silu(gated)
@@ -71,7 +71,7 @@ class Head:
 
 
 class Prefix:
-    """Hydra++'s prefix attention: a decoder layer of its own over the target's hidden states."""
+    """Hydra++'s prefix attention: an extra decoder layer over the target's hidden states."""
 
     def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
         name = f"{_PREFIX}.layers.0"
@@ -87,26 +87,26 @@ class Prefix:
         """Begin a sequence with rows [n, hidden]."""
         self.layer.prefill(self._ops.norm(hidden, self._input_norm))
 
-    def feed(self, hidden: Tensor, last: Tensor, end: Tensor, reach: Reach) -> Tensor:
-        """Show it rows [n, hidden] up to `end` []; returns [1, hidden] of row `last` [1]."""
+    def feed(self, hidden: Tensor, last: Tensor, end: Tensor, cache_span: CacheSpan) -> Tensor:
+        """Feed rows [n, hidden] up to `end` []; returns [1, hidden] for row `last` [1]."""
         attended = self._ops.norm(hidden, self._input_norm)
-        out = self.layer.feed(hidden, attended, end - 1 - last[0], last, reach)
+        out = self.layer.feed(hidden, attended, end - 1 - last[0], last, cache_span)
         return self._ops.norm(out, self._norm)
 
 
 class Hydra(Drafter):
-    """Head i guesses behind a path of i guesses, seeing their tokens.
+    """Drafts with one head per depth: head i reads the i draft tokens above.
 
-    A node of the tree is a rank among the best tokens behind its parent, so that the tree is
-    filled level by level, and only nodes with children are expanded. Architecture `mlp` reads the
-    last final hidden state; `prefix-mlp` (Hydra++) what an attention layer of its own makes of
+    A node of the tree is a rank among the best tokens after its parent, so the tree is filled
+    level by level, and only nodes with children are expanded. Architecture `mlp` reads the last
+    final hidden state; `prefix-mlp` (Hydra++) reads the output of an extra attention layer over
     all of them.
 
     Source: Ankner et al. 2024, "Hydra"; behaviour checked against zankner/Hydra and Spec-Bench's
     copy of it.
 
-    Deviation: the prefix layer takes its rope base from the target's config, there it is always
-    10000.
+    Deviation: the prefix layer takes its RoPE base from the target's config. The official code
+    always uses 10000.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -120,55 +120,62 @@ class Hydra(Drafter):
         self._tree = StaticTree.load(
             options.tree, target.device, max_rank=target.vocab_size, max_depth=len(heads)
         )
+        self.tree_sizes = (self._tree.num_nodes,)
         self._heads = heads[: len(self._tree.levels)]
-        self._num_scratch = path_room(len(self._heads))
+        self._num_scratch = padded_path_length(len(self._heads))
         self._embedding = target.model.get_input_embeddings().weight
         self.needs = Needs(hidden=True, all_prompt_positions=has_prefix)
         self._execution = target.execution
         self._fill = self._execution.wrap(self._filled)
         self._hidden: Tensor  # [n, hidden], of the last forward
-        self._missing: Accepted  # what the heads have not seen, as rows of it
+        self._missing: AcceptedPath  # rows of `_hidden` that the heads have not read
 
     def start(self, state: State, prefill: Forward) -> None:
         hidden = prefill.hidden
         assert hidden is not None
         if self._prefix:
-            reach = self._execution.reach(state.num_committed + state.room, self._num_scratch)
-            if self._prefix.layer.reserve(reach.span(self._num_scratch)):
-                self._execution.forget()
+            cache_span = self._execution.cache_span(
+                state.num_committed + state.remaining, self._num_scratch
+            )
+            if self._prefix.layer.reserve(cache_span.rows_with(self._num_scratch)):
+                self._execution.discard_graphs()
             if hidden.shape[0] > 1:
                 self._prefix.prefill(hidden[:-1])
         self._hidden = hidden[-1:]
-        self._missing = Accepted.only(state.pending, hidden.device)
+        self._missing = AcceptedPath.single(state.pending, hidden.device)
 
     def propose(self, state: State) -> DraftTree:
         end = torch.full((), state.num_committed, device=self._hidden.device)
-        reach = self._execution.reach(state.num_committed, self._num_scratch)
-        (tokens,) = self._fill(end, *self._missing, self._hidden, reach=reach)
-        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
+        cache_span = CacheSpan(0)  # `mlp` has no cache
+        if self._prefix:
+            cache_span = self._execution.cache_span(state.num_committed, self._num_scratch)
+        tokens, scores = self._fill(end, *self._missing, self._hidden, cache_span=cache_span)
+        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, scores=scores)
 
     def _filled(
         self, end: Tensor, path: Tensor, token_ids: Tensor, last: Tensor, hidden: Tensor, *,
-        reach: Reach,
+        cache_span: CacheSpan,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """The tree's tokens [nodes] behind the missing rows, which end at `end` []."""
+        """Tokens [nodes] of the tree after the missing rows, which end at `end` []."""
         expanded = token_ids.index_select(0, last)
-        tokens = [expanded]
+        tokens, scores = [expanded], []
         if self._prefix:
-            x = self._prefix.feed(hidden.index_select(0, path), last, end, reach)
+            x = self._prefix.feed(hidden.index_select(0, path), last, end, cache_span)
         else:
             x = hidden.index_select(0, path.index_select(0, last))
         for head, level in zip(self._heads, self._tree.levels, strict=True):
             x = torch.cat([x, embedding(expanded, self._embedding)], -1)
-            best = self._execution.ops.likeliest_ids(head.logits(x), self._tree.num_candidates)
+            logits = head.logits(x)
+            best = self._execution.ops.topk_ids(logits, self._tree.num_candidates)
+            scores.append(logits.gather(1, best[:, :1]))
             tokens.append(best.view(-1).index_select(0, level.source))
             expanded = tokens[-1].index_select(0, level.expanders)
             x = x.index_select(0, level.above)
-        return (torch.cat(tokens),)
+        return torch.cat(tokens), torch.cat(scores)
 
-    def observe(self, state: State, outcome: Outcome) -> None:
-        assert outcome.forward.hidden is not None
-        self._hidden, self._missing = outcome.forward.hidden, outcome.accepted
+    def observe(self, state: State, result: StepResult) -> None:
+        assert result.forward.hidden is not None
+        self._hidden, self._missing = result.forward.hidden, result.accepted
 
     def bytes_read(self, num_nodes: float) -> float:
         heads = sum(head.num_bytes for head in self._heads)
@@ -186,8 +193,8 @@ def _architecture(checkpoint: Checkpoint) -> str:
 
 
 def _heads(checkpoint: Checkpoint, target: Target, has_prefix: bool) -> list[Head]:
-    """All heads of the checkpoint; how many there are, and of how many blocks, its keys tell."""
-    # In prefix-mlp a dropout stands before every block and projection, and is counted.
+    """All heads of the checkpoint. Its keys give the number of heads and blocks."""
+    # In prefix-mlp, a dropout precedes every block and projection, and is counted.
     first, stride, projection = (1, 2, ".1") if has_prefix else (0, 1, "")
     num_heads = checkpoint.count(lambda i: f"hydra_mlp.{i}.{first}.linear.weight")
     num_blocks = checkpoint.count(lambda i: f"hydra_mlp.0.{first + i * stride}.linear.weight")
@@ -200,7 +207,7 @@ def _heads(checkpoint: Checkpoint, target: Target, has_prefix: bool) -> list[Hea
 METHOD = Method(
     name="hydra",
     title="Hydra",
-    summary="Medusa's heads made sequential, each reading the tokens guessed before it",
+    summary="Medusa's heads made sequential; each reads the tokens drafted before it",
     paper="Ankner et al. 2024, Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding",
     options=Options,
     build=Hydra,

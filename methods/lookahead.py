@@ -1,4 +1,4 @@
-"""Lookahead decoding: a window of Jacobi iterates fills a pool of n-grams, which are guessed."""
+"""Lookahead decoding: a window of Jacobi iterates fills a pool of n-grams, which are drafted."""
 
 import random
 from collections import OrderedDict
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import DraftTree, TreeLayout, padded_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,24 +19,23 @@ class Options:
 
     level: int = field(default=5, metadata={"help": "n-gram size N", "min": 3})
     window: int = field(default=7, metadata={"help": "window size W", "min": 1})
-    guesses: int = field(default=7, metadata={"help": "n-grams kept for each token G", "min": 1})
+    guesses: int = field(default=7, metadata={"help": "n-grams kept per token G", "min": 1})
 
 
 class Lookahead(Drafter):
-    """Keeps a 2-D window of Jacobi iterates and a pool of the n-grams that its columns formed.
+    """Keeps a 2-D window of Jacobi iterates and a pool of the n-grams formed by its columns.
 
-    The window is a part of the tree. Its level 0 is a chain under the root; column i of level 1
-    hangs below the i-th of (root, level 0), and column i of a later level below the same column
-    of the level above. These are scratch nodes. The pool's n-grams for the pending token are the
-    guesses: a trie under the root, the nodes that may be accepted. Each step shifts the window by
-    one column, whatever was accepted.
+    The window is part of the tree, as scratch nodes. Level 0 is a chain under the root. The parent
+    of column i in level 1 is the i-th of (root, level 0); in later levels it is column i of the
+    level above. The pool's n-grams for the pending token are the draft: a trie under the root,
+    whose nodes may be accepted. Each step shifts the window by one column, whatever was accepted.
 
     Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
     Decoding"; behaviour checked against Spec-Bench's copy of hao-ai-lab/LookaheadDecoding.
 
-    Deviation: the official match counter stops one token early, so that a fully matched guess
-    loses its bonus token there, not here. The window starts from prompt tokens drawn with the
-    request's seed, there with a fixed one; it starts in the first step, there in the prefill.
+    Deviation: the official match counter stops one token early, so a fully matched n-gram loses
+    its bonus token; here it does not. The window's first tokens are drawn from the prompt with the
+    request's seed (officially a fixed one), in the first step (officially in the prefill).
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -45,12 +45,20 @@ class Lookahead(Drafter):
         self._pool: dict[int, OrderedDict[tuple[int, ...], None]] = {}
         self._levels: list[list[int]] = []
         self._num_guessed = self._num_nodes = 0
+        most, length = options.level - 1, self._window_length
+        # With n levels, the first has lost n - 1 columns and the others n - 2.
+        *growing, filled = (n * (length - n + 2) for n in range(1, most + 1))
+        self.tree_sizes = {*growing, *range(filled, filled + options.guesses * most + 1)}
 
     def start(self, state: State, prefill: Forward) -> None:
         rng = random.Random(state.request.seed)
-        size = self._options.window + self._options.level - 3
-        self._levels = [rng.choices(state.request.prompt_ids, k=size)]
+        self._levels = [rng.choices(state.request.prompt_ids, k=self._window_length)]
         self._pool.clear()
+
+    @property
+    def _window_length(self) -> int:
+        """Tokens of the first window, which is a single level."""
+        return self._options.window + self._options.level - 3
 
     @property
     def _is_filled(self) -> bool:
@@ -70,21 +78,26 @@ class Lookahead(Drafter):
         ids = torch.tensor(tokens, device=self._device)
         return DraftTree(ids, layout, num_verify=self._num_guessed)
 
-    def observe(self, state: State, outcome: Outcome) -> None:
+    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        depth = max(self._window_length, self._options.level - 1)
+        for size in sorted(set(map(padded_size, self.tree_sizes))):
+            yield DraftTree.star(size, self._device, max_depth=depth)
+
+    def observe(self, state: State, result: StepResult) -> None:
         end = self._num_nodes
-        results = list(outcome.verdict.next_ids[end - len(self._levels[-1]) : end])
+        results = list(result.verdict.next_ids[end - len(self._levels[-1]) : end])
         if not self._is_filled:
-            # The prompt's window shrinks by a column a step until every level is there.
+            # The window shrinks by one column per step until it has all levels.
             is_first = len(self._levels) == 1
             self._levels = [level[1:] for level in self._levels]
             self._levels.append(results if is_first else results[1:])
             return
-        root = state.token_ids[-len(outcome.verdict.token_ids) - 1]
+        root = state.token_ids[-len(result.verdict.token_ids) - 1]
         self._fill_pool(root, results)
         self._levels = [self._levels[1][1:], *self._levels[2:], results]
 
     def _fill_pool(self, root: int, results: list[int]) -> None:
-        """Enter each column's n-gram under the token above it; the oldest of a full key goes."""
+        """Add each column's n-gram under the token above it; a full key drops its oldest."""
         for key, *gram in zip([root, *self._levels[0]], *self._levels[1:], results, strict=True):
             grams = self._pool.setdefault(key, OrderedDict())
             grams[tuple(gram)] = None
@@ -94,7 +107,7 @@ class Lookahead(Drafter):
 
 
 def _add_trie(tokens: list[int], parents: list[int], guesses: Iterable[tuple[int, ...]]) -> None:
-    """Append the guesses as a trie under node 0; siblings must carry distinct tokens."""
+    """Append the n-grams as a trie under node 0, since siblings must carry distinct tokens."""
     nodes: dict[tuple[int, ...], int] = {(): 0}
     for guess in guesses:
         for end in range(1, len(guess) + 1):
@@ -124,7 +137,7 @@ def _add_window(tokens: list[int], parents: list[int], levels: list[list[int]]) 
 METHOD = Method(
     name="lookahead",
     title="Lookahead",
-    summary="Jacobi iteration in a window collects n-grams, which are verified as guesses",
+    summary="Jacobi iteration in a window collects n-grams, which are drafted",
     paper="Fu et al. 2024, Lookahead Decoding",
     options=Options,
     build=Lookahead,

@@ -1,4 +1,4 @@
-"""Medusa: heads on the last hidden state guess the next tokens independently of each other."""
+"""Medusa: heads on the last hidden state draft the next tokens independently of each other."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.accept import Accepted, typical
-from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
+from specbench.engine.accept import AcceptedPath, typical
+from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.engine.weights import weight_bytes
@@ -34,7 +34,7 @@ class Options:
     )
     acceptance: Literal["lossless", "typical"] = field(
         default="lossless",
-        metadata={"help": "typical: accept what the target finds likely enough (at T > 0; lossy)"},
+        metadata={"help": "typical: accept tokens that are likely enough (at T > 0; lossy)"},
     )
     threshold: float = field(
         default=0.09, metadata={"help": "typical: probability that always suffices", "min": 0}
@@ -50,17 +50,17 @@ class Options:
 
 
 class Medusa(Drafter):
-    """Head i reads the last final hidden state and guesses the token i + 2 places behind it.
+    """Drafts with heads on the last final hidden state (at t); head i predicts token t + 2 + i.
 
     A head is a few blocks x + SiLU(W x + b) and a projection to the vocabulary. A node of the tree
-    is a rank among the best tokens of the head of its depth, whatever is above it.
+    is a rank among the best tokens of its depth's head, whatever its ancestors.
 
     Source: Cai et al. 2024, "Medusa"; behaviour checked against FasterDecoding/Medusa and
     Spec-Bench's copy of it.
 
-    Deviation: heads run on the accepted node alone, there on all nodes, and only those that the
-    tree needs. Typical acceptance is no default at T > 0. How many heads and blocks there are is
-    read off the tensors: published configs are wrong about it.
+    Deviation: only the heads that the tree needs run, on the accepted node alone; officially they
+    run on all nodes. Typical acceptance is not the default at T > 0. The tensors give the number
+    of heads and blocks: published configs are wrong about it.
     """
 
     needs = Needs(hidden=True)
@@ -75,6 +75,7 @@ class Medusa(Drafter):
         self._tree = StaticTree.load(
             options.tree, target.device, max_rank=target.vocab_size, max_depth=num_heads
         )
+        self.tree_sizes = (self._tree.num_nodes,)
         self._blocks, self._projections = self._read(checkpoint, target, num_blocks, num_heads)
         depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
         self._source = (depths - 1) * self._tree.num_candidates + ranks
@@ -83,32 +84,33 @@ class Medusa(Drafter):
             self.rule = partial(typical, threshold=options.threshold, alpha=options.alpha)
         self._fill = target.execution.wrap(self._filled)
         self._hidden: Tensor  # [n, hidden], of the last forward
-        self._accepted: Accepted  # the path in it, whose end the heads read
+        self._accepted: AcceptedPath  # the path in `_hidden`; the heads read its end
 
     def start(self, state: State, prefill: Forward) -> None:
         assert prefill.hidden is not None
         self._hidden = prefill.hidden[-1:]
-        self._accepted = Accepted.only(state.pending, prefill.hidden.device)
+        self._accepted = AcceptedPath.single(state.pending, prefill.hidden.device)
 
     def propose(self, state: State) -> DraftTree:
-        (tokens,) = self._fill(self._hidden, *self._accepted)
-        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes)
+        tokens, scores = self._fill(self._hidden, *self._accepted)
+        return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, scores=scores)
 
     def _filled(
         self, hidden: Tensor, path: Tensor, token_ids: Tensor, last: Tensor
     ) -> tuple[Tensor, ...]:
-        """The tree's tokens [nodes] behind the path's last row of `hidden` [n, hidden]."""
+        """Tokens [nodes] of the tree after the path's last row of `hidden` [n, hidden]."""
         heads, root = self._projections.shape[0], token_ids.index_select(0, last)
         x = hidden.index_select(0, path.index_select(0, last)).expand(heads, -1)
         for weights, biases in self._blocks:
             x = x + silu(self._ops.project_each(x, weights, biases))
         logits = self._ops.project_each(x, self._projections)  # [heads, vocab]
-        best = self._ops.likeliest_ids(logits, self._tree.num_candidates)
-        return (torch.cat([root, best.view(-1).index_select(0, self._source)]),)
+        best = self._ops.topk_ids(logits, self._tree.num_candidates)
+        tokens = torch.cat([root, best.view(-1).index_select(0, self._source)])
+        return tokens, logits.gather(1, best[:, :1])
 
-    def observe(self, state: State, outcome: Outcome) -> None:
-        assert outcome.forward.hidden is not None
-        self._hidden, self._accepted = outcome.forward.hidden, outcome.accepted
+    def observe(self, state: State, result: StepResult) -> None:
+        assert result.forward.hidden is not None
+        self._hidden, self._accepted = result.forward.hidden, result.accepted
 
     def bytes_read(self, num_nodes: float) -> float:
         return weight_bytes(*(part for block in self._blocks for part in block), self._projections)
@@ -116,10 +118,9 @@ class Medusa(Drafter):
     def _read(
         self, checkpoint: Checkpoint, target: Target, num_blocks: int, num_heads: int
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """The weights of the heads that the tree needs: blocks and projections.
+        """Blocks and projections [heads, vocab, hidden] of the heads that the tree needs.
 
-        A block is [heads, hidden, hidden] and [heads, hidden], projections are [heads, vocab,
-        hidden].
+        A block is a weight [heads, hidden, hidden] and a bias [heads, hidden].
         """
         hidden, vocab = target.config.hidden_size, target.vocab_size
         needed = range(len(self._tree.levels))
@@ -143,7 +144,7 @@ class Medusa(Drafter):
 METHOD = Method(
     name="medusa",
     title="Medusa",
-    summary="heads on the last hidden state guess the next tokens independently of each other",
+    summary="heads on the last hidden state draft the next tokens independently of each other",
     paper="Cai et al. 2024, Medusa: Simple LLM Inference Acceleration Framework",
     options=Options,
     build=Medusa,

@@ -1,5 +1,6 @@
 """Prompt lookup decoding: the continuation of an earlier occurrence of the last tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
@@ -16,18 +17,19 @@ class Options:
 
 
 class PromptLookup(Drafter):
-    """Looks the last n tokens up in prompt and output, longest n first, earliest match first.
+    """Looks up the last n tokens in prompt and output: longest n first, earliest match first.
 
     A match counts only if its continuation is `num_tokens` long, as in Spec-Bench's model/pld.
-    The first occurrence of an n-gram has the longest continuation, so that one table from n-gram
-    to its first occurrence answers each step in constant time.
+    The first occurrence of an n-gram has the longest continuation, so a table from each n-gram to
+    its first occurrence answers each step in constant time.
 
-    Deviation: without a match the step runs on the pending token alone, where Spec-Bench drafts a
+    Deviation: without a match, the step runs on the pending token alone. Spec-Bench drafts a
     dummy token (id 100).
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
+        self.tree_sizes = (1, 1 + options.num_tokens)
         self._first_end: dict[tuple[int, ...], int] = {}
         self._num_indexed = 0
 
@@ -44,8 +46,8 @@ class PromptLookup(Drafter):
                 return state.chain(tokens[end : end + wanted])
         return state.chain()
 
-    def _index(self, tokens: list[int]) -> None:
-        """Enter every n-gram that ends in a token not seen before."""
+    def _index(self, tokens: Sequence[int]) -> None:
+        """Add every n-gram that ends in a new token."""
         for end in range(self._num_indexed + 1, len(tokens) + 1):
             for n in range(1, min(self._options.ngram, end) + 1):
                 self._first_end.setdefault(tuple(tokens[end - n : end]), end)

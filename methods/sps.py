@@ -1,14 +1,17 @@
-"""Speculative sampling with a separate draft model, the chain length set by a schedule."""
+"""Speculative sampling with a separate draft model; a schedule sets the chain's length."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
-from specbench.engine.drafter import BuildContext, Drafter, Method, Outcome, State
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.graphs.capture import run_in_every_bucket
 from specbench.engine.load import load_target
 from specbench.engine.target import Forward
-from specbench.engine.tree import DraftTree
+from specbench.engine.tree import DraftTree, padded_size
 from specbench.engine.weights import pass_bytes
 from specbench.errors import UserError
 
@@ -28,16 +31,16 @@ class Options:
 
 
 class SpeculativeSampling(Drafter):
-    """Drafts a chain with a small model that keeps its own cache.
+    """Drafts a chain with a small model that has its own cache.
 
-    The draft model runs ahead of the target; a step begins by cropping its cache to what the
-    target has committed and feeding what is missing, which covers rejection and full acceptance
-    alike. The draft is drawn with the request's own sampling.
+    The draft model runs ahead of the target. A step begins by cropping its cache to the committed
+    tokens and feeding the missing ones; this covers both rejection and full acceptance. Draft
+    tokens are sampled with the request's own settings.
 
     Source: Leviathan et al. 2023; the heuristic schedule is that of transformers' assisted
     generation, which Spec-Bench runs as SpS.
 
-    Deviation: a draft is not ended at EOS; what follows EOS is cut by the engine all the same.
+    Deviation: a draft does not end at EOS; the engine cuts the tokens after EOS anyway.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -64,26 +67,55 @@ class SpeculativeSampling(Drafter):
         feed = torch.tensor(state.token_ids[model.cache.length :], device=model.device)
         tokens = [feed[-1:]]
         rows: list[torch.Tensor] = []
-        for _ in range(min(self._num_tokens, state.room - 1)):
+        scores: list[torch.Tensor] = []
+        for _ in range(min(self._num_tokens, state.remaining - 1)):
             logits = self._fit(model.extend(feed))
             if sampler.sampling.is_greedy:
                 feed = logits.argmax(-1, keepdim=True)
+                scores.append(logits.gather(0, feed))
             else:
                 rows.append(sampler.probs(logits[None])[0])
                 feed = sampler.draw(rows[-1][None])
+                scores.append(rows[-1][:1])  # NaN in a whole row, if anywhere
             tokens.append(feed)
         q = torch.stack([torch.zeros_like(rows[0]), *rows]) if rows else None
-        return DraftTree.chain(torch.cat(tokens), q)
+        score = torch.cat(scores).amax(0, keepdim=True) if scores else None  # keeps NaN
+        return DraftTree.chain(torch.cat(tokens), q, score)
 
-    def observe(self, state: State, outcome: Outcome) -> None:
+    def observe(self, state: State, result: StepResult) -> None:
         if self._options.schedule == "heuristic":
-            if outcome.verdict.num_accepted == self._num_tokens:
+            if result.verdict.num_accepted == self._num_tokens:
                 self._num_tokens += 2
             else:
                 self._num_tokens = max(1, self._num_tokens - 1)
 
+    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        device, is_greedy = sampler.generator.device, sampler.sampling.is_greedy
+        for size in sorted(set(map(padded_size, range(1, self._longest_chain(num_tokens) + 1)))):
+            tokens = torch.zeros(size, dtype=torch.long, device=device)
+            no_logits = torch.zeros(size, self._vocab_size, dtype=self._model.dtype, device=device)
+            q = None if is_greedy or size == 1 else sampler.probs(no_logits)
+            score = (no_logits if q is None else q)[0, :1]
+            yield DraftTree.chain(tokens, q, None if size == 1 else score)
+
+    def capture_graphs(self, num_tokens: int) -> None:
+        for size in (1, 2):  # missing tokens: two after a fully accepted draft
+            tokens = torch.zeros(size, dtype=torch.long, device=self._model.device)
+            run_in_every_bucket(self._model, DraftTree.chain(tokens), num_tokens)
+        self._model.crop(0)
+
+    def _longest_chain(self, num_tokens: int) -> int:
+        """Nodes of the longest chain in a completion of `num_tokens`, if all are accepted."""
+        draft, left, longest = self._options.num_tokens, num_tokens - 1, 1
+        while left > 0:
+            longest = max(longest, 1 + min(draft, left - 1))
+            left -= draft + 1
+            if self._options.schedule == "heuristic":
+                draft += 2
+        return longest
+
     def bytes_read(self, num_nodes: float) -> float:
-        return pass_bytes(self._model.model) * (num_nodes - 1)  # a pass a guess
+        return pass_bytes(self._model.model) * (num_nodes - 1)  # one pass per draft token
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
         """Cut or pad draft logits [vocab] to the target's padded vocabulary."""

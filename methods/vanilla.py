@@ -1,4 +1,4 @@
-"""Vanilla decoding: one token a step, in the same loop as all methods. Every speedup's baseline."""
+"""Vanilla decoding: one token per step, in the loop of all methods. Every speedup's baseline."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,8 @@ class Options:
 class Vanilla(Drafter):
     """Proposes the pending token alone."""
 
+    tree_sizes = (1,)
+
     def __init__(self, options: Options, context: BuildContext) -> None:
         pass
 
@@ -24,7 +26,7 @@ class Vanilla(Drafter):
 METHOD = Method(
     name="vanilla",
     title="Vanilla",
-    summary="autoregressive decoding, one token a step",
+    summary="autoregressive decoding, one token per step",
     paper="",
     options=Options,
     build=Vanilla,

@@ -11,14 +11,21 @@ _checkout = Path(__file__).resolve().parent.parent
 if (_checkout / "pyproject.toml").is_file() and (_checkout / "methods").is_dir():
     __path__.append(str(_checkout))
 
+__all__ = ["__version__", "load", "read_run", "run"]
+
 if TYPE_CHECKING:
-    from specbench.api import load as load
+    from specbench.api import load, read_run, run
 else:
 
     def __getattr__(name: str) -> object:
-        """`specbench.load`, imported when asked for: the command line starts without torch."""
-        if name == "load":
-            from specbench.api import load
+        """Import the API on first use, so that the command line starts quickly."""
+        if name in __all__:
+            from specbench import api
 
-            return load
+            return getattr(api, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, also those imported on first use."""
+    return sorted(__all__)

@@ -1,29 +1,42 @@
-"""specbench from Python: a model with a method, loaded once, completing prompts."""
+"""specbench from Python: models that complete prompts, and runs, new or stored, as data frames."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from specbench.errors import UserError
-from specbench.types import Completion, Request, Sampling
+from specbench.errors import SpecbenchError, UserError
+from specbench.types import Completion, Request
 
 if TYPE_CHECKING:
-    from specbench.bench.plan import Setup
-    from specbench.engine.drafter import Drafter
-    from specbench.engine.target import Target
+    from pandas import DataFrame
+
+    from specbench.log.store import StoredRun
+    from specbench.run.backends.engine import EngineBackend
+    from specbench.run.backends.engine_setup import EngineSetup
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Generation:
-    """What `generate` returns: the answer, and how it came about."""
+    """The answer that `generate` returns, with its tokens, steps and times."""
 
     text: str
     prompt_ids: tuple[int, ...]
     completion: Completion
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 40 else f"{self.text[:39]}…"
+        return (
+            f"<Generation {text!r}: {self.completion.num_tokens} tokens in {self.num_steps} steps, "
+            f"MAT {self.mean_accepted_tokens:.2f}, {self.tokens_per_s:.0f} tokens/s>"
+        )
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -37,20 +50,23 @@ class Generation:
 
     @property
     def mean_accepted_tokens(self) -> float:
-        """Tokens a step emitted on average; 1 where there was no step."""
+        """Mean tokens emitted per step; 1 if there was no step."""
         return sum(self.completion.accept_lengths) / self.num_steps if self.num_steps else 1.0
 
     @property
     def tokens_per_s(self) -> float:
-        """New tokens by wall time, prefill included."""
+        """New tokens per second of wall time, prefill included."""
         return self.completion.num_tokens / self.completion.wall_s
 
 
 class LoadedModel:
     """A target on its device with one method's drafter; see `load`."""
 
-    def __init__(self, setup: Setup, target: Target, drafter: Drafter) -> None:
-        self._setup, self._target, self._drafter = setup, target, drafter
+    def __init__(self, setup: EngineSetup, backend: EngineBackend) -> None:
+        self._setup, self._backend = setup, backend
+
+    def __repr__(self) -> str:
+        return f"<LoadedModel {self._setup.title}: {self._setup.labels[0]}>"
 
     def generate(
         self,
@@ -66,19 +82,18 @@ class LoadedModel:
         """Complete one prompt.
 
         Args:
-            prompt: a text, or chat messages (`role`, `content`), put into the model's template.
+            prompt: a text, or chat messages (`role`, `content`), rendered by the model's template.
             input_ids: prompt tokens instead, used as they are: [tokens] or [1, tokens].
             temperature: 0 is greedy.
             top_p: nucleus sampling; 1 is off.
-            top_k: sampling among the best k; 0 is off.
+            top_k: sampling among the k most likely tokens; 0 is off.
             max_new_tokens: the budget; EOS may end the answer earlier.
-            seed: of every draw made for this prompt.
+            seed: seed of every draw for this prompt.
 
         Raises:
-            UserError: neither or both of `prompt` and `input_ids`, or a prompt that does not fit.
+            UserError: neither or both of `prompt` and `input_ids`, a prompt that does not fit, or
+                a value that is out of range.
         """
-        from specbench.engine.decode import decode
-
         if (prompt is None) == (input_ids is None):
             raise UserError("generate takes a prompt or input_ids.", "Give exactly one of them.")
         codec = self._setup.codec
@@ -87,9 +102,17 @@ class LoadedModel:
         else:
             chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
             ids = codec.render(chat or ())
-        sampling = Sampling(temperature, top_p, top_k)
-        request = Request(ids, max_new_tokens, sampling, codec.eos_ids, seed)
-        done = decode(self._target, self._drafter, request)
+        from specbench.run.spec import make_spec
+
+        with _python_words():
+            spec = make_spec(
+                temperatures=temperature, top_p=top_p, max_new_tokens=max_new_tokens, seed=seed
+            )
+            if top_k < 0:
+                raise UserError(f"top_k {top_k} is too small.", "Give 0 for all tokens, or more.")
+            sampling = replace(spec.sampling(temperature), top_k=top_k)
+            request = Request(ids, max_new_tokens, sampling, codec.eos_ids, seed)
+            done = self._backend.complete(self._setup.labels[0], request)
         return Generation(codec.text(done.token_ids), ids, done)
 
 
@@ -103,27 +126,148 @@ def load(
     weights: str = "hub",
     offline: bool = False,
 ) -> LoadedModel:
-    """Load a model and a method, by the names of the command line.
+    """Load a model and a method by their names on the command line.
 
     `load("vicuna-13b", method="eagle2:depth=5").generate("Hello", temperature=0.5)`
 
     Raises:
-        UserError: an unknown name or option, a missing file, or a model that does not fit.
+        UserError: an unknown name or option, a missing file, or too little memory.
     """
-    from specbench.bench.plan import make_setup
-    from specbench.bench.session import load_model
-    from specbench.bench.spec import RunSpec
-    from specbench.engine.drafter import BuildContext
+    from specbench.run.backends.engine import EngineBackend
+    from specbench.run.backends.engine_setup import make_engine_setup
+    from specbench.run.spec import make_spec
 
-    spec = RunSpec(model, (method,), device=device, dtype=dtype, template=template,
-                   is_baseline_run=False, weights=weights)  # fmt: skip
-    setup = make_setup(spec, is_offline=offline)
-    if len(setup.contestants) != 1:
-        raise UserError(f"{method!r} names {len(setup.contestants)} methods.", "Name one.")
-    target = load_model(setup)
-    chosen = setup.contestants[0]
-    context = BuildContext(target, chosen.weights)
-    return LoadedModel(setup, target, chosen.method.build(chosen.options, context))
+    with _python_words(), _quiet_libraries():
+        spec = make_spec(
+            model=model,
+            methods=method,
+            device=device,
+            dtype=dtype,
+            template=template,
+            is_baseline_run=False,
+            weights=weights,
+        )
+        setup = make_engine_setup(spec, is_offline=offline)
+        if len(setup.methods) != 1:
+            raise UserError(f"{method!r} names {len(setup.methods)} methods.", "Name one.")
+        return LoadedModel(setup, EngineBackend(setup).__enter__())
+
+
+class Run:
+    """A stored run as data frames; see `read_run`."""
+
+    def __init__(self, stored: StoredRun) -> None:
+        self.path, self.header, self.records = stored.path, stored.header, stored.records
+
+    def __repr__(self) -> str:
+        model, status = self.header.model.label, self.header.status
+        return f"<Run {self.header.id}: {model}, {len(self.records)} records, {status}>"
+
+    @cached_property
+    def samples(self) -> DataFrame:
+        """One row a record, in the order they ran; `analysis.frames.records_frame` has the columns.
+
+        Seconds are floats; NaN stands for a time that was not measured.
+        """
+        from specbench.analysis.frames import records_frame
+
+        return records_frame(self.records)
+
+    @cached_property
+    def summary(self) -> DataFrame:
+        """One row a cell (method, temperature, task), with intervals and reasons for gaps.
+
+        `analysis.frames.summary_frame` has the columns.
+        """
+        from specbench.analysis.frames import summary_frame
+        from specbench.analysis.metrics import measure
+
+        return summary_frame(measure(self))
+
+
+def read_run(path: str | Path) -> Run:
+    """Read the run in a folder.
+
+    `read_run("results/runs/RUN").summary.query("task == 'mean'")[["method", "speedup", "mat"]]`
+
+    Raises:
+        RunFolderError: the folder has no run, or a file is damaged or of a newer schema.
+    """
+    from specbench.log.store import read_run as read_stored
+
+    return Run(read_stored(Path(path)))
+
+
+def run(
+    model: str = "tiny",
+    methods: str | Sequence[str] = (),
+    *,
+    output: str | Path | None = None,
+    resume: bool = False,
+    offline: bool = False,
+    say: Callable[[str], None] | None = None,
+    **values: Any,
+) -> Run:
+    """Measure methods on tasks, as `specbench run` does, and read the run.
+
+    `run("tiny", "eagle2,pld", tasks="gsm8k", limit=2, output="runs/mine").summary`
+
+    Args:
+        model: a known model, a folder or a Hub id.
+        methods: the methods with their options, in one text or several; without any, all.
+        output: the run's folder; by default a new one in `results/runs`.
+        resume: continue an unfinished run, with its own values.
+        offline: use no network.
+        say: receives a line per finished sample and message, such as `print`.
+        values: further fields of `specbench.log.header.SpecValues`: `tasks`, `prompts`, `limit`,
+            `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
+
+    Raises:
+        UserError: an unknown name, a value that is wrong or out of range, or a missing file.
+    """
+    from specbench.run.folder import RUNS, claim_folder, new_run, resumed_run
+    from specbench.run.plan import make_plan
+    from specbench.run.progress import Lines
+    from specbench.run.session import run_plan
+    from specbench.run.spec import make_spec
+
+    with _python_words(), _quiet_libraries():
+        values |= {"model": model} if model != "tiny" else {}
+        values |= {"methods": methods} if methods else {}
+        choose = resumed_run if resume else new_run
+        chosen = choose(make_spec(**values), [*values], Path(output) if output else None, RUNS)
+        plan = make_plan(chosen.spec, is_offline=offline)
+        path = chosen.path if output or resume else claim_folder(chosen.path)
+        progress = Lines(say or (lambda text: None))
+        return Run(run_plan(plan, path, progress, given=chosen.given))
+
+
+@contextmanager
+def _python_words() -> Iterator[None]:
+    """Name values as Python does in errors that name options of the command line."""
+    try:
+        yield
+    except SpecbenchError as error:
+        error.message, error.hint = (
+            re.sub(r"--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), text)
+            for text in (error.message, error.hint)
+        )
+        error.args = (error.message,)
+        raise
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Hide the progress bars of transformers and of the Hub's client, and show them again after."""
+    from transformers.utils import logging
+
+    was_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # the Hub's too
+    try:
+        yield
+    finally:
+        if was_shown:
+            logging.enable_progress_bar()
 
 
 def _flat(input_ids: Sequence[int] | Tensor) -> tuple[int, ...]:

@@ -1,13 +1,13 @@
-"""The errors a user can meet: one message with the offending value, one hint with the fix."""
+"""Errors for users: a message with the offending value, and a hint with the fix."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class SpecbenchError(Exception):
-    """Something went wrong that the user can act on.
+    """An error that the user can act on.
 
-    `message` holds the offending value and the reason, `hint` the command or change that fixes it.
+    `message` has the offending value and the reason, `hint` the command or change that fixes it.
     """
 
     exit_code = 1
@@ -19,21 +19,29 @@ class SpecbenchError(Exception):
 
 
 class UserError(SpecbenchError):
-    """The user's mistake: a wrong name, value, file or folder. The command exits with 2."""
+    """A wrong name, value, file or folder. The command exits with code 2."""
 
     exit_code = 2
 
 
 class CheckpointError(UserError):
-    """A model or drafter folder that is missing, truncated, misshapen or of an unsupported kind."""
+    """A checkpoint that is missing, truncated, of the wrong shape or unsupported."""
 
 
 class RunFolderError(UserError):
-    """A run folder that cannot be written, is in use, or was written by a newer version."""
+    """A run folder that cannot be read or written, is in use, or has a newer schema."""
+
+
+class NonFiniteError(SpecbenchError):
+    """Logits of a target or a draft that are NaN or infinite."""
+
+
+class MethodFault(SpecbenchError):
+    """The code of a method raised something that is no message to users."""
 
 
 def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "") -> UserError:
-    """The error for a name that is not registered: what was meant, and what there is."""
+    """The error for an unknown name, with the closest match and the available names."""
     names = sorted(available)
     close = get_close_matches(name, names, n=1)
     meant = f" Did you mean {close[0]!r}?" if close else ""
@@ -41,6 +49,20 @@ def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "")
     return UserError(f"No {kind} {name!r}.{meant}", f"{listing} {hint}".strip())
 
 
-def reason_of(error: Exception) -> str:
-    """The first line of what another library's error says, or the error's name."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
+def reason_of(error: BaseException) -> str:
+    """First line of another library's error message, or the error's class name.
+
+    A compiler error states the place first; `error_message`, its own or its cause's, is the reason.
+    """
+    said = str(error)
+    if hasattr(error, "error_message"):
+        if not error.error_message and error.__cause__ is not None:
+            return reason_of(error.__cause__)
+        said = str(error.error_message or said)
+    return said.strip().split("\n")[0] or type(error).__name__
+
+
+def describe_error(error: BaseException) -> str:
+    """The class and first line of an error that is not ours: "KeyError: 'weights'"."""
+    first = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,7 +1,7 @@
-"""Names to methods, lazily: no method is imported before it is asked for.
+"""Lazy registry of methods by name. A method is imported on first use.
 
-Built-in methods are the modules of `methods/`. Others come from installed packages, through the
-entry-point group `specbench.methods`, each entry naming a `Method`.
+Built-in methods are the modules of `methods/`. Installed packages add others through the
+entry-point group `specbench.methods`; each entry names a `Method`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,37 @@ import importlib
 import pkgutil
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import specbench.methods
-from specbench.errors import UserError, unknown_name
+from specbench.errors import SpecbenchError, UserError, reason_of, unknown_name
+from specbench.outside import containing, printable, time_limit
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
 
 GROUP = "specbench.methods"
 
+IMPORT_LIMIT_S = 30.0
+"""The longest that a plug-in may take to import."""
+
 PAPER_ORDER = (
     "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
 )  # fmt: skip
-"""The order in which papers list the methods; others follow by name."""
+"""Order of the methods in papers. Others follow by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered method as `specbench list methods` shows it; `error` says why it is broken."""
+    """A registered method for `specbench list methods`. `error` is the reason if it is broken."""
 
     name: str
     summary: str
@@ -43,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MethodChoice:
-    """A method with options as the user gave them: `pld:ngram=2`."""
+    """A method with the options given by the user: `pld:ngram=2`."""
 
     name: str
     given: Mapping[str, str] = field(default_factory=dict)
@@ -58,60 +66,96 @@ def names() -> list[str]:
     return [*_builtins(), *(p.name for p in _plugins())]
 
 
+def _summary(name: str) -> str:
+    return get(name).summary
+
+
 def entries() -> list[Entry]:
-    """Every registered method. Built-ins are not imported; plug-ins are, to tell broken ones."""
-    listing = [
-        Entry(name, _docstring_line(path), "specbench") for name, path in _builtins().items()
-    ]
-    for plugin in _plugins():
-        origin = plugin.dist.name if plugin.dist else plugin.value
-        try:
-            listing.append(Entry(plugin.name, get(plugin.name).summary, origin))
-        except UserError as error:
-            listing.append(Entry(plugin.name, "", origin, error.message))
-    return listing
+    """Every registered method. Built-ins are not imported; plug-ins are, to find broken ones."""
+    builtins, plugins = _builtins(), _plugins()
+    return [
+        *(_entry(name, "specbench", plugins, partial(_docstring_line, path))
+          for name, path in builtins.items()),
+        *(_entry(one.name, _origin(one), plugins, partial(_summary, one.name))
+          for one in plugins),
+    ]  # fmt: skip
+
+
+def _entry(
+    name: str, origin: str, plugins: Sequence[EntryPoint], summary: Callable[[], str]
+) -> Entry:
+    try:
+        _refuse_clash(name, plugins)
+        return Entry(name, printable(summary()), origin)
+    except UserError as error:
+        return Entry(name, "", origin, printable(error.message))
+
+
+def _origin(plugin: EntryPoint) -> str:
+    with suppress(Exception):  # metadata that is damaged
+        if plugin.dist:
+            return printable(plugin.dist.name)
+    return printable(plugin.value)
 
 
 def get(name: str) -> Method:
-    """The method of that name.
+    """The method with this name.
 
     Raises:
-        UserError: there is none, two packages claim the name, or its plug-in fails to import.
+        UserError: the name is unknown or taken by two packages, or the method is broken.
+    """
+    plugins = _plugins()
+    _refuse_clash(name, plugins)
+    plugin = next((p for p in plugins if p.name == name), None)
+    if name not in _builtins() and plugin is None:
+        raise unknown_name("method", name, names())
+    place = plugin.value if plugin else f"{GROUP}.{name}"
+    importlib.import_module("specbench.engine.drafter")  # torch may take long: no method's fault
+    try:
+        with containing(f"importing {place}"), time_limit(IMPORT_LIMIT_S, f"importing {place}"):
+            found = plugin.load() if plugin else importlib.import_module(place).METHOD
+            _check(found, name)
+    except SpecbenchError as error:
+        raise UserError(
+            f"Method {name!r} is broken: {printable(error.message)}",
+            "Fix that package, or uninstall it." if plugin else "Fix that file.",
+        ) from error
+    return typing.cast("Method", found)
+
+
+def _refuse_clash(name: str, plugins: Sequence[EntryPoint]) -> None:
+    claims = [p.value for p in plugins if p.name == name]
+    if len(claims) + (name in _builtins()) > 1:
+        raise UserError(
+            f"Method {name!r} is registered more than once ({', '.join(claims)}).",
+            "Uninstall one of the packages, or rename its entry point.",
+        )
+
+
+def _check(found: object, name: str) -> None:
+    """Raise if this is not a method of this name, whose default options can be listed and stored.
+
+    What the method's own code raises on the way is its fault too.
     """
     from specbench.engine.drafter import Method
 
-    plugins = [p for p in _plugins() if p.name == name]
-    if len(plugins) + (name in _builtins()) > 1:
-        claims = ", ".join(p.value for p in plugins)
-        raise UserError(
-            f"Method {name!r} is registered more than once ({claims}).",
-            "Uninstall one of the packages, or rename its entry point.",
-        )
-    if name in _builtins():
-        return typing.cast(Method, importlib.import_module(f"{GROUP}.{name}").METHOD)
-    if not plugins:
-        raise unknown_name("method", name, names())
-    try:
-        method = plugins[0].load()
-    except Exception as error:  # a plug-in may fail in any way; the cause is what counts
-        raise UserError(
-            f"Method {name!r} is broken: importing {plugins[0].value} failed with "
-            f"{type(error).__name__}: {error}",
-            "Fix or uninstall the package that brings it.",
-        ) from error
-    if not isinstance(method, Method):
-        raise UserError(
-            f"Method {name!r} is broken: {plugins[0].value} is a {type(method).__name__}, not a "
-            "specbench Method.",
-            "Let its entry point name a specbench.engine.drafter.Method.",
-        )
-    return method
+    if not isinstance(found, Method):
+        raise TypeError(f"it is a {type(found).__name__}, not a specbench.engine.drafter.Method")
+    texts = (found.name, found.title, found.summary, found.paper)
+    if not all(isinstance(text, str) for text in texts) or found.name != name:
+        raise TypeError(f"its name is {found.name!r}, or its title or summary is not a text")
+    if not callable(found.build):
+        raise TypeError("its build cannot be called")
+    describe_options(found)
+    options = make_options(found, {})
+    msgspec.json.encode(asdict(options))
+    found.is_lossless_with(options)
 
 
 def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
-    """`["pld,sps:num_tokens=4,schedule=constant"]` as choices, in order, each once.
+    """Parse `["pld,sps:num_tokens=4,schedule=constant"]` into choices, without duplicates.
 
-    A piece with `=` before any `:` is an option of the method before it.
+    A piece with `=` before any `:` is an option of the preceding method.
     """
     choices: list[tuple[str, dict[str, str]]] = []
     for piece in (piece.strip() for text in texts for piece in text.split(",")):
@@ -140,12 +184,19 @@ def _add_option(choice: tuple[str, dict[str, str]], text: str) -> None:
             f"Option {text!r} of method {choice[0]!r} has no value.",
             f"Write {choice[0]}:{key}=VALUE.",
         )
-    choice[1][key.strip()] = value.strip()
+    key, value = key.strip(), value.strip()
+    if key in choice[1]:
+        name, earlier = choice[0], choice[1][key]
+        raise UserError(
+            f"Option {key} of method {name!r} is given twice: {earlier} and {value}.",
+            f"To run both: --method {name}:{key}={earlier},{name}:{key}={value}.",
+        )
+    choice[1][key] = value
 
 
 @dataclass(frozen=True, slots=True)
 class OptionInfo:
-    """One option of a method, read off the field of its options dataclass."""
+    """One option of a method: a field of its options dataclass."""
 
     name: str
     kind: str
@@ -163,10 +214,10 @@ def describe_options(method: Method) -> list[OptionInfo]:
 
 
 def make_options(method: Method, given: Mapping[str, str]) -> Any:
-    """The method's options object from what the user gave, the rest at its defaults.
+    """The method's options object: the given values, and defaults for the rest.
 
     Raises:
-        UserError: an unknown option, or a value of the wrong kind or out of range.
+        UserError: an unknown option, or a value of the wrong type or out of range.
     """
     hints = typing.get_type_hints(method.options)
     known = {f.name: f for f in fields(method.options)}
@@ -195,15 +246,15 @@ def _parse_value(method: str, key: str, hint: Any, text: str) -> Any:
         hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
     if hint is bool:
         if text.lower() not in ("true", "false"):
-            raise UserError(f"Option {key}={text!r} of method {method!r} is no truth value.",
+            raise UserError(f"Option {key}={text!r} of method {method!r} is not true or false.",
                             f"Write {method}:{key}=true or =false.")  # fmt: skip
         return text.lower() == "true"
     try:
         return hint(text)
     except ValueError as error:
         raise UserError(
-            f"Option {key}={text!r} of method {method!r} is no {hint.__name__}.",
-            f"Write {method}:{key}=VALUE with a {hint.__name__}.",
+            f"Option {key}={text!r} of method {method!r} is not of type {hint.__name__}.",
+            f"Write {method}:{key}=VALUE with {hint.__name__} VALUE.",
         ) from error
 
 
@@ -230,4 +281,7 @@ def _plugins() -> Sequence[EntryPoint]:
 
 def _docstring_line(path: Path) -> str:
     """The first line of a module's docstring, without importing the module."""
-    return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
+    try:
+        return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
+    except (OSError, ValueError, SyntaxError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read: {reason_of(error)}", "Fix that file.") from error

@@ -1,36 +1,39 @@
-"""The vocabulary: the values that travel between the rooms and are logged.
+"""The vocabulary: values that travel between packages and are logged.
 
-Knows plain numbers, strings and token ids. Knows nothing of torch, models, files or terminals.
+Plain numbers, strings and token ids. Must not know torch, models, files or terminals.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
-SCHEMA = 1
-"""Version of `run.json` and `samples.jsonl`."""
+from msgspec import Meta
+
+
+def doc(text: str) -> Meta:
+    """The description of a field, for its `Annotated` type; JSON Schemas show it."""
+    return Meta(description=text)
+
 
 StopReason = Literal["eos", "budget", "length"]
-"""Why a completion ended: an end token, the request's budget, or the model's context."""
+"""Reason that ended a completion: an end token, the request's budget, or the model's context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a Llama-like model, as in its config.json.
+    """The sizes of a Llama-like model, as in its config.json."""
 
-    `architecture` is the config's model type. `own_head_dim` is given where a head is not the
-    hidden size by the heads.
-    """
-
-    num_layers: int
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    vocab_size: int
-    context: int
-    num_experts: int = 1
-    architecture: str = "llama"
-    own_head_dim: int | None = None
+    num_layers: Annotated[int, doc("decoder layers")]
+    hidden_size: Annotated[int, doc("width of the hidden states")]
+    intermediate_size: Annotated[int, doc("width of the MLP")]
+    num_heads: Annotated[int, doc("attention heads")]
+    num_kv_heads: Annotated[int, doc("key and value heads")]
+    vocab_size: Annotated[int, doc("rows of the embedding matrix")]
+    context: Annotated[int, doc("positions that the model supports")]
+    num_experts: Annotated[int, doc("experts per layer; 1 for a dense model")] = 1
+    architecture: Annotated[str, doc("`model_type` of config.json")] = "llama"
+    own_head_dim: Annotated[
+        int | None, doc("size of a head; null if it is hidden_size / num_heads")
+    ] = None
 
     @property
     def head_dim(self) -> int:
@@ -46,7 +49,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the target picks a token. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 are off."""
+    """Sampling settings of the target. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 are off."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -83,40 +86,34 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Where the time of the decode steps went, summed over them.
+    """Seconds of the decode steps by phase, summed over the steps; see `engine.clock`."""
 
-    `draft_s`: the drafter, to see the last step and propose the next tree. `verify_s`: the
-    target's forward. `commit_s`: the rule, and keeping the accepted path. `host_s`: the rest, in
-    which tokens are counted and nothing is computed. `engine.clock` says how they are told apart.
-    """
-
-    draft_s: float
-    verify_s: float
-    commit_s: float
-    host_s: float
+    draft_s: Annotated[float, doc("drafter: observe the last step, propose the next tree")]
+    verify_s: Annotated[float, doc("forward of the target")]
+    commit_s: Annotated[float, doc("acceptance rule, and commit of the accepted path")]
+    host_s: Annotated[float, doc("the rest: tokens are counted, nothing is computed")]
 
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """A step's tree and what became of it, where the drafter says how sure it is of its guesses.
+    """A step's tree with the drafter's confidence in each node, and the accepted path."""
 
-    `parents` of the nodes (the root's is itself), `log_probs` of the paths to them as the draft
-    holds them (the root's entry means nothing), and `path`, the accepted nodes.
-    """
-
-    parents: tuple[int, ...]
-    log_probs: tuple[float, ...]
-    path: tuple[int, ...]
+    parents: Annotated[tuple[int, ...], doc("parent of each node [nodes]; the root's is itself")]
+    log_probs: Annotated[
+        tuple[float | None, ...],
+        doc("draft log-probability of the path to each node [nodes]; null if it has none"),
+    ]
+    path: Annotated[tuple[int, ...], doc("accepted nodes, from the root down")]
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What one request produced, and the time it took.
+    """Output of one request, and the time it took.
 
     `prefill_s` runs until the first token is on the host, `decode_s` from there to the last one.
     `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step.
-    `phases`, `peak_memory_bytes` (of the device, the weights of all that is loaded included) and
-    `energy_j` (of the whole card) are None where they were not measured.
+    `phases`, `peak_memory_bytes` (of the device: the target, its cache and what this method alone
+    needs besides) and `energy_j` (of the whole card) are None if they were not measured.
     """
 
     token_ids: tuple[int, ...]
@@ -146,11 +143,9 @@ class Completion:
         return self.prefill_s + self.decode_s
 
 
-@dataclass(frozen=True, slots=True)
-class SampleKey:
-    """What identifies one line of `samples.jsonl`; every line has its own."""
+class RequestKey(NamedTuple):
+    """Identity of a request over methods: every method answers it."""
 
-    method: str
     temperature: float
     task: str
     sample_id: str
@@ -159,15 +154,34 @@ class SampleKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One line of `samples.jsonl`: the outcome of one key.
+class RecordKey:
+    """Identity of one line of `samples.jsonl`: a method's answer to a request.
 
-    `method` of the key is the method's full spelling with its given options ("pld:ngram=2"). A
-    failed sample has status "error", the error's text, and neither tokens nor times. `phases`,
-    `peak_memory_bytes` and `energy_j` are None where they were not measured.
+    `method` is the method's full spelling with the options that were given ("pld:ngram=2").
     """
 
-    key: SampleKey
+    method: str
+    temperature: float
+    task: str
+    sample_id: str
+    turn: int
+    repeat: int
+
+    @property
+    def request(self) -> RequestKey:
+        return RequestKey(self.temperature, self.task, self.sample_id, self.turn, self.repeat)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of `samples.jsonl`: the outcome of one key. Fields as in `log.record`.
+
+    A failed record has status "error", the error's text, and neither tokens nor times. `phases`,
+    `peak_memory_bytes` and `energy_j` are None if they were not measured. `trace` is written to a
+    file of its own and is not read back. `token_ends` is empty in records of older versions.
+    """
+
+    key: RecordKey
     status: Literal["ok", "error"]
     prompt_tokens: int
     token_ids: tuple[int, ...] = ()
@@ -183,6 +197,8 @@ class Record:
     peak_memory_bytes: int | None = None
     energy_j: float | None = None
     trace: tuple[TracedStep, ...] = ()
+    token_ends: tuple[int, ...] = ()
+    num_paused: int = 0
 
     @property
     def is_ok(self) -> bool:

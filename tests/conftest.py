@@ -1,12 +1,23 @@
 """One thread for all tests: the models are so small that more would only wait for each other.
 
-Where there is no GPU, kernels are interpreted; Triton reads the variable as it is imported.
+Torch and Triton read their variables as they are imported. Where there is no GPU, kernels are
+interpreted.
 """
 
 import os
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to others
+
+import signal
+
 import pytest
 import torch
+
+# A shell that runs the tests in the background ignores these, and every child inherits it.
+for _ending in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_ending) == signal.SIG_IGN:
+        signal.signal(_ending, signal.SIG_DFL)
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -15,3 +26,16 @@ if not torch.cuda.is_available():
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the coverage of each room, where it was recorded."""
+    if config.pluginmanager.hasplugin("_cov") and not config.option.no_cov:
+        from tests.support.room_coverage import recorded, summary
+
+        terminalreporter.section("branch coverage")
+        for line in summary(recorded()):
+            terminalreporter.write_line(line)

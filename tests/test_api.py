@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -57,3 +59,107 @@ def test_neither_or_both_inputs_and_two_methods_are_refused(model: Path) -> None
         loaded.generate(input_ids=torch.ones(2, 3, dtype=torch.long))
     with pytest.raises(UserError, match="names 2 methods"):
         specbench.load(str(model), "pld,lookahead")
+
+
+RECORDED = Path(__file__).parents[1] / "results/recorded/amd-epyc-2-cores"
+
+
+def test_a_stored_run_is_read_as_frames() -> None:
+    run = specbench.read_run(RECORDED)
+    assert len(run.samples) == len(run.records) == 1512
+    assert "amd-epyc-2-cores" in repr(run) or run.header.id in repr(run)
+    mean = run.summary.query("task == 'mean'").set_index("method")
+    assert set(mean.index) == set(run.header.spec.values.methods)
+    assert mean.loc["vanilla", "speedup"] == 1.0
+    eagle2 = mean.loc["eagle2"]
+    assert 1.0 < eagle2["speedup_low"] < eagle2["speedup"] < eagle2["speedup_high"]
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="There is no run in"):
+        specbench.read_run(tmp_path)
+
+
+def test_the_public_names_are_listed() -> None:
+    assert dir(specbench) == ["__version__", "load", "read_run", "run"]
+
+
+def test_a_run_from_python_is_what_its_folder_holds(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "cats.jsonl").write_text('{"turns": ["ab ab ab"]}\n')
+    values: dict[str, Any] = {
+        "prompts": tmp_path / "cats.jsonl",
+        "max_new_tokens": 8,
+        "template": "none",
+    }
+    lines: list[str] = []
+    folder = tmp_path / "run"
+    run = specbench.run(str(model), "pld", output=folder, say=lines.append, **values)
+    assert {(record.key.method, record.key.task) for record in run.records} == {
+        ("vanilla", "cats"), ("pld", "cats"),
+    }  # fmt: skip
+    assert run.samples.equals(specbench.read_run(folder).samples)
+    assert any(line.startswith("[2/2] ") for line in lines)
+    with pytest.raises(UserError, match="holds a run already"):
+        specbench.run(str(model), "pld", output=folder, **values)
+    assert specbench.run(output=folder, resume=True).records == run.records
+
+
+def test_running_does_not_hide_the_function_behind_its_package(model: Path) -> None:
+    from specbench.run.spec import RunSpec
+
+    assert RunSpec().seed == 0
+    with pytest.raises(UserError, match="No model"):
+        specbench.run("no-such-model")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"limit": 0}, "^limit 0 is too small"),
+        ({"limit": "three"}, "limit='three' has the wrong type"),
+        ({"temperatures": -1}, "^temperature -1.0 is not a valid"),
+        ({"temprature": 1}, "Did you mean 'temperatures'"),
+        ({"tasks": "gsm9k"}, "gsm9k"),
+        ({"methods": ["pld", "eagel"]}, "eagel"),
+    ],
+)
+def test_a_wrong_value_is_named_as_python_spells_it(
+    values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        specbench.run("tiny", output=tmp_path / "run", **values)
+    assert "--" not in f"{caught.value.message} {caught.value.hint}"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "values", [{"temperature": -1}, {"top_p": 0}, {"max_new_tokens": 0}, {"top_k": -1}]
+)
+def test_generating_with_a_value_out_of_range_is_refused_with_a_hint(
+    model: Path, values: dict[str, Any]
+) -> None:
+    loaded = specbench.load(str(model), template="none")
+    with pytest.raises(UserError) as caught:
+        loaded.generate("abc", **values)
+    assert next(iter(values)) in caught.value.message
+    assert caught.value.hint
+
+
+def test_models_and_answers_are_shown_in_a_line(model: Path) -> None:
+    loaded = specbench.load(str(model), "pld:ngram=2", template="none")
+    assert re.fullmatch(r"<LoadedModel .* \(float32, cpu\): pld:ngram=2>", repr(loaded))
+    answer = loaded.generate("abc", max_new_tokens=60)
+    assert "60 tokens in" in repr(answer)
+    assert len(repr(answer)) < 200
+    assert "\n" not in repr(answer)
+
+
+def test_loading_draws_no_progress_bar_and_leaves_those_of_others(
+    model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from transformers.utils import logging
+
+    logging.enable_progress_bar()
+    specbench.load(str(model), template="none")
+    assert capfd.readouterr().err == ""
+    assert logging.is_progress_bar_enabled()

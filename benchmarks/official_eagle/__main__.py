@@ -1,4 +1,4 @@
-"""The command: both sides loaded, measured in turns, and the ratio shown."""
+"""The command: load both sides, measure them in turns, and show the ratio."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from rich.console import Console
 from transformers.utils import logging
 
@@ -19,23 +22,23 @@ from benchmarks.official_eagle.official import REPOSITORY, Official, describe_ch
 from benchmarks.official_eagle.summary import show, summarize
 from benchmarks.official_eagle.turns import (
     METHODS,
-    Contestants,
+    Complete,
+    Entries,
     Measured,
     describe,
     read_samples,
     take_turns,
 )
 from benchmarks.official_eagle.weights import Folders, write_weights
-from specbench.bench.plan import make_plan
-from specbench.bench.runner import Completer
-from specbench.bench.spec import RunSpec
 from specbench.errors import SpecbenchError
+from specbench.run.plan import make_plan
+from specbench.run.spec import RunSpec
 
 _OPTIONS = ("total_tokens", "depth", "top_k", "max_new_tokens", "limit", "repeats")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; the exit status is 1 where tokens differ in float32."""
+    """Measure and print; the exit status is 1 if tokens differ in float32."""
     given = _parse(argv)
     logging.disable_progress_bar()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -54,17 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, Any]:
-    """Both sides loaded, warmed up and measured: what is kept as the result.
+    """Load, warm up and measure both sides; returns the content of the result file.
 
     Raises:
-        UserError: a value, checkout, interpreter, shape or memory that does not do.
+        UserError: a value, checkout, interpreter, shape or memory size is not usable.
     """
     import torch
 
-    from specbench.bench import environment
-    from specbench.bench.plan import pick_device
-    from specbench.bench.session import build_completers, build_drafters, load_model
-    from specbench.bench.warm_up import warm_up
+    from specbench.machine import environment
+    from specbench.run.backends.engine import EngineBackend
+    from specbench.run.backends.engine_setup import EngineSetup, pick_device
+    from specbench.run.requests import warm_up_requests
 
     began = time.monotonic()
     source = describe_checkout(given.checkout)
@@ -72,8 +75,9 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
     folders = Folders(given.work or given.output / "work")
     spec = spec_of(given, folders)
     given.output.mkdir(parents=True, exist_ok=True)
-    with Official(given) as official:
-        say(f"Writing the weights to {folders.root}, if they are not there …")
+    with ExitStack() as stack:
+        official = stack.enter_context(Official(given))
+        say(f"Writing the weights to {folders.root}, unless they are there …")
         write_weights(given.model, folders, device, given.dtype)
         plan = make_plan(spec, is_offline=True)
         samples = list(read_samples(plan))
@@ -84,15 +88,17 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
             depth=given.depth, top_k=given.top_k,
         )  # fmt: skip
         say("Loading our side …")
-        target = load_model(plan.setup)
-        ours = build_completers(target, build_drafters(target, plan.setup.contestants))
+        assert isinstance(plan.setup, EngineSetup)
+        backend = stack.enter_context(EngineBackend(plan.setup))
         say("Warming up …")
-        execution = warm_up(plan, ours, target)
+        backend.warm_up(warm_up_requests(plan))
+        ours = {label: partial(backend.complete, label) for label in plan.setup.labels}
         official.warm_up(samples)
-        contestants = _alternating(official, ours)
-        turns = take_turns(samples, contestants, given.repeats, say, began + given.seconds)
+        entries = _alternating(official, ours)
+        turns = take_turns(samples, entries, given.repeats, say, began + given.seconds)
         measured = list(_kept(turns, given.output / "samples.jsonl"))
-    machine = environment.capture()
+    about = backend.describe()
+    machine = to_builtins(environment.capture())
     return {
         "model": f"stand-in of {Path(given.model).name}",
         "dtype": given.dtype,
@@ -102,8 +108,8 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
         "official": {**source, **official.versions},
         "specbench": {
             **_versions(machine),
-            "execution": dict(zip(METHODS, execution.values(), strict=True)),
-            "num_late": getattr(target.execution, "num_late", 0),
+            "execution": dict(zip(METHODS, to_builtins([*about.execution.values()]), strict=True)),
+            "num_late": getattr(backend.target.execution, "num_late", 0),
         },
         "summary": {method: summarize(measured, method) for method in METHODS},
         "samples": [describe(one) for one in measured],
@@ -111,30 +117,30 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
 
 
 def spec_of(given: argparse.Namespace, folders: Folders) -> RunSpec:
-    """What our side is asked to do: vanilla, which is always run, and EAGLE-2."""
+    """The spec of our side: EAGLE-2, and vanilla, which always runs."""
     tree = f"total_tokens={given.total_tokens},depth={given.depth},top_k={given.top_k}"
     return RunSpec(
         model=str(folders.target), methods=(f"eagle2:{tree},weights={folders.head}",),
         limit=given.limit, max_new_tokens=given.max_new_tokens, repeats=given.repeats,
-        device=given.device, dtype=given.dtype,
+        device=given.device, dtype=given.dtype, prompts="bundled",
     )  # fmt: skip
 
 
 def _kept(turns: Iterable[Measured], path: Path) -> Iterator[Measured]:
-    """The same, each written to a file when it is there."""
+    """The same measurements, each written to a file at once."""
     with path.open("w", encoding="utf-8") as file:
         for one in turns:
             print(json.dumps(describe(one)), file=file, flush=True)
             yield one
 
 
-def _alternating(official: Official, ours: Mapping[str, Completer]) -> Contestants:
+def _alternating(official: Official, ours: Mapping[str, Complete]) -> Entries:
     """Both sides' vanilla, then both sides' EAGLE-2."""
-    contestants: dict[tuple[str, str], Completer] = {}
+    entries: dict[tuple[str, str], Complete] = {}
     for method, complete in zip(METHODS, ours.values(), strict=True):
-        contestants["official", method] = official.completer(method)
-        contestants["specbench", method] = complete
-    return contestants
+        entries["official", method] = official.completer(method)
+        entries["specbench", method] = complete
+    return entries
 
 
 def _versions(machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,15 +155,15 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--checkout", type=Path, required=True, help=f"of {REPOSITORY}")
     parser.add_argument("--python", default=sys.executable, help="the official code's interpreter")
-    parser.add_argument("--site", type=Path, help="packages that come before that interpreter's")
-    parser.add_argument("--model", default="vicuna-13b", help="whose shape the stand-in has")
+    parser.add_argument("--site", type=Path, help="packages that precede that interpreter's")
+    parser.add_argument("--model", default="vicuna-13b", help="gives the stand-in's shape")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16", "float16"))
-    parser.add_argument("--limit", type=int, default=2, help="prompts a task")
+    parser.add_argument("--limit", type=int, default=2, help="prompts per task")
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument(
-        "--seconds", type=float, default=math.inf, help="time granted; no sample begins later"
+        "--seconds", type=float, default=math.inf, help="time limit; no sample begins later"
     )
     parser.add_argument("--total-tokens", type=int, default=60)
     parser.add_argument("--depth", type=int, default=7)

@@ -1,6 +1,6 @@
-"""The official code in a process of its own, as something that completes requests.
+"""The official code in its own process, with functions that complete requests.
 
-Knows the worker and the checkout. Knows nothing of the weights.
+Knows the worker and the checkout, not the weights.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.official_eagle.turns import METHODS, Sample
-from specbench.bench.runner import Completer
+from benchmarks.official_eagle.turns import METHODS, Complete, Sample
 from specbench.errors import UserError
 from specbench.types import Completion, Request, Step, StopReason
 
 REPOSITORY = "https://github.com/SafeAILab/EAGLE"
 WARM_UPS = 3
-"""Of each method of the official code, as in its own evaluation scripts."""
+"""Warm-up runs per method of the official code, as in its own evaluation scripts."""
 
 _WORKER = Path(__file__).with_name("worker.py")
 _PACKAGES = "transformers==4.53.3 tokenizers==0.21.4 huggingface_hub==0.36.2"
@@ -33,7 +32,7 @@ _HINT = (
 
 
 class Official:
-    """The official code in its process. As a context manager it ends with the block."""
+    """The official code in its process, which ends with the `with` block."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._log = given.output / "official.log"
@@ -66,11 +65,11 @@ class Official:
         self._process.communicate()
 
     def load(self, **arguments: Any) -> None:
-        """Load target and head, by the arguments of the worker's `load`."""
+        """Load target and head with the arguments of the worker's `load`."""
         self._ask("load", "The official code cannot load the weights", **arguments)
 
     def warm_up(self, samples: Sequence[Sample]) -> None:
-        """Run every method a few times, and learn how long each step's path is."""
+        """Run every method a few times, and read the accept lengths of each sample's steps."""
         for method in list(METHODS) * WARM_UPS:
             self._generate(method, samples[0].request)
         for sample in samples:
@@ -80,8 +79,8 @@ class Official:
                 max_new_tokens=request.max_new_tokens,
             )  # fmt: skip
 
-    def completer(self, method: str) -> Completer:
-        """What completes requests. The time of the prefill is within that of the decoding."""
+    def completer(self, method: str) -> Complete:
+        """A function that completes requests; their decoding time includes the prefill."""
 
         def complete(request: Request) -> Completion:
             answer = self._generate(method, request)
@@ -102,7 +101,7 @@ class Official:
 
     def _ask(self, call: str, what: str, **arguments: Any) -> Any:
         assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):  # the missing answer tells why
+        with contextlib.suppress(BrokenPipeError):  # the missing answer gives the reason
             print(json.dumps({"call": call, **arguments}), file=self._process.stdin, flush=True)
         return self._answer(what, f"Its whole output is in {self._log}.")
 
@@ -113,16 +112,16 @@ class Official:
         if "ok" in answer:
             return answer["ok"]
         said = self._log.read_text("utf-8", "replace").strip().splitlines()
-        reason = answer.get("error") or (said[-1] if said else "it said nothing")
+        reason = answer.get("error") or (said[-1] if said else "it printed nothing")
         raise UserError(f"{what}: {reason}", hint)
 
 
 def official_completion(
     token_ids: Sequence[int], lengths: Sequence[int], seconds: float, eos_ids: frozenset[int]
 ) -> Completion:
-    """What the official code made, less what it counts behind EOS.
+    """The official code's completion, without tokens after EOS.
 
-    `lengths` of the steps come from a run of their own, and are left out where that run differs.
+    `lengths` of the steps come from a separate run, and are dropped if that run differs.
     """
     ends = (i + 1 for i, token in enumerate(token_ids) if token in eos_ids)
     count = next(ends, len(token_ids))
@@ -140,7 +139,7 @@ def describe_checkout(folder: Path) -> dict[str, Any]:
     """Commit and contents of a checkout of the official code.
 
     Raises:
-        UserError: the folder holds no such thing.
+        UserError: the folder is not such a checkout.
     """
     files = sorted((folder / "eagle" / "model").glob("*.py"))
     if not (folder / "eagle" / "model" / "ea_model.py").is_file():
@@ -148,7 +147,7 @@ def describe_checkout(folder: Path) -> dict[str, Any]:
             "it has no eagle/model/ea_model.py" if folder.is_dir() else "there is no such folder"
         )
         hint = f"`git clone {REPOSITORY}` makes one."
-        raise UserError(f"--checkout {folder} is no checkout of EAGLE: {reason}.", hint)
+        raise UserError(f"--checkout {folder} is not a checkout of EAGLE: {reason}.", hint)
     contents = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     commit = changes = None
     if (folder / ".git").exists():

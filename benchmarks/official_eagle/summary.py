@@ -1,4 +1,4 @@
-"""From what both sides made of the samples to their numbers, and how far they agree."""
+"""Numbers of both sides from their samples, and their agreement."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.official_eagle.turns import METHODS, SIDES, Measured
-from specbench.analysis.pairs import Pair, Side, pair_cell
-from specbench.analysis.stats import Bootstrap, Draws, Estimate
+from specbench.analysis.records import make_table
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate
+from specbench.compare.pairs import Pair, pair_cell, pair_requests
 from specbench.types import Record
 
 Lengths: TypeAlias = tuple[int, ...]
-"""Tokens that each step emitted."""
+"""Tokens emitted by each step."""
 
 
-def summarize(measured: Iterable[Measured], method: str) -> dict[str, Any]:
-    """A method's numbers on both sides, over the same samples, and how far the sides agree."""
-    held: dict[tuple[str, str], dict[tuple[str, str, int, int], Record]] = {}
-    for one in measured:
-        key = one.record.key
-        name = (key.task, key.sample_id, key.turn, key.repeat)
-        held.setdefault((one.side, key.method), {})[name] = one.record
-    sides = {side: Side(held[side, method], held[side, "vanilla"]) for side in SIDES}
-    cell = pair_cell(
-        sides["specbench"], sides["official"], Draws(Bootstrap(), f"official {method}")
-    )
-    pairs = [(held["official", method][name], own) for name, own in sides["specbench"].own.items()]
+def summarize(measured: Sequence[Measured], method: str) -> dict[str, Any]:
+    """A method's numbers on both sides over the same samples, and the sides' agreement."""
+    records = {side: [one.record for one in measured if one.side == side] for side in SIDES}
+    tables = {side: make_table(found) for side, found in records.items()}
+    shared = pair_requests(tables["specbench"].frame, tables["official"].frame, {method: method})
+    cell = pair_cell(shared, Draws(Bootstrap(), f"official {method}"))
+    pairs = [
+        (tables["official"].records[theirs], tables["specbench"].records[own])
+        for own, theirs in shared[["row", "row_reference"]].itertuples(index=False)
+    ]
     steps = [shared_steps(*pair) for pair in pairs]
     return {
         "samples": len(pairs),
@@ -42,13 +41,13 @@ def summarize(measured: Iterable[Measured], method: str) -> dict[str, Any]:
 
 
 def is_same(official: Sequence[int], ours: Sequence[int]) -> bool:
-    """Whether both agree as far as both go: they stop by different rules."""
+    """True if both agree up to the shorter one: the sides have different stop rules."""
     shared = min(len(official), len(ours))
     return tuple(official[:shared]) == tuple(ours[:shared])
 
 
 def shared_steps(official: Record, ours: Record) -> tuple[Lengths, Lengths]:
-    """The accepted lengths of the steps that neither side's stop rule has cut."""
+    """Accept lengths of the steps that neither side's stop rule has cut."""
     shared = max(min(len(official.accept_lengths), len(ours.accept_lengths)) - 1, 0)
     return official.accept_lengths[:shared], ours.accept_lengths[:shared]
 
@@ -59,14 +58,14 @@ def _mean(steps: Iterable[Lengths]) -> float | None:
 
 
 def _step_ms(records: Sequence[Record]) -> float | None:
-    """Milliseconds a step, the prefills included."""
+    """Milliseconds per step, including prefills."""
     counted = [record for record in records if record.accept_lengths]
     seconds = sum(record.wall_s or 0.0 for record in counted)
     return 1e3 * seconds / sum(len(r.accept_lengths) for r in counted) if counted else None
 
 
 def _both(pair: Pair) -> dict[str, Any]:
-    """A number of both sides, and ours over theirs."""
+    """A number of both sides, and the ratio of ours to theirs."""
     values = {"official": pair.reference, "specbench": pair.subject, "ratio": pair.ratio}
     found: dict[str, Any] = {
         name: value.value if isinstance(value, Estimate) else None for name, value in values.items()
@@ -76,7 +75,7 @@ def _both(pair: Pair) -> dict[str, Any]:
 
 
 def show(found: Mapping[str, Any], console: Console) -> None:
-    """The table, and what it says."""
+    """Print the table and its conclusion."""
     official, ours = found["official"], found["specbench"]
     commit = (official["commit"] or official["sha256"])[:7]
     commit += " with changes" if official["is_changed"] else ""
@@ -96,7 +95,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
             table.add_column(f"{title}\n{side}", justify="right")
     rows = {
         "tokens/s": ("tokens_per_s", "{:.1f}"), "over own vanilla": ("speedup", "{:.2f}x"),
-        "mean accepted": ("mat", "{:.2f}"), "ms a step": ("step_ms", "{:.2f}"),
+        "mean accepted": ("mat", "{:.2f}"), "ms per step": ("step_ms", "{:.2f}"),
     }  # fmt: skip
     for name, (field, form) in rows.items():
         numbers = [found["summary"][method][field][side] for method in METHODS for side in SIDES]

@@ -1,6 +1,6 @@
-"""The samples, and every contestant on each of them in turns.
+"""The samples, and measurements of all entries on them in turns.
 
-Knows requests and completions. Knows nothing of what completes a request.
+An entry is a method of one side. Knows requests and completions, not what completes a request.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from specbench.bench.plan import Plan
-from specbench.bench.runner import Completer
-from specbench.types import Record, Request, SampleKey
+from specbench.run.plan import Plan
+from specbench.types import Completion, Record, RecordKey, Request
 
 SIDES = ("official", "specbench")
 METHODS = {"vanilla": "Vanilla", "eagle2": "EAGLE-2"}
-"""Their titles by their names."""
+"""Name -> title."""
 
-Contestants: TypeAlias = Mapping[tuple[str, str], Completer]
-"""What completes a request, by side and method."""
+Complete: TypeAlias = Callable[[Request], Completion]
+Entries: TypeAlias = Mapping[tuple[str, str], Complete]
+"""(side, method) -> a function that completes a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a side's method made of a sample."""
+    """The result of a sample on one side."""
 
     side: str
     record: Record
@@ -52,27 +52,27 @@ def read_samples(plan: Plan) -> Iterator[Sample]:
 
 def take_turns(
     samples: Sequence[Sample],
-    contestants: Contestants,
+    entries: Entries,
     repeats: int,
     say: Callable[[str], object],
     until: float = math.inf,
 ) -> Iterator[Measured]:
-    """Every contestant on every sample, one after the other, the first one rotating.
+    """Run every entry on every sample, one after the other; the first one rotates.
 
-    No sample is begun after `until` on the monotonic clock, but for the first.
+    After `until` on the monotonic clock, no sample except the first begins.
     """
-    order = list(contestants)
+    order = list(entries)
     total = repeats * len(samples)
     for turn in range(total):
         if turn and time.monotonic() > until:
-            say(f"The time is over: {total - turn} of {total} samples are left out.")
+            say(f"Out of time: {total - turn} of {total} samples are skipped.")
             return
         repeat, index = divmod(turn, len(samples))
         sample, first = samples[index], turn % len(order)
         speeds = []
         for side, method in order[first:] + order[:first]:
-            done = contestants[side, method](sample.request)
-            key = SampleKey(method, 0.0, sample.task, sample.sample_id, 0, repeat)
+            done = entries[side, method](sample.request)
+            key = RecordKey(method, 0.0, sample.task, sample.sample_id, 0, repeat)
             speeds.append(f"{side} {method} {done.num_tokens / done.wall_s:.1f}")
             yield Measured(
                 side,
@@ -86,7 +86,7 @@ def take_turns(
 
 
 def describe(one: Measured) -> dict[str, Any]:
-    """A line of the result."""
+    """A sample of the result file."""
     record = one.record
     return {
         "side": one.side, "method": record.key.method, "sample_id": record.key.sample_id,

@@ -1,4 +1,4 @@
-"""The weights that both sides load: a stand-in, written once."""
+"""Weights that both sides load: a stand-in, written once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.bench.models import Dtype
 from specbench.errors import UserError
+from specbench.models.cards import Dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where the weights are."""
+    """Folders of the weights."""
 
     root: Path
 
@@ -26,15 +26,15 @@ class Folders:
 
 
 def write_weights(model: str, folders: Folders, device: str, dtype: Dtype) -> None:
-    """Write a stand-in's target and EAGLE head where they are not there yet.
+    """Write a stand-in's target and EAGLE head, unless they exist.
 
     Raises:
-        UserError: the model has no stand-in, or the disk no room for it.
+        UserError: the model has no stand-in, or the disk has no room for it.
     """
     import torch
 
-    from specbench.bench.models import find_model
-    from specbench.bench.stand_ins import stand_in_of
+    from specbench.models.cards import find_model
+    from specbench.run.stand_ins import stand_in_of
     from specbench.zoo.stand_in.files import is_written, write_head, write_model
 
     stand_in = stand_in_of(find_model(model))
@@ -49,7 +49,7 @@ def write_weights(model: str, folders: Folders, device: str, dtype: Dtype) -> No
     free = shutil.disk_usage(folders.root).free
     if missing > free:
         raise UserError(
-            f"--work {folders.root} has {free / 1e9:.1f} GB free, and the weights take "
+            f"--work {folders.root} has {free / 1e9:.1f} GB free, but the weights need "
             f"{missing / 1e9:.1f} GB.",
             "Give a --work folder on a larger disk, or a smaller --model.",
         )

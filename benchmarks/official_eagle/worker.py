@@ -1,10 +1,10 @@
-"""The official EAGLE code at the end of a pipe: a JSON request a line in, a JSON answer a line out.
+"""The official EAGLE code behind a pipe: reads JSON requests and writes JSON answers, one per line.
 
     python benchmarks/official_eagle/worker.py CHECKOUT
 
-Started by `official.py`, under an interpreter that may have another transformers. Imports torch,
-transformers and the checkout's `eagle`, all as they are, and nothing of specbench. What is printed
-meanwhile goes to stderr. Every answer is `{"ok": ...}` or `{"error": TEXT}`.
+`official.py` starts it, under an interpreter that may have another transformers. It imports torch,
+transformers and the checkout's unmodified `eagle`, and nothing of specbench. Other output goes to
+stderr. Every answer is `{"ok": ...}` or `{"error": TEXT}`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 
 def main(checkout: Path) -> int:
-    """Say hello, then answer until the input ends."""
+    """Answer once at the start, then answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # a library that prints would garble the answers
+    os.dup2(2, 1)  # libraries that print would garble the answers
     worker = Worker(checkout)
 
     def answer(function: Callable[..., Any], arguments: dict[str, Any]) -> bool:
@@ -50,7 +50,7 @@ def main(checkout: Path) -> int:
 
 
 class Worker:
-    """A model of the official code on its device, asked for one thing at a time."""
+    """A model of the official code on its device; runs one request at a time."""
 
     def __init__(self, checkout: Path) -> None:
         self._checkout = checkout
@@ -58,7 +58,7 @@ class Worker:
         self._model: Any
 
     def start(self) -> dict[str, str]:
-        """Import the official code; returns the versions that it runs with."""
+        """Import the official code; returns its interpreter's and packages' versions."""
         import torch
         import transformers
 
@@ -75,7 +75,7 @@ class Worker:
     def load(
         self, target: str, head: str, device: str, dtype: str, num_threads: int, **tree: int
     ) -> None:
-        """Load EAGLE-2 from two folders; `tree` are the official names of its options."""
+        """Load EAGLE-2 from two folders; `tree` holds its options by their official names."""
         import torch
 
         torch.set_num_threads(num_threads)
@@ -86,7 +86,7 @@ class Worker:
         self._model.eval()
 
     def generate(self, method: str, prompt_ids: list[int], max_new_tokens: int) -> dict[str, Any]:
-        """Complete a prompt greedily; seconds are from prompt to last token, device at rest."""
+        """Complete a prompt greedily; seconds from prompt to last token, device synchronised."""
         model = self._model
         complete = {"eagle2": model.eagenerate, "vanilla": model.naivegenerate}[method]
         input_ids = self._input(prompt_ids)
@@ -99,7 +99,7 @@ class Worker:
         return {"token_ids": token_ids, "seconds": seconds}
 
     def accepted(self, prompt_ids: list[int], max_new_tokens: int) -> list[int]:
-        """How many tokens each step of EAGLE-2 adds, from the form that yields after each."""
+        """Tokens added by each step of EAGLE-2, from the generator that yields after each."""
         return list(self._growth(prompt_ids, max_new_tokens))
 
     def _growth(self, prompt_ids: list[int], max_new_tokens: int) -> Iterator[int]:

@@ -1,1 +1,1 @@
-"""Records -> numbers. No model is loaded here and nothing is printed."""
+"""The numbers of runs, from their records. Loads no model and prints nothing."""

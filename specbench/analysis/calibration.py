@@ -1,19 +1,21 @@
 """Calibration of a draft: how often guesses of a given confidence end up on the accepted path.
 
-A drafter that scores its guesses says, for each node of its tree, how probable the path from the
-root to it is. Dynamic trees (EAGLE-2) keep the nodes of the highest such confidence, and expect a
-node of confidence c to be accepted in a share c of the steps. Here is what became of them.
+The confidence of a node is the draft's probability of the path from the root to it. Dynamic trees
+(EAGLE-2) keep the nodes with the highest confidence, and expect a node of confidence c to be
+accepted in a share c of the steps.
 
 Knows traced steps as they are stored: `parents` of the nodes, `log_probs` of their paths, and
-`path`, the accepted nodes. A node without a log-probability was not scored, and is not counted.
+`path`, the accepted nodes. Nodes without a log-probability are not counted.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from specbench.types import TracedStep
 
 NUM_BINS = 10
 ALL_DEPTHS = 0
@@ -51,32 +53,32 @@ class Calibration:
 
     @property
     def error(self) -> float:
-        """The expected calibration error (Naeini et al. 2015): the mean distance between a bin's
-        confidence and its share, each bin weighing as much as it has nodes.
+        """The expected calibration error (Naeini et al. 2015).
+
+        It is the mean distance between a bin's confidence and its share, weighted by nodes.
         """
         distances = (abs(each.confidence - each.share) * each.num_nodes for each in self.bins)
         return sum(distances) / self.num_nodes
 
 
-def calibrate(steps: Iterable[Mapping[str, Any]]) -> tuple[Calibration, ...]:
-    """The calibration over all depths, then of every depth; none where no node was scored."""
+def calibrate(steps: Iterable[TracedStep]) -> tuple[Calibration, ...]:
+    """The calibration over all depths, then of every depth; empty if no node has a score."""
     nodes = np.array([node for step in steps for node in _scored(step)], dtype=np.float64)
     if not nodes.size:
         return ()
     depth, confidence, is_accepted = nodes.T
-    found = [Calibration(ALL_DEPTHS, _bins(confidence, is_accepted))]
+    calibrations = [Calibration(ALL_DEPTHS, _bins(confidence, is_accepted))]
     for each in np.unique(depth):
         rows = depth == each
-        found.append(Calibration(int(each), _bins(confidence[rows], is_accepted[rows])))
-    return tuple(found)
+        calibrations.append(Calibration(int(each), _bins(confidence[rows], is_accepted[rows])))
+    return tuple(calibrations)
 
 
-def _scored(step: Mapping[str, Any]) -> Iterator[tuple[int, float, bool]]:
-    """Depth, confidence and acceptance of each scored node; the root, entry 0, is no guess."""
-    accepted = set(step["path"])
+def _scored(step: TracedStep) -> Iterator[tuple[int, float, bool]]:
+    """Depth, confidence and acceptance of each scored node except the root, entry 0."""
+    accepted = set(step.path)
     depths = [0]
-    log_probs = step.get("log_probs") or ()
-    for node, (parent, log_prob) in enumerate(zip(step["parents"], log_probs, strict=False)):
+    for node, (parent, log_prob) in enumerate(zip(step.parents, step.log_probs, strict=False)):
         if node == 0:
             continue
         depths.append(depths[parent] + 1)
@@ -86,17 +88,17 @@ def _scored(step: Mapping[str, Any]) -> Iterator[tuple[int, float, bool]]:
 
 def _bins(confidence: Any, is_accepted: Any) -> tuple[Bin, ...]:
     """`confidence` and `is_accepted`: [nodes]."""
-    place = np.minimum((confidence * NUM_BINS).astype(np.intp), NUM_BINS - 1)
-    counts = np.bincount(place, minlength=NUM_BINS)
-    accepted = np.bincount(place, weights=is_accepted, minlength=NUM_BINS)
-    sums = np.bincount(place, weights=confidence, minlength=NUM_BINS)
+    bin_of = np.minimum((confidence * NUM_BINS).astype(np.intp), NUM_BINS - 1)
+    counts = np.bincount(bin_of, minlength=NUM_BINS)
+    accepted = np.bincount(bin_of, weights=is_accepted, minlength=NUM_BINS)
+    sums = np.bincount(bin_of, weights=confidence, minlength=NUM_BINS)
     return tuple(
         Bin(
-            i / NUM_BINS,
-            (i + 1) / NUM_BINS,
-            int(counts[i]),
-            int(accepted[i]),
-            float(sums[i] / counts[i]),
+            low=i / NUM_BINS,
+            high=(i + 1) / NUM_BINS,
+            num_nodes=int(counts[i]),
+            num_accepted=int(accepted[i]),
+            confidence=float(sums[i] / counts[i]),
         )
         for i in range(NUM_BINS)
         if counts[i]

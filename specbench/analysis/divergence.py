@@ -1,27 +1,26 @@
-"""Whether methods gave vanilla's greedy tokens, and where not, from which token on.
+"""Greedy completions against vanilla's: how many are the same, and where the others diverge.
 
-Knows records. Refuses to judge: whether a difference is a near-tie of the numerics or a bug takes
-the model, which `audit` loads.
+Knows records. Does not tell a near-tie from a bug: that takes the model, which `audit` loads.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from specbench.analysis.cells import BASELINE, is_measured
-from specbench.analysis.columns import completion
-from specbench.types import Record, SampleKey
+from specbench.analysis.records import BASELINE, RecordTable
+from specbench.types import RecordKey
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A completion that is not vanilla's. `position` counts the tokens that they share, which come
-    first; the tokens behind them are None where that side had ended.
+    """A completion that differs from vanilla's.
+
+    `position` counts the tokens before the first difference. A token there is None if its side had
+    ended.
     """
 
-    key: SampleKey
+    key: RecordKey
     position: int
     baseline_token: int | None
     own_token: int | None
@@ -40,67 +39,42 @@ class Agreement:
         return self.num_compared - len(self.divergences)
 
     @property
-    def share(self) -> float:
-        """Of completions that are vanilla's, token by token."""
-        return self.num_identical / self.num_compared
-
-    @property
     def first_position(self) -> int | None:
         """The earliest difference."""
         return min((divergence.position for divergence in self.divergences), default=None)
 
 
-def agreements(records: Iterable[Record], history: str = "shared") -> dict[str, Agreement]:
-    """Of every method that has a greedy completion to compare.
+def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Agreement]:
+    """The agreement of every method with a greedy completion to compare.
 
-    With `history` "own" each method hears its own earlier answers: once they differ from vanilla's,
-    the later turns answer another prompt and are not compared.
+    With `history` "own" each method sees its own earlier answers. Once they differ from vanilla's,
+    later turns answer another prompt and are not compared.
     """
-    greedy: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        if record.key.temperature == 0 and is_measured(record):
-            greedy[record.key.method].append(record)
-    baseline = {completion(record): record for record in greedy.pop(BASELINE, [])}
-    found = {
-        method: _agreement(method, sorted(own, key=_turn), baseline, history == "own")
-        for method, own in greedy.items()
-    }
-    return {method: agreement for method, agreement in found.items() if agreement.num_compared}
+    frame = table.frame
+    greedy = frame[
+        (frame["temperature"] == 0)
+        & frame["is_measured"]
+        & (frame["baseline_row"] >= 0)
+        & (frame["method"] != BASELINE)
+    ]
+    agreements = {}
+    for method, own in greedy.groupby("method", observed=True, sort=False):
+        compared = own.sort_values("turn", kind="stable")
+        if history == "own":
+            differs = ~compared["is_same"]
+            chats = [compared[name] for name in ("task", "sample_id", "repeat")]
+            num_earlier = differs.groupby(chats, observed=True).cumsum() - differs
+            compared = compared[num_earlier == 0]
+        different = compared[~compared["is_same"]]
+        pairs = zip(different.index, different["baseline_row"], strict=True)
+        divergences = tuple(_divergence(table, row, baseline) for row, baseline in pairs)
+        agreements[method] = Agreement(method, len(compared), divergences)
+    return agreements
 
 
-def _agreement(
-    method: str,
-    own: Sequence[Record],
-    baseline: Mapping[tuple[str, str, int, int], Record],
-    is_own_history: bool,
-) -> Agreement:
-    num_compared = 0
-    divergences = []
-    parted: set[tuple[str, str, int]] = set()
-    for record in own:
-        key = record.key
-        chat = (key.task, key.sample_id, key.repeat)
-        base = baseline.get(completion(record))
-        if base is None or chat in parted:
-            continue
-        num_compared += 1
-        if record.token_ids != base.token_ids:
-            divergences.append(_divergence(key, base.token_ids, record.token_ids))
-            if is_own_history:
-                parted.add(chat)
-    return Agreement(method, num_compared, tuple(divergences))
-
-
-def _divergence(key: SampleKey, baseline: Sequence[int], own: Sequence[int]) -> Divergence:
-    shared = min(len(baseline), len(own))
-    position = next((i for i in range(shared) if baseline[i] != own[i]), shared)
-    return Divergence(
-        key,
-        position,
-        baseline[position] if position < len(baseline) else None,
-        own[position] if position < len(own) else None,
-    )
-
-
-def _turn(record: Record) -> int:
-    return record.key.turn
+def _divergence(table: RecordTable, row: int, baseline_row: int) -> Divergence:
+    own, baseline = table.records[row].token_ids, table.records[baseline_row].token_ids
+    pairs = enumerate(zip_longest(baseline, own))
+    position, (theirs, ours) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+    key = table.records[row].key
+    return Divergence(key, position, baseline_token=theirs, own_token=ours)

@@ -1,8 +1,7 @@
-"""Latency as a user of one prompt meets it: time to first token, time per output token.
+"""Latency of single requests: time to first token and time per output token.
 
-Percentiles over completions, not means: a mean hides the slow ones. Time to first token is the
-prefill's, in which the drafter takes no part but for what it wants to see; time per output token is
-the rest of the wall time / the tokens after the first.
+Percentiles over completions, since a mean hides the slow ones. The time to the first token is the
+prefill's; the time per output token is the rest of the wall time / the tokens after the first.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench.analysis.columns import Columns
-from specbench.analysis.stats import Estimate, FloatArray, Missing, Value
+from specbench.analysis.records import IntArray, RecordTable
+from specbench.analysis.stats.bootstrap import Estimate, FloatArray, Missing, Value
 
 QUANTILES = (0.50, 0.90, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Seconds that half, 90 % and 99 % of `num` completions keep within."""
+    """Percentiles of seconds over `num` completions."""
 
     p50: Value
     p90: Value
@@ -29,37 +28,37 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of one cell, in seconds."""
+    """The latency of one cell, in seconds."""
 
     first_token: Percentiles
     per_token: Percentiles
 
 
 def missing_latency(reason: Missing) -> Latency:
-    """The latency of a cell that has none."""
+    """A latency without numbers."""
     none = Percentiles(reason, reason, reason, 0)
     return Latency(none, none)
 
 
-def latency(completions: Columns) -> Latency:
-    """The percentiles; a completion of one token has no time per output token."""
-    has_more = completions.tokens > 1
-    per_token = completions.decode_s[has_more] / (completions.tokens[has_more] - 1)
-    return Latency(percentiles(completions.prefill_s), percentiles(per_token))
+def latency(table: RecordTable, rows: IntArray) -> Latency:
+    """The percentiles. A completion of one token has no time per output token."""
+    tokens, prefill_s, decode_s = table.values(rows, "num_tokens", "prefill_s", "decode_s")
+    has_more = tokens > 1
+    return Latency(percentiles(prefill_s), percentiles(decode_s[has_more] / (tokens[has_more] - 1)))
 
 
 def percentiles(seconds: FloatArray) -> Percentiles:
-    """The percentiles of these times, interpolated linearly between neighbours.
+    """The percentiles of these times [completions], interpolated linearly.
 
-    A percentile is given where at least one of so many completions is expected to lie behind it:
-    the 99th of 20 would be a guess about the slowest one.
+    A percentile is given if at least one completion is expected to be slower: the 99th of 20 would
+    be a guess about the slowest one.
     """
     p50, p90, p99 = (_percentile(seconds, share) for share in QUANTILES)
     return Percentiles(p50, p90, p99, len(seconds))
 
 
 def _percentile(seconds: FloatArray, share: float) -> Value:
-    least = round(1 / (1 - share))
-    if len(seconds) < (least if share > 0.5 else 1):
+    least = round(1 / (1 - share)) if share > 0.5 else 1
+    if len(seconds) < least:
         return Missing(f"fewer than {least} completions" if len(seconds) else "no completion")
     return Estimate(float(np.quantile(seconds, share)))

@@ -1,59 +1,65 @@
-"""A run's records -> the numbers of a report, in the order in which they are shown.
+"""The numbers of a run, in the order in which reports show them.
 
-Knows which cells a run has and how they combine over tasks. Refuses to know how a cell's numbers
-are defined (`cells`) and how they are shown (`report`).
+Knows which cells a run has and how they combine over tasks. Does not know how a cell's numbers are
+defined (`cells`) or shown (`report`).
 
 Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all tasks as one cell.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 
-from specbench.analysis.cells import BASELINE as BASELINE
 from specbench.analysis.cells import (
+    BASELINE_FAILED,
+    NO_BASELINE,
     NO_CHECKPOINT,
+    NO_SHARED,
     NOT_RUN,
     WITH_PHASES,
     Arithmetic,
+    Cell,
     CellKey,
     CellMetrics,
-    CellRows,
-    Outcomes,
-    measure_rows,
-    split,
-    why_unpaired,
+    measure_cell,
 )
-from specbench.analysis.columns import IntArray, Table
-from specbench.analysis.costs import NO_COST, Conditions, Cost, costs
-from specbench.analysis.divergence import Agreement, agreements
-from specbench.analysis.doubts import Doubt, find_doubts
-from specbench.analysis.header import RunInfo, read_header
+from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
+from specbench.analysis.divergence import Agreement, find_agreements
+from specbench.analysis.frames import CELL_KEY
+from specbench.analysis.records import BASELINE as BASELINE
+from specbench.analysis.records import IntArray, RecordTable, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
-from specbench.analysis.stats import Bootstrap, Draws, Estimate, Missing, Value, mean
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
+from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
+from specbench.log.header import RunHeader
 from specbench.types import Record
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 POOLED = ""
 """The task of a cell that takes all tasks together."""
 
 
 class Run(Protocol):
-    """What is read of a stored run: its header (`run.json`) and its records."""
+    """A stored run: its header (`run.json`) and its records."""
 
     @property
-    def header(self) -> Mapping[str, Any]: ...
+    def header(self) -> RunHeader: ...
     @property
     def records(self) -> Sequence[Record]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class MethodMetrics:
-    """A method at one temperature over all tasks: the means of its cells with their intervals, and
-    all tasks as one cell, without intervals.
+    """A method at one temperature over all tasks.
+
+    The values are means of its cells, with intervals; `pooled` is all tasks as one cell, without.
     """
 
     speedup: Value
@@ -66,7 +72,7 @@ class MethodMetrics:
 class RunMetrics:
     """All numbers of one run."""
 
-    info: RunInfo
+    info: RunHeader
     methods: tuple[str, ...]
     temperatures: tuple[float, ...]
     tasks: tuple[str, ...]
@@ -74,7 +80,8 @@ class RunMetrics:
     overall: Mapping[tuple[str, float], MethodMetrics]
     bootstrap: Bootstrap
     arithmetic: Arithmetic = "ours"
-    doubts: tuple[Doubt, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
+    left_out: tuple[str, ...] = ()
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
     roofline: Roofline | Missing = NO_BANDWIDTH
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
@@ -86,47 +93,55 @@ class RunMetrics:
         return self.overall[method, temperature].pooled
 
     def cost(self, method: str, temperature: float, task: str = POOLED) -> Cost:
-        """What a cell costs: by default all tasks as one."""
+        """The costs of a cell: by default of all tasks as one."""
         return self.costs.get(CellKey(method, temperature, task), NO_COST)
 
 
 def measure(
     run: Run, bootstrap: Bootstrap | None = None, arithmetic: Arithmetic = "ours"
 ) -> RunMetrics:
-    """Every number of a run. Nothing is raised for what is missing."""
+    """Measure a run. Never raises for missing records or header entries."""
     bootstrap = bootstrap or Bootstrap()
-    grouped = _group(run.records)
-    info = read_header(run.header)
-    methods = _methods(info, grouped)
-    temperatures = _temperatures(info, grouped)
-    tasks = tuple(dict.fromkeys([*info.columns, *(key.task for key in grouped if key.task)]))
-    no_times = WITH_PHASES if _has_phases(info, run.records) else None
-    source = _Source(_outcomes(grouped), info.no_checkpoint, no_times, arithmetic)
-    cells = {}
+    table, info = make_table(run.records), run.header
+    frame = table.frame
+    methods, temperatures = _methods(info, frame), _temperatures(info, frame)
+    tasks = tuple(dict.fromkeys([*info.columns, *frame["task"].unique()]))
+    has_phases = info.spec.values.phases or frame["draft_s"].notna().any()
+    no_times = WITH_PHASES if has_phases else None
+    source = _CellSource(table, info.no_checkpoint, no_times)
+    cells: dict[CellKey, CellMetrics] = {}
+    overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
         for task in (*tasks, POOLED):
             draws = None if task == POOLED else Draws(bootstrap, task)
             for method in methods:
                 key = CellKey(method, temperature, task)
-                cells[key] = measure_rows(source.cell(key), draws)
-    overall: dict[tuple[str, float], MethodMetrics] = {}
-    for temperature in temperatures:
-        overall |= _overall(cells, methods, temperature, tasks)
-    speedups = {place: metrics.speedup for place, metrics in overall.items()}
-    doubts = find_doubts(run.records, cells, speedups)
-    roofline = read_roofline(run.header, run.records)
+                cells[key] = measure_cell(source.cell(key), draws, arithmetic)
+        overall |= _overall(cells, methods, temperature, tasks=tasks)
+    speedups = {key: metrics.speedup for key, metrics in overall.items()}
+    roofline = read_roofline(info.roofline, run.records)
     return RunMetrics(
-        info, methods, temperatures, tasks, cells, overall, bootstrap, arithmetic, doubts,
-        costs(grouped, Conditions(roofline, no_times)), roofline,
-        agreements(run.records, str(info.spec.get("history"))),
-    )  # fmt: skip
+        info=info,
+        methods=methods,
+        temperatures=temperatures,
+        tasks=tasks,
+        cells=cells,
+        overall=overall,
+        bootstrap=bootstrap,
+        arithmetic=arithmetic,
+        warnings=find_warnings(table, cells, speedups),
+        left_out=tuple(getattr(run, "left_out", ())),
+        costs=measure_costs(table, source.rows, Conditions(roofline, no_times)),
+        roofline=roofline,
+        agreements=find_agreements(table, info.spec.values.history),
+    )
 
 
 def check_arithmetic(name: str) -> Arithmetic:
     """The arithmetic of that name.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such arithmetic.
     """
     for known in get_args(Arithmetic):
         if name == known:
@@ -134,84 +149,57 @@ def check_arithmetic(name: str) -> Arithmetic:
     raise unknown_name("arithmetic", name, get_args(Arithmetic))
 
 
-def _has_phases(info: RunInfo, records: Iterable[Record]) -> bool:
-    return bool(info.spec.get("phases")) or any(record.phases is not None for record in records)
-
-
-def _group(records: Iterable[Record]) -> dict[CellKey, list[Record]]:
-    """The records of every cell, and of all tasks together under `POOLED`."""
-    by_names: dict[tuple[str, float, str], list[Record]] = defaultdict(list)
-    for record in records:
-        key = record.key
-        by_names[key.method, key.temperature, key.task].append(record)
-    grouped: dict[CellKey, list[Record]] = defaultdict(list)
-    for (method, temperature, task), own in by_names.items():
-        grouped[CellKey(method, temperature, task)] = own
-        grouped[CellKey(method, temperature, POOLED)] += own
-    return grouped
-
-
-def _outcomes(grouped: Mapping[CellKey, Sequence[Record]]) -> dict[CellKey, Outcomes]:
-    return {key: split(records) for key, records in grouped.items()}
-
-
-class _Source:
-    """Cuts a run's records into cells, from one table of all that were measured."""
+class _CellSource:
+    """Cells of a run, cut from the table of its records."""
 
     def __init__(
-        self,
-        outcomes: Mapping[CellKey, Outcomes],
-        no_checkpoint: Collection[str],
-        no_times: Missing | None,
-        arithmetic: Arithmetic,
+        self, table: RecordTable, no_checkpoint: Collection[str], no_times: Missing | None
     ) -> None:
-        self._outcomes, self._no_checkpoint = outcomes, no_checkpoint
-        self._no_times, self._arithmetic = no_times, arithmetic
-        self._rows: dict[CellKey, IntArray] = {}
-        records: list[Record] = []
-        baseline: list[int] = []
-        for key, outcome in outcomes.items():
-            if key.task == POOLED:
-                continue
-            rows = range(len(records), len(records) + len(outcome.measured))
-            records += outcome.measured
-            self._rows[key] = np.array(rows, dtype=np.intp)
-            if key.method == BASELINE:
-                baseline += rows
-        self._table = Table(records, baseline)
-        for pooled in {replace(key, task=POOLED) for key in self._rows}:
-            parts = [
-                rows for key, rows in self._rows.items() if replace(key, task=POOLED) == pooled
-            ]
-            self._rows[pooled] = np.concatenate(parts)
+        self._table, self._no_checkpoint, self._no_times = table, no_checkpoint, no_times
+        self._is_measured = table.columns["is_measured"]
+        self.rows = rows_by_cell(table.frame)
 
-    def cell(self, key: CellKey) -> CellRows:
-        """What there is of a cell, which may be nothing."""
-        nothing = Outcomes((), ())
-        return CellRows(
-            key,
-            self._table,
-            self._rows.get(key, np.empty(0, dtype=np.intp)),
-            self._outcomes.get(key, nothing).failed,
-            NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN,
-            why_unpaired(self._outcomes.get(replace(key, method=BASELINE), nothing)),
-            self._no_times,
-            self._arithmetic,
+    def cell(self, key: CellKey) -> Cell:
+        """The rows of a cell, of which there may be none."""
+        rows, baseline = self._rows(key), self._rows(replace(key, method=BASELINE))
+        is_measured = self._is_measured[rows]
+        unpaired = NO_SHARED if self._is_measured[baseline].any() else BASELINE_FAILED
+        return Cell(
+            key=key,
+            table=self._table,
+            rows=rows[is_measured],
+            failed=rows[~is_measured],
+            empty=NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN,
+            unpaired=unpaired if len(baseline) else NO_BASELINE,
+            no_times=self._no_times,
         )
 
+    def _rows(self, key: CellKey) -> IntArray:
+        return self.rows.get(key, np.empty(0, dtype=np.intp))
 
-def _methods(info: RunInfo, grouped: Iterable[CellKey]) -> tuple[str, ...]:
-    """The baseline first, then as asked for, then what only the records know."""
-    asked = [method.spelling for method in info.methods]
-    names = dict.fromkeys([*asked, *(key.method for key in grouped)])
+
+def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:
+    """The rows of every cell with records, and of all tasks together under `POOLED`.
+
+    Cells stand in the order of their first records.
+    """
+    by_task: dict[Any, IntArray] = frame.groupby(CELL_KEY, observed=True, sort=False).indices
+    pooled: dict[Any, IntArray] = frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
+    cells = {CellKey(*names): rows for names, rows in by_task.items()}
+    cells |= {CellKey(names[0], names[1], POOLED): rows for names, rows in pooled.items()}
+    return dict(sorted(cells.items(), key=lambda cell: (cell[1][0], cell[0].task == POOLED)))
+
+
+def _methods(info: RunHeader, frame: DataFrame) -> tuple[str, ...]:
+    """The baseline, then the methods asked for, then those that only the records have."""
+    asked = [method.spelling for method in info.method_labels]
+    names = dict.fromkeys([*asked, *frame["method"].unique()])
     return tuple(sorted(names, key=lambda name: name != BASELINE))
 
 
-def _temperatures(info: RunInfo, grouped: Iterable[CellKey]) -> tuple[float, ...]:
-    asked = info.spec.get("temperatures")
-    listed = asked if isinstance(asked, list | tuple) else []
-    numbers = [float(item) for item in listed if isinstance(item, int | float)]
-    return tuple(sorted({*numbers, *(key.temperature for key in grouped)}))
+def _temperatures(info: RunHeader, frame: DataFrame) -> tuple[float, ...]:
+    asked = info.spec.values.temperatures
+    return tuple(sorted({*asked, *frame["temperature"].unique().tolist()}))
 
 
 def _overall(
@@ -220,20 +208,17 @@ def _overall(
     temperature: float,
     tasks: Sequence[str],
 ) -> dict[tuple[str, float], MethodMetrics]:
-    rows = {
-        method: [cells[CellKey(method, temperature, task)] for task in tasks] for method in methods
-    }
-    speedups = _means({method: [cell.speedup for cell in row] for method, row in rows.items()})
-    decoded = _means(
-        {method: [cell.decode_speedup for cell in row] for method, row in rows.items()}
+    rows = {m: [cells[CellKey(m, temperature, task)] for task in tasks] for m in methods}
+    speedups, decode_speedups, mats = (
+        _means({method: [getattr(cell, name) for cell in row] for method, row in rows.items()})
+        for name in ("speedup", "decode_speedup", "mat")
     )
-    mats = _means({method: [cell.mat for cell in row] for method, row in rows.items()})
     return {
         (method, temperature): MethodMetrics(
-            speedups[method],
-            decoded[method],
-            mats[method],
-            cells[CellKey(method, temperature, POOLED)],
+            speedup=speedups[method],
+            decode_speedup=decode_speedups[method],
+            mat=mats[method],
+            pooled=cells[CellKey(method, temperature, POOLED)],
         )
         for method in methods
     }
@@ -242,26 +227,18 @@ def _overall(
 def _means(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
     """Each method's mean over its row of tasks.
 
-    Means are compared down a column, so a method that lacks a task which another one has gets none.
+    Means are compared down a column, so a method without a task that another one has gets none.
     Tasks that no method has yet are left out; the baseline alone does not make a task count.
     """
     others = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
-    wanted = [
-        any(isinstance(value, Estimate) for value in column) for column in zip(*others, strict=True)
-    ]
-    return {
-        method: _mean(
-            [
-                value
-                for value, is_wanted in zip(row, wanted, strict=True)
-                if is_wanted or not any(wanted)
-            ]
-        )
-        for method, row in rows.items()
-    }
+    columns = zip(*others, strict=True)
+    is_measured = [any(isinstance(value, Estimate) for value in column) for column in columns]
+    counted = [i for i, is_any in enumerate(is_measured) if is_any or not any(is_measured)]
+    return {method: mean_over_tasks([row[i] for i in counted]) for method, row in rows.items()}
 
 
-def _mean(values: Sequence[Value]) -> Value:
+def mean_over_tasks(values: Sequence[Value]) -> Value:
+    """The arithmetic mean; missing if the value of any task is."""
     known = [value for value in values if isinstance(value, Estimate)]
     if known and len(known) == len(values):
         return mean(known)

@@ -1,24 +1,22 @@
 """The limit of a speedup on a machine: the time to read the weights from memory.
 
-At batch 1 a step computes little for each weight that it reads, so that no step is faster than its
-bytes over the memory's bandwidth. Vanilla's step reads the target's weights; a speculative step the
-target's and, to draft, the drafter's. Hence
+At batch 1 a step computes little for each weight that it reads, so no step is faster than its bytes
+/ the memory bandwidth. A step of vanilla reads the target's weights; a speculative step reads the
+target's and the drafter's. Hence
 
     limit = MAT * target bytes / (target bytes + draft bytes)
 
-Keys and values are left out: every method's target forward reads as good as the same ones, so that
-they move the limit by a fraction of their own share (`kv_share`), which is a few percent for the
-papers' prompts. Weights that fit into a processor's cache are not read from memory, and the target
-has no such limit then.
+Keys and values are left out. Every method's target forward reads nearly the same ones, so they
+change the limit by a fraction of their own share (`kv_share`), a few percent for the papers'
+prompts. There is no such limit if the weights fit into the processor's cache.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from specbench.analysis.cells import BASELINE
-from specbench.analysis.stats import Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.log.header import RooflineHeader
 from specbench.types import Record
 
 NO_BANDWIDTH = Missing("bandwidth not measured")
@@ -27,19 +25,18 @@ EXPERTS = Missing("mixture of experts")
 UNKNOWN_DRAFT = Missing("draft bytes unknown")
 
 CACHE_MARGIN = 2.0
-"""Weights up to this many times the cache's size are not taken to come from memory: part of them
-stays in the cache from step to step."""
+"""Weights up to this many times the cache's size set no limit, since part of them stays in it."""
 LEAST_SHARE = 0.6
 """The share of bandwidth below which vanilla is a slow baseline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """What one run's memory allows. `draft_bytes` maps a method's spelling to bytes a step.
+    """Memory speed of a run's machine and bytes that its steps read.
 
-    `cache_bytes` is the size of the last-level cache, 0 where it is unknown. `kv_share` is how many
-    bytes of keys and values vanilla's mean step read, over those of the weights. `why_not` says why
-    there are no limits, where there are none.
+    `bandwidth` is in bytes/s. `draft_bytes` maps a method's spelling to bytes a step. `cache_bytes`
+    is the size of the last-level cache, 0 if unknown. `kv_share` is the bytes of keys and values /
+    those of the weights, in vanilla's mean step. `no_limit` is the reason if there is no limit.
     """
 
     bandwidth: float
@@ -47,12 +44,12 @@ class Roofline:
     cache_bytes: int
     draft_bytes: Mapping[str, float]
     kv_share: float
-    why_not: Missing | None = None
+    no_limit: Missing | None = None
 
     def limit(self, method: str, mat: Value) -> Value:
         """The limit of a method's decode speedup at the MAT that it has."""
-        if self.why_not or isinstance(mat, Missing):
-            return self.why_not or mat
+        if self.no_limit or isinstance(mat, Missing):
+            return self.no_limit or mat
         if method not in self.draft_bytes:
             return UNKNOWN_DRAFT
         step = self.target_bytes + self.draft_bytes[method]
@@ -60,35 +57,25 @@ class Roofline:
 
     def bandwidth_share(self, step_s: Value) -> Value:
         """The share of the bandwidth that vanilla's steps use, each of `step_s` seconds."""
-        if self.why_not or isinstance(step_s, Missing):
-            return self.why_not or step_s
+        if self.no_limit or isinstance(step_s, Missing):
+            return self.no_limit or step_s
         return Estimate(self.target_bytes / (step_s.value * self.bandwidth))
 
 
-def read_roofline(header: Mapping[str, Any], records: Iterable[Record]) -> Roofline | Missing:
-    """The roofline of a run's header, as leniently as the rest of it is read."""
-    found = header.get("roofline")
-    found = found if isinstance(found, Mapping) else {}
-    bandwidth = _number(found.get("bandwidth_bytes_per_s"))
-    target = int(_number(found.get("target_bytes")))
-    if bandwidth <= 0 or target <= 0:
+def read_roofline(about: RooflineHeader | None, records: Iterable[Record]) -> Roofline | Missing:
+    """The roofline of a run, from its header and records."""
+    if about is None or not (about.bandwidth_bytes_per_s > 0 and about.target_bytes > 0):
         return NO_BANDWIDTH
-    draft = found.get("draft_bytes")
-    cache = int(_number(found.get("cache_bytes")))
-    why_not = EXPERTS if found.get("is_mixture_of_experts") else None
-    if target <= CACHE_MARGIN * cache:
-        why_not = IN_CACHE
+    no_limit = EXPERTS if about.is_mixture_of_experts else None
+    if about.target_bytes <= CACHE_MARGIN * about.cache_bytes:
+        no_limit = IN_CACHE
     return Roofline(
-        bandwidth,
-        target,
-        cache,
-        {
-            str(method): _number(value)
-            for method, value in (draft.items() if isinstance(draft, Mapping) else ())
-            if isinstance(value, int | float)
-        },
-        _number(found.get("kv_bytes_per_token")) * _mean_context(records) / target,
-        why_not,
+        bandwidth=about.bandwidth_bytes_per_s,
+        target_bytes=about.target_bytes,
+        cache_bytes=about.cache_bytes,
+        draft_bytes=about.draft_bytes,
+        kv_share=about.kv_bytes_per_token * _mean_context(records) / about.target_bytes,
+        no_limit=no_limit,
     )
 
 
@@ -101,8 +88,3 @@ def _mean_context(records: Iterable[Record]) -> float:
             tokens += count * (record.prompt_tokens + (count + 1) / 2)
             steps += count
     return tokens / steps if steps else 0.0
-
-
-def _number(value: Any) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) and value >= 0 else 0.0

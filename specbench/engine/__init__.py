@@ -1,1 +1,1 @@
-"""The engine: one target, one loop, one counter, one cache for every method."""
+"""The engine: one target, loop, token count and cache for every method."""

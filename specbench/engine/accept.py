@@ -1,8 +1,8 @@
 """Acceptance: the target's logits over a tree decide which path is emitted.
 
-Every rule answers the same question at every node: which token follows here, and which child, if
-any, is accepted as it? The deepest accepted path wins. All of it is tensor code without a loop
-over nodes; one copy to the host ends the step.
+At every node, a rule chooses the next token and accepts the child, if any, that carries it. The
+deepest accepted path wins. All of it is tensor code without a loop over nodes; one copy to the
+host ends the step.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from specbench.engine.execution import Execution
+from specbench.engine.graphs.execution import Execution
 from specbench.engine.tree import DraftTree, TreeLayout, padded_size
+from specbench.errors import NonFiniteError
 from specbench.types import Sampling
+
+BROKEN_TARGET, BROKEN_DRAFT = -1, -2
+"""Marks that replace tokens chosen from NaN or infinite logits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule decided.
+    """Decision of a rule.
 
-    `path` is the accepted root path, root first, as node indices. `token_ids` are what the step
-    emits: the accepted draft tokens, then the bonus token. `next_ids` is the token that the rule
-    chose behind every node, scratch nodes included.
+    `path` holds the node indices of the accepted root path, root first. `token_ids` are the
+    emitted tokens: the accepted draft tokens, then the bonus token. `next_ids` is the token that
+    the rule chose after each node, scratch nodes included.
     """
 
     path: tuple[int, ...]
@@ -44,47 +48,55 @@ class Verdict:
 
     @classmethod
     def read(cls, chosen: Tensor) -> Verdict:
-        """What `select` chose, copied to the host: the one time that a step waits."""
+        """Copy the result of `judge` to the host. A step waits for the device only here.
+
+        Raises:
+            NonFiniteError: logits of the target on the path, or of the draft, are not finite.
+        """
         on_path, tokens, next_ids = chosen.tolist()
+        if (mark := min(next_ids)) < 0:
+            who = "draft's scores" if mark == BROKEN_DRAFT else "target's logits"
+            hint = "Check the weights and config.json (rms_norm_eps, rope), or use a wider --dtype."
+            raise NonFiniteError(f"The {who} are NaN or infinite", hint)
         path = tuple(i for i, on in enumerate(on_path) if on)
         drafted = tuple(tokens[i] for i in path[1:])
         return cls(path, (*drafted, next_ids[path[-1]]), tuple(next_ids))
 
 
-class Accepted(NamedTuple):
-    """The accepted path on the device, padded where shapes have to stay the same."""
+class AcceptedPath(NamedTuple):
+    """Accepted path on the device, padded if shapes must not change."""
 
-    path: Tensor  # [n] node indices, root first; behind the last one they mean nothing
-    token_ids: Tensor  # [n] what the step emits, as far as the path goes
-    last: Tensor  # [1] where both end
+    path: Tensor  # [n] node indices, root first; undefined after `last`
+    token_ids: Tensor  # [n] emitted tokens; undefined after `last`
+    last: Tensor  # [1] index of the last valid entry of both
 
     @classmethod
-    def only(cls, token_id: int, device: torch.device) -> Accepted:
-        """A path of one row, behind which that token was emitted."""
+    def single(cls, token_id: int, device: torch.device) -> AcceptedPath:
+        """The path of one row after which `token_id` was emitted."""
         first = torch.zeros(1, dtype=torch.long, device=device)
         return cls(first, first + token_id, first)
 
     @classmethod
-    def of(cls, verdict: Verdict, device: torch.device) -> Accepted:
-        """What a verdict says, without padding."""
+    def from_verdict(cls, verdict: Verdict, device: torch.device) -> AcceptedPath:
+        """The path of a verdict, without padding."""
         both = torch.tensor([verdict.path, verdict.token_ids], device=device)
         return cls(both[0], both[1], torch.full((1,), verdict.num_accepted, device=device))
 
     @classmethod
-    def follow(cls, chosen: Tensor, room: int) -> Accepted:
-        """What `select` chose, without waiting, padded to `room` nodes, which the path fits in."""
+    def from_choice(cls, chosen: Tensor, length: int) -> AcceptedPath:
+        """The result of `select`, read on the device and padded to `length` nodes."""
         on_path, tokens, next_ids = chosen
         nodes = torch.arange(chosen.shape[1], device=chosen.device)
         ranks = on_path.cumsum(0)
-        places = torch.where(on_path > 0, ranks - 1, room)  # all other nodes behind the room
-        path = nodes.new_zeros(room + 1).scatter_(0, places, nodes)
+        places = torch.where(on_path > 0, ranks - 1, length)  # nodes off the path go after it
+        path = nodes.new_zeros(length + 1).scatter_(0, places, nodes)
         last = ranks[-1:] - 1
         token_ids = tokens[path[1:]].scatter_(0, last, next_ids[path[last]])
         return cls(path[:-1], token_ids, last)
 
 
 class Sampler:
-    """Turns logits into distributions and tokens, by transformers' own logits processors."""
+    """Turns logits into distributions and tokens with transformers' logits processors."""
 
     def __init__(self, sampling: Sampling, device: torch.device, seed: int = 0) -> None:
         self.sampling = sampling
@@ -100,7 +112,7 @@ class Sampler:
             self._processors.append(TopPLogitsWarper(sampling.top_p))
 
     def probs(self, logits: Tensor) -> Tensor:
-        """The distribution [rows, vocab] that tokens are drawn from, behind `logits` of that shape.
+        """Probabilities [rows, vocab] that tokens are drawn from, for `logits` [rows, vocab].
 
         At least float32: in half precision a softmax over a vocabulary does not sum to one.
         """
@@ -108,36 +120,36 @@ class Sampler:
         return torch.softmax(self._processors(None, logits.to(dtype)), -1)
 
     def uniform(self, rows: int) -> Tensor:
-        """`rows` numbers in [0, 1), float64, the same if a tree of so many is padded."""
+        """Random numbers [rows] in [0, 1), float64. Padding a tree does not change them."""
         device, size = self.generator.device, padded_size(rows)
         drawn = torch.rand(size, dtype=torch.float64, device=device, generator=self.generator)
         return drawn[:rows]
 
     def draw(self, probs: Tensor) -> Tensor:
-        """One token [rows] from each row of `probs` [rows, vocab], which need not sum to one."""
+        """One token [rows] per row of `probs` [rows, vocab], whose rows need not sum to one."""
         cdf = probs.double().cumsum(-1)
         at = self.uniform(probs.shape[0])[:, None] * cdf[:, -1:]
         return torch.searchsorted(cdf, at, right=True).squeeze(-1).clamp_(max=probs.shape[-1] - 1)
 
     def draw_distinct(self, probs: Tensor, count: int) -> Tensor:
-        """`count` tokens [rows, count] of each row, drawn in this order without replacement.
+        """Tokens [rows, count], drawn in this order without replacement from each row.
 
-        Where fewer tokens have a probability, others follow them.
+        A row with fewer than `count` tokens of nonzero probability is filled with others.
         """
-        # Of waiting times with rates p, the shortest ones are such a draw.
+        # The shortest of waiting times with rates p are such a draw.
         times = torch.empty_like(probs, dtype=torch.float64)
         times.exponential_(generator=self.generator)
         return (probs / times).topk(count).indices
 
     def pick(self, logits: Tensor) -> Tensor:
-        """The next token [rows] behind `logits` [rows, vocab]: the best one, or one drawn."""
+        """The next token [rows] after `logits` [rows, vocab]: the best one, or a drawn one."""
         return logits.argmax(-1) if self.sampling.is_greedy else self.draw(self.probs(logits))
 
 
 class Rule(Protocol):
-    """Decides a step. A method may bring its own; the default is `lossless`.
+    """Acceptance rule. A method may bring its own; the default is `lossless`.
 
-    Returns what `select` does, and waits for nothing.
+    Returns the result of `select`. It must not wait for the device.
     """
 
     def __call__(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor: ...
@@ -146,41 +158,65 @@ class Rule(Protocol):
 def judge(
     rule: Rule, tree: DraftTree, logits: Tensor, sampler: Sampler, execution: Execution
 ) -> Tensor:
-    """What the rule makes of a tree and the target's logits [nodes, vocab] over it, as `select`."""
+    """Apply a rule to a tree and the target's `logits` [nodes, vocab]; returns as `select`.
+
+    A token chosen from logits that are not finite becomes a mark, for which `Verdict.read` raises.
+    """
     if not execution.is_static:
-        return rule(tree, logits, sampler)
+        return _mark_non_finite(rule(tree, logits, sampler), tree, logits, sampler)
     layout = tree.layout
     inputs = [tree.tokens, layout.parents, layout.depths, layout.ancestors, logits]
     num_verify = tree.num_verify
-    if not isinstance(num_verify, Tensor):  # filled there: a copy from the host would wait
+    if not isinstance(num_verify, Tensor):  # filled on the device: a copy would wait
         num_verify = torch.full((), num_verify, device=logits.device)
     inputs.append(num_verify)
     if tree.q is not None:
         inputs += [tree.q, layout.siblings]
-    (chosen,) = execution.wrap(_choose)(*inputs, rule=rule, sampler=sampler)
+    has_scores = tree.scores is not None
+    if tree.scores is not None:
+        inputs.append(tree.scores)
+    (chosen,) = execution.wrap(_choose)(*inputs, rule=rule, sampler=sampler, has_scores=has_scores)
     return chosen
 
 
 def _choose(
     tokens: Tensor, parents: Tensor, depths: Tensor, ancestors: Tensor, logits: Tensor,
-    num_verify: Tensor, *drawn: Tensor, rule: Rule, sampler: Sampler,
+    num_verify: Tensor, *more: Tensor, rule: Rule, sampler: Sampler, has_scores: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """A rule as a function of tensors; `drawn` holds q and the layout's siblings, if there are."""
+    """A rule as a function of tensors. `more` holds q and siblings if drawn, then any scores."""
+    drawn, scores = (more[:-1], more[-1]) if has_scores else (more, None)
     layout = TreeLayout(parents, depths, ancestors, max_depth=parents.shape[0] - 1)
     if drawn:
-        layout.__dict__["siblings"] = drawn[1]  # known: they would have to be counted on the host
-    tree = DraftTree(tokens, layout, num_verify, drawn[0] if drawn else None)
-    return (rule(tree, logits, sampler),)
+        layout.__dict__["siblings"] = drawn[1]  # computing them would need the host
+    q = drawn[0] if drawn else None
+    tree = DraftTree(tokens, layout, num_verify, q, scores=scores)
+    return (_mark_non_finite(rule(tree, logits, sampler), tree, logits, sampler),)
+
+
+def _mark_non_finite(chosen: Tensor, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    """Mark tokens of `chosen` [3, nodes] that come from logits that are not finite, in place.
+
+    Greedy decoding needs only the chosen token's logit: NaN and infinity win every argmax.
+    """
+    on_path, _, next_ids = chosen
+    if sampler.sampling.is_greedy:
+        top = logits.gather(1, next_ids[:, None])[:, 0]
+    else:
+        top = logits.amax(-1)
+    next_ids.masked_fill_(on_path.bool() & ~(top < torch.inf), BROKEN_TARGET)
+    if tree.scores is not None:
+        next_ids[:1].masked_fill_(~(tree.scores < torch.inf).all(), BROKEN_DRAFT)
+    return chosen
 
 
 def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
-    """The rule whose output is distributed as the target's own, at every temperature.
+    """The rule whose output has the target's own distribution, at every temperature.
 
     Accept child x with probability min(1, p(x) / q(x)); on rejection p becomes
     norm(max(p - q, 0)) for the next sibling (Leviathan et al. 2023, algorithm 1; over siblings:
-    SpecInfer, Miao et al. 2024). For deterministic guesses q is a point mass, and the rule
-    becomes: draw the next token from p, and accept the child that carries it. Greedy decoding is
-    the same with the best token in place of a drawn one.
+    SpecInfer, Miao et al. 2024). For deterministic draft tokens q is a point mass, and the rule
+    becomes: draw the next token from p, and accept the child that carries it. Greedy decoding
+    takes the best token instead of a drawn one.
     """
     if tree.q is None or sampler.sampling.is_greedy:
         next_ids = sampler.pick(logits)
@@ -191,7 +227,7 @@ def lossless(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
 
 
 def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Tensor, Tensor]:
-    """Rejection sampling at all nodes at once, one round for each sibling rank."""
+    """Rejection sampling at all nodes at once, one round per sibling rank."""
     n = tree.num_nodes
     may_accept = torch.arange(n, device=p.device) < tree.num_verify
     accepted = torch.zeros(n, dtype=torch.bool, device=p.device)
@@ -207,7 +243,7 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
         is_open = is_open & ~is_kept
         rest = (p - proposal).clamp_(min=0)
         mass = rest.sum(-1, keepdim=True)
-        # A residual of no mass means p equals q, where only rounding can reject.
+        # A residual without mass means p equals q: then only rounding can reject.
         is_rejected = (is_tried & ~is_kept)[:, None] & (mass > 0)
         p = torch.where(is_rejected, rest / mass, p)
     return accepted, sampler.draw(p)
@@ -216,11 +252,11 @@ def _reject(tree: DraftTree, q: Tensor, p: Tensor, sampler: Sampler) -> tuple[Te
 def typical(
     tree: DraftTree, logits: Tensor, sampler: Sampler, *, threshold: float, alpha: float
 ) -> Tensor:
-    """Medusa's typical acceptance: keep what the target finds likely enough. Not lossless.
+    """Medusa's typical acceptance: accept tokens that are likely enough. Not lossless.
 
-    A node is accepted if its probability exceeds min(threshold, alpha * exp(-entropy)); of the
-    deepest paths the likeliest wins, and the target's best token follows. Greedy decoding is that
-    of `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked against
+    Accept a node if its probability exceeds min(threshold, alpha * exp(-entropy)). Of the deepest
+    paths the most likely wins, and the target's best token follows. Greedy decoding is the same
+    as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked against
     Spec-Bench's model/medusa.
     """
     next_ids = logits.argmax(-1)
@@ -236,21 +272,21 @@ def typical(
 def select(
     tree: DraftTree, accepted: Tensor, next_ids: Tensor, likelihood: Tensor | None = None
 ) -> Tensor:
-    """The deepest path of accepted nodes: [3, nodes] of who is on it, the tokens, and `next_ids`.
+    """The deepest path of accepted nodes, as [3, nodes]: membership (0 or 1), tokens, `next_ids`.
 
-    `accepted` [nodes] says of each node whether it is right below its parent; `next_ids` [nodes]
-    which token follows a node. Of equally deep paths the first wins, or, where `likelihood`
-    [nodes] in (0, 1] is given, the one with the greatest product of it.
+    `accepted` [nodes] is True if a node may follow its parent. `next_ids` [nodes] is the token
+    after each node. Of equally deep paths the first wins or, given `likelihood` [nodes] in (0, 1],
+    the one with the largest product.
     """
     ok = accepted & (torch.arange(tree.num_nodes, device=accepted.device) < tree.num_verify)
-    ok[0] = True
+    ok[:1] = True  # a slice is filled on the device, an element is copied from the host
     is_path = ~(tree.layout.ancestors & ~ok).any(-1)
     depths = torch.where(is_path, tree.layout.depths, -1)
     if likelihood is None:
         best = depths.argmax()
     else:
         log = torch.where(ok, likelihood, 1.0).log_()
-        log[0] = 0.0
+        log[:1] = 0.0
         total = tree.layout.ancestors.to(log.dtype) @ log
         best = torch.where(depths == depths.max(), total, -torch.inf).argmax()
     on_path = tree.layout.ancestors.index_select(0, best.view(1))[0]

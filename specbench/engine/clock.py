@@ -1,4 +1,4 @@
-"""Time in seconds: of a completion, on a synchronised device, and of the phases of its steps."""
+"""Time in seconds of a completion, on a synchronised device, and of the phases of its steps."""
 
 import time
 from typing import Literal, Protocol
@@ -13,13 +13,13 @@ PHASES: tuple[Phase, ...] = ("draft", "verify", "commit", "host")
 
 
 class Clock(Protocol):
-    """Anything that tells the time in seconds."""
+    """A source of the time in seconds."""
 
     def now(self) -> float: ...
 
 
 class DeviceClock:
-    """`time.perf_counter` behind a synchronised device. Read only at borders of timed regions."""
+    """`time.perf_counter` after a device synchronisation. Read it only around timed regions."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -31,21 +31,21 @@ class DeviceClock:
 
 
 class Stopwatch:
-    """The laps of one completion, a phase of a step each. This one measures nothing."""
+    """Laps of one completion, one per phase of a step. This class measures nothing."""
 
     def start(self) -> None:
-        """Forget the last completion; the first phase begins."""
+        """Forget the last completion and begin the first phase."""
 
     def lap(self, phase: Phase) -> None:
-        """A phase ends here and the next one begins."""
+        """End `phase` and begin the next one."""
 
     def read(self) -> Phases | None:
-        """The seconds of each phase since `start`. To be called on a synchronised device."""
+        """Seconds of each phase since `start`. Synchronise the device first."""
         return None
 
 
 class HostStopwatch(Stopwatch):
-    """Laps by `time.perf_counter`, for a device that is done when a call returns: the CPU."""
+    """Laps by `time.perf_counter`, for a device that works synchronously: the CPU."""
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(PHASES, 0.0)
@@ -65,13 +65,12 @@ class HostStopwatch(Stopwatch):
 
 
 class EventStopwatch(Stopwatch):
-    """Laps on a CUDA device's own timeline, by an event at each border and without a wait.
+    """Laps on a CUDA device's own timeline: an event at each boundary, without a wait.
 
-    A phase runs from the moment the device has done all that was ordered before it to the moment
-    it has done the phase's own work. Where the device waits for the host to order more, the wait
-    belongs to the phase whose order it waits for: events see it and cannot tell it from work.
-    Hence `host` is the serial part of a step, in which the device has nothing left to do while the
-    host counts what was emitted; waits for the launches of a draft are a part of `draft`.
+    A phase lasts from the end of all earlier device work to the end of its own. If the device
+    waits for the host to launch more, the wait belongs to the phase of that launch: events cannot
+    separate it from work. So `host` is the serial part of a step, in which the device is idle
+    while the host counts the emitted tokens; waits for the launches of a draft belong to `draft`.
     """
 
     def __init__(self, device: torch.device) -> None:

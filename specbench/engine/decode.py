@@ -1,18 +1,21 @@
-"""The loop that every method runs in, and the one place where tokens are counted and cut."""
+"""The decoding loop of all methods. Tokens are counted and cut only here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from specbench.engine.accept import Verdict, judge
+from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
-from specbench.engine.drafter import Drafter, Outcome, State
+from specbench.engine.draft_check import check_draft
+from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.target import Target
-from specbench.errors import UserError
+from specbench.errors import NonFiniteError, UserError
 from specbench.types import Completion, Request, Step, StopReason, TracedStep
 
 _Traced: TypeAlias = tuple[Tensor, Tensor, tuple[int, ...]]
@@ -20,6 +23,7 @@ _Traced: TypeAlias = tuple[Tensor, Tensor, tuple[int, ...]]
 
 
 @torch.inference_mode()
+@without_cudnn_attention()
 def decode(
     target: Target,
     drafter: Drafter,
@@ -28,24 +32,28 @@ def decode(
     stopwatch: Stopwatch | None = None,
     *,
     is_traced: bool = False,
+    is_checked: bool = False,
 ) -> Completion:
-    """Complete one request; a stopwatch sees where the time of its steps goes.
+    """Complete one request. `stopwatch` measures the parts of its steps.
 
-    Traced, the trees of drafters that know how probable they hold their guesses are kept.
+    `is_traced` keeps the trees of drafters that set `log_probs`; `is_checked` checks every tree.
 
     Raises:
-        UserError: the budget is no positive number, or the prompt fills the target's context.
+        UserError: the budget is not positive, or the prompt is empty or fills the context.
+        NonFiniteError: logits are NaN or infinite.
+        MethodFault: `is_checked`, and the drafter breaks its contract (see `check_draft`).
     """
     limit = token_limit(target, request)
     clock, watch = clock or DeviceClock(target.device), stopwatch or Stopwatch()
     execution, sampler = target.execution, target.sampler(request.sampling, request.seed)
     state = State(request, sampler, limit)
+    has_fixed_size = drafter.has_fixed_size
     steps: list[Step] = []
     traced: list[_Traced] = []
-    with target.watched(drafter.needs):
+    with target.capture(drafter.needs), _naming_step(state, steps):
         began = clock.now()
-        prefill = target.prefill(request.prompt_ids, room=limit)
-        # The prefill is a step too, over the prompt's last token as its tree.
+        prefill = target.prefill(request.prompt_ids, num_new=limit)
+        # The prefill is a step too: its tree is the prompt's last token.
         chosen = judge(drafter.rule, state.chain(), prefill.logits, sampler, execution)
         is_done = emit(state, Verdict.read(chosen).token_ids)[1]
         prefilled = clock.now()
@@ -53,13 +61,16 @@ def decode(
         if not is_done:
             drafter.start(state, prefill)
         while not is_done:
-            proposed = drafter.propose(state)
-            tree = proposed.padded(execution.num_nodes(proposed.num_nodes))
-            watch.lap("draft")  # and what it made of the last step
+            tree = proposed = drafter.propose(state)
+            if is_checked:
+                check_draft(proposed, state, target.vocab_size)
+            if not has_fixed_size:
+                tree = proposed.padded(execution.num_nodes(proposed.num_nodes))
+            watch.lap("draft")  # includes `observe` of the last step
             forward = target.forward(tree)
             watch.lap("verify")
             chosen = judge(drafter.rule, tree, forward.logits, sampler, execution)
-            verdict, followed = target.settle(tree.layout, chosen)
+            verdict, accepted_path = target.commit_path(tree.layout, chosen)
             watch.lap("commit")
             count, is_done = emit(state, verdict.token_ids)
             steps.append(Step(proposed.num_nodes, count))
@@ -68,7 +79,7 @@ def decode(
                 traced.append((parents, log_probs, verdict.path))
             watch.lap("host")
             if not is_done:
-                drafter.observe(state, Outcome(tree, forward, verdict, followed))
+                drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
         ended = clock.now()
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(target, request, token_ids)
@@ -78,13 +89,24 @@ def decode(
     )  # fmt: skip
 
 
+@contextmanager
+def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
+    """Add the step to the message of a `NonFiniteError`."""
+    try:
+        yield
+    except NonFiniteError as error:
+        num_new = len(state.token_ids) - len(state.request.prompt_ids)
+        step = f"step {len(steps) + 1}, after {num_new} tokens" if num_new else "the prefill"
+        raise NonFiniteError(f"{error.message} in {step}.", error.hint) from None
+
+
 def _on_host(traced: _Traced) -> TracedStep:
     parents, log_probs, path = traced
     return TracedStep(tuple(parents.tolist()), (0.0, *log_probs[1:].tolist()), path)
 
 
 def token_limit(target: Target, request: Request) -> int:
-    """How many tokens the request may produce: its budget, or what the context has left."""
+    """Number of tokens the request may produce: its budget, or the rest of the context."""
     if request.max_new_tokens < 1:
         raise UserError(
             f"A budget of {request.max_new_tokens} new tokens leaves nothing to measure.",
@@ -101,21 +123,21 @@ def token_limit(target: Target, request: Request) -> int:
 
 
 def emit(state: State, token_ids: Iterable[int]) -> tuple[int, bool]:
-    """Append what a step produced, cut behind the first EOS and at the limit.
+    """Append the tokens of a step, cut after the first EOS and at the limit.
 
-    Returns how many tokens count, and whether the completion is over.
+    Returns the number of tokens appended, and True if the completion is over.
     """
     count = 0
     for token in token_ids:
-        state.token_ids.append(token)
+        state.append(token)
         count += 1
-        if token in state.request.eos_ids or state.room == 0:
+        if token in state.request.eos_ids or state.remaining == 0:
             return count, True
     return count, False
 
 
 def stop_reason(target: Target, request: Request, token_ids: tuple[int, ...]) -> StopReason:
-    """Why a finished completion ended; EOS as the last allowed token counts as EOS."""
+    """Stop reason of a finished completion. EOS as the last allowed token counts as EOS."""
     if token_ids[-1] in request.eos_ids:
         return "eos"
     return "budget" if len(token_ids) == request.max_new_tokens else "length"

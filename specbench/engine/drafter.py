@@ -1,105 +1,161 @@
-"""The contract of a method: a drafter proposes trees, and is shown what became of them.
+"""The contract of a method: a drafter proposes trees and observes the results.
 
-A method has no loop, no cache of the target's, no stop rule and no counter: those are the
-engine's. It is described by one `Method`, which the registry finds.
+A method is described by one `Method`, which the registry finds. It has no loop, stop rule or
+token count and does not write the target's cache: those belong to the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
-from specbench.engine.accept import Accepted, Rule, Sampler, Verdict, lossless
+from specbench.engine.accept import AcceptedPath, Rule, Sampler, Verdict, lossless
 from specbench.engine.source import WeightSource
 from specbench.engine.target import Forward, Needs, Target
-from specbench.engine.tree import DraftTree
+from specbench.engine.tree import NUM_NODES, DraftTree, padded_size
 from specbench.types import Request
 
 
-class State:
-    """What is known of a completion under way. The loop writes it, drafters read it."""
+class TokenView(Sequence[int]):
+    """Read-only view of a growing list of token ids. Slices are lists."""
 
-    def __init__(self, request: Request, sampler: Sampler, limit: int) -> None:
-        self.request = request
-        self.sampler = sampler
-        self.token_ids = list(request.prompt_ids)
-        self._end = len(request.prompt_ids) + limit
+    __slots__ = ("_token_ids",)
+
+    def __init__(self, token_ids: list[int]) -> None:
+        self._token_ids = token_ids
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return self._token_ids[index]
+
+    def __len__(self) -> int:
+        return len(self._token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """State of a running completion, which ends after `limit` tokens. Drafters only read it."""
+
+    request: Request
+    sampler: Sampler
+    limit: int
+    _token_ids: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_token_ids", list(self.request.prompt_ids))
+
+    @property
+    def token_ids(self) -> TokenView:
+        """The prompt and all emitted tokens."""
+        return TokenView(self._token_ids)
+
+    def append(self, token_id: int) -> None:
+        """Emit a token. Only the loop may call this."""
+        self._token_ids.append(token_id)
 
     @property
     def pending(self) -> int:
-        """The last emitted token, which the target has not seen: the root of the next tree."""
-        return self.token_ids[-1]
+        """The last emitted token, not yet seen by the target: the root of the next tree."""
+        return self._token_ids[-1]
 
     @property
     def num_committed(self) -> int:
         """Tokens in the target's cache: all but the pending one."""
-        return len(self.token_ids) - 1
+        return len(self._token_ids) - 1
 
     @property
-    def room(self) -> int:
+    def remaining(self) -> int:
         """Tokens that may still be emitted."""
-        return self._end - len(self.token_ids)
+        return len(self.request.prompt_ids) + self.limit - len(self._token_ids)
 
     def chain(self, draft_ids: Sequence[int] = ()) -> DraftTree:
-        """The chain of `draft_ids` below the pending token; without any, a step without a guess."""
+        """A chain of `draft_ids` below the pending token. It may be empty."""
         device = self.sampler.generator.device
-        if not draft_ids:  # filled there: a copy from the host takes longer
+        if not draft_ids:  # filled on the device: a copy takes longer
             return DraftTree.chain(torch.full((1,), self.pending, device=device))
         return DraftTree.chain(torch.tensor([self.pending, *draft_ids], device=device))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """One step as the drafter is shown it, scratch nodes included."""
+class StepResult:
+    """Result of one step, shown to the drafter; includes scratch nodes."""
 
     tree: DraftTree
     forward: Forward
     verdict: Verdict
-    followed: Accepted | None = None
+    accepted_path: AcceptedPath | None = None
 
     @property
-    def accepted(self) -> Accepted:
-        """The verdict's path and tokens on the device, where drafting goes on."""
-        return self.followed or Accepted.of(self.verdict, self.tree.tokens.device)
+    def accepted(self) -> AcceptedPath:
+        """The verdict's path and tokens on the device."""
+        return self.accepted_path or AcceptedPath.from_verdict(
+            self.verdict, self.tree.tokens.device
+        )
 
 
 class Drafter:
     """Base of all drafters. One object serves many completions, one after the other."""
 
     needs: Needs = Needs()
-    """What `start` and `observe` want to see of the target."""
+    """Outputs of the target that `start` and `observe` read."""
 
     rule: Rule = staticmethod(lossless)
-    """How its trees are judged."""
+    """Acceptance rule of its trees."""
+
+    tree_sizes: Collection[int] = NUM_NODES
+    """Numbers of nodes that its trees may have, as far as known.
+
+    With captured graphs, trees of several sizes are padded to a few sizes, which are all captured
+    before anything is timed. For a single size, the first steps capture all that it needs.
+    """
 
     def start(self, state: State, prefill: Forward) -> None:
-        """A new completion begins: forget the last one. `state` holds prompt and first token."""
+        """Begin a completion and forget the last. `state` holds the prompt and the first token."""
 
     def propose(self, state: State) -> DraftTree:
         """The next tree; its root is `state.pending`."""
-        raise TypeError(f"{type(self).__name__} does not say what it proposes")
+        raise TypeError(f"{type(self).__name__} does not implement propose()")
 
-    def observe(self, state: State, outcome: Outcome) -> None:
-        """A step is done; `state` holds the emitted tokens already."""
+    def observe(self, state: State, result: StepResult) -> None:
+        """Read the result of a step. `state` already holds the emitted tokens."""
+
+    @property
+    def has_fixed_size(self) -> bool:
+        """True if all its trees have the same size."""
+        return len(self.tree_sizes) == 1
+
+    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        """A tree of each size to capture; none if the size is fixed.
+
+        `num_tokens` bounds a completion. Trees have `q` if their draft tokens are sampled.
+        """
+        sizes = () if self.has_fixed_size else sorted(set(map(padded_size, self.tree_sizes)))
+        return (DraftTree.star(size, sampler.generator.device) for size in sizes)
+
+    def capture_graphs(self, num_tokens: int) -> None:
+        """Run once each rare operation of completions of up to `num_tokens` tokens."""
 
     def bytes_read(self, num_nodes: float) -> float:
-        """Bytes of weights that drafting a tree of `num_nodes` nodes (a mean, maybe) reads.
+        """Bytes of weights read to draft a tree of `num_nodes` nodes (may be a mean).
 
-        A weight read by several passes counts as often; see `engine.weights`. A drafter that has
-        weights and does not say so is given too high a limit in reports, never one too low.
+        A weight counts once per pass that reads it; see `engine.weights`. If a drafter with
+        weights does not override this, its limit in reports is too high, never too low.
         """
         return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What a drafter is built from. `weights` is the drafter's own checkpoint folder, if any.
+    """Inputs of `Method.build`.
 
-    Or a source that makes the tensors of such a folder.
+    `weights` is the drafter's own checkpoint folder, or a source that makes its tensors.
     """
 
     target: Target
@@ -108,12 +164,11 @@ class BuildContext:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method as the registry, the log and the reports know it.
+    """A method, as the registry, the log and the reports know it.
 
-    `options` is a frozen dataclass whose fields, with their types and defaults, are the method's
-    options everywhere: on the command line, in `specbench show` and in `run.json`. `weights`
-    names the checkpoint that a model card gives for it (usually the method's own name), None if
-    it needs none.
+    `options` is a frozen dataclass. Its fields, with their types and defaults, are the method's
+    options on the command line, in `specbench show` and in `run.json`. `weights` is the name of
+    its checkpoint on a model card (usually the method's own name), or None if it needs none.
     """
 
     name: str
@@ -126,8 +181,8 @@ class Method:
     is_lossless: bool = True
 
     def is_lossless_with(self, options: Any) -> bool:
-        """Whether what it emits under these options is distributed as the target's own output.
+        """True if, with these options, its output has the target's own distribution.
 
-        Options that decide it (another acceptance rule) say so by a property `is_lossless`.
+        Options that change this (another acceptance rule) have a property `is_lossless`.
         """
         return self.is_lossless and getattr(options, "is_lossless", True)

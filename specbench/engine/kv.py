@@ -1,7 +1,7 @@
-"""The key/value cache that all methods share: preallocated, written at the committed length.
+"""The key/value cache of all methods: preallocated, written after the committed length.
 
 Knows rows of keys and values, and transformers' cache interface. Knows nothing of trees, tokens or
-drafters: rows behind the committed length are scratch until `commit` keeps some of them.
+drafters: rows after the committed length are scratch until `commit` keeps some of them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specbench.engine.ops import CacheRows
+from specbench.engine.fused.ops import CacheRows
 
 GRANULE = 256
-"""Capacities are multiples of this many tokens, so that growing is rare."""
+"""Capacities are multiples of this many tokens, so growth is rare."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one layer stores for each token."""
+    """Shapes that one layer stores per token."""
 
     key: tuple[int, int]  # heads, head_dim
     value: tuple[int, int]
@@ -30,12 +30,12 @@ class LayerShape:
 
     @property
     def width(self) -> int:
-        """Numbers a token takes: its keys, then its values."""
+        """Numbers per token: its keys, then its values."""
         return self.key[0] * self.key[1] + self.value[0] * self.value[1]
 
 
 class _Layer(CacheLayerMixin):
-    """One layer's rows [capacity, width], also in the form that attention modules call."""
+    """One layer's rows [capacity, width], with the interface that attention modules call."""
 
     is_sliding = False
     is_croppable = True
@@ -47,8 +47,8 @@ class _Layer(CacheLayerMixin):
         self.rows: CacheRows
         self.is_initialized = True
 
-    def place(self, rows: Tensor) -> None:
-        """Live in these rows from now on."""
+    def use_rows(self, rows: Tensor) -> None:
+        """Store keys and values in these rows from now on."""
         self.rows = CacheRows.of(rows, self._shape.key, self._shape.value)
         self.keys, self.values = self.rows.keys[None], self.rows.values[None]
 
@@ -79,10 +79,10 @@ class _Layer(CacheLayerMixin):
 
 
 class KVCache(Cache):
-    """Keys and values of every layer for one sequence, a row for each token.
+    """Keys and values of every layer for one sequence, one row per token.
 
-    Layers that agree in width, dtype and device share one slab [layers, capacity, width], so that
-    keeping a path costs two kernels, not four for each layer.
+    Layers of equal width, dtype and device share one slab [layers, capacity, width], so committing
+    a path costs two kernels, not four per layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape], capacity: int = GRANULE) -> None:
@@ -95,15 +95,15 @@ class KVCache(Cache):
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that one committed token takes over all layers."""
+        """Bytes per committed token over all layers."""
         return sum(shape.dtype.itemsize * shape.width for shape in self._shapes)
 
     def rows(self, layer: int) -> CacheRows:
-        """The rows of a layer."""
+        """Rows of a layer."""
         return self.layers[layer].rows
 
     def reserve(self, capacity: int) -> bool:
-        """Make room for `capacity` tokens; the committed ones are kept. Tells if rows moved."""
+        """Make room for `capacity` tokens and keep the committed ones; True if rows moved."""
         if capacity <= self.capacity:
             return False
         self.capacity = -(-capacity // GRANULE) * GRANULE
@@ -116,7 +116,7 @@ class KVCache(Cache):
             for rows, index in zip(slab, members, strict=True):
                 if self.length:
                     rows[: self.length] = self.rows(index).all[: self.length]
-                self.layers[index].place(rows)
+                self.layers[index].use_rows(rows)
             slabs.append(slab)
         self._slabs = slabs
         return True
@@ -124,26 +124,26 @@ class KVCache(Cache):
     def commit(self, path: Sequence[int]) -> None:
         """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
         kept = len(path)
-        if path[-1] != kept - 1:  # a path that is not the first rows as they lie
+        if path[-1] != kept - 1:  # not the first rows in order
             rows = torch.tensor(path, device=self._slabs[0].device).add_(self.length)
-            self.bring(self.copies(rows))
+            self.append_rows(self.gather_rows(rows))
         self.length += kept
 
-    def copies(self, rows: Tensor) -> list[Tensor]:
-        """Copies of rows [n], a tensor [layers, n, width] for each slab."""
+    def gather_rows(self, rows: Tensor) -> list[Tensor]:
+        """Copies of rows [n], one tensor [layers, n, width] per slab."""
         return [slab.index_select(1, rows.to(slab.device)) for slab in self._slabs]
 
-    def bring(self, copies: Sequence[Tensor]) -> None:
-        """Put copied rows right behind the committed ones, which is all that the host knows."""
+    def append_rows(self, copies: Sequence[Tensor]) -> None:
+        """Write copied rows right after the committed ones: the host knows no other position."""
         for slab, part in zip(self._slabs, copies, strict=True):
             slab.narrow(1, self.length, part.shape[1]).copy_(part)
 
     def crop(self, length: int) -> None:
-        """Forget every committed token behind the first `length`."""
+        """Forget all committed tokens after the first `length`."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot crop a cache of {self.length} tokens to {length}")
         self.length = length
 
     def reset(self) -> None:
-        """Forget everything; the memory is kept."""
+        """Forget all tokens; keep the memory."""
         self.length = 0

@@ -1,4 +1,4 @@
-"""Loading a target from a local Hugging Face folder, and refusing what the engine cannot drive."""
+"""Load a target from a local Hugging Face folder, and refuse models the engine cannot run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from specbench.engine.execution import Execution
+from specbench.engine.graphs.execution import Execution
+from specbench.engine.probe import TESTED, tree_fault
 from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
+from specbench.engine.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
 from specbench.errors import CheckpointError, reason_of
-
-LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
-"""What transformers and safetensors raise on a broken or foreign folder."""
 
 
 def load_target(
@@ -25,37 +24,37 @@ def load_target(
     device: torch.device,
     execution: Execution | None = None,
 ) -> Target:
-    """The causal language model in `path`, or made by a source, as a target.
+    """Load the causal language model in `path`, or of a source, as a target.
 
-    A model larger than its CUDA device is spread over all of them (`device_map="auto"`).
+    A model larger than its CUDA device is spread over all devices (`device_map="auto"`).
 
     Raises:
-        CheckpointError: the folder is no causal language model, lacks or misshapes weights, or has
-            an attention that trees cannot use yet.
+        CheckpointError: the folder is not a causal language model, has missing or misshapen
+            weights, or has attention that trees cannot use yet.
     """
     if not isinstance(path, Path):
         return make_target(path, dtype=dtype, device=device, execution=execution)
     try:
-        config = AutoConfig.from_pretrained(path)
-    except LOAD_ERRORS as error:
-        raise broken(path, error) from error
-    check_attention(config, path)
-    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        check_attention(config, path)
         model, report = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=dtype, device_map=_device_map(path, device),
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_complete refuses them
+            trust_remote_code=False,
         )  # fmt: skip
-    except torch.OutOfMemoryError:
+        check_complete(path, report)
+        check_positions(model, path)
+        target = Target(model, execution)
+        check_tree(target, path)
+        return target
+    except CheckpointError:
         raise
-    except LOAD_ERRORS as error:
+    except Exception as error:  # a damaged or hostile folder may fail in any way
         raise broken(path, error) from error
-    check_complete(path, report)
-    check_positions(model, path)
-    return Target(model, execution)
 
 
 def broken(path: Path, error: Exception) -> CheckpointError:
-    """The error for a folder that transformers cannot load, with its first line of reason."""
+    """The error for a folder that transformers cannot load, with the first line of its reason."""
     return CheckpointError(
         f"{path} does not load as a causal language model: {reason_of(error)}",
         "Check that config.json and the weights are complete; copy or download them again.",
@@ -63,27 +62,45 @@ def broken(path: Path, error: Exception) -> CheckpointError:
 
 
 def check_attention(config: Any, path: Path) -> None:
-    """Refuse attention that does not see every committed token."""
-    text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ()) - {"full_attention"}
-    if getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True):
-        kinds.add("sliding_attention")
-    if getattr(config, "is_encoder_decoder", False):
-        kinds.add("encoder-decoder attention")
-    if kinds:
+    """Refuse attention that cannot run over trees, with the reason, before weights are read."""
+    if reason := _unsupported_attention(config):
         raise CheckpointError(
-            f"{path} is a {config.model_type} model with {', '.join(sorted(kinds))}: "
-            "only full attention is supported.",
-            "Use a model whose layers all have full attention, such as Llama, Qwen or Mixtral.",
+            f"{path} is a {config.model_type} model {reason}, so it cannot run over a tree.",
+            "Use a model whose layers attend to all earlier tokens, or to a window or chunk of "
+            "them, such as Llama, Qwen, Mistral, Gemma or gpt-oss.",
         )
 
 
+def _unsupported_attention(config: Any) -> str | None:
+    text = config.get_text_config()
+    if getattr(config, "is_encoder_decoder", False):
+        return "with encoder-decoder attention"
+    if getattr(text, "alibi", False):
+        return "with alibi, which counts rows instead of positions"
+    if "local" in (getattr(text, "attention_layers", None) or ()):
+        return "with local attention, whose window counts rows instead of positions"
+    if getattr(text, "use_bidirectional_attention", None) in (True, "all"):
+        return "with bidirectional attention"
+    kinds = attention_kinds(text)
+    if recurrent := sorted(RECURRENT.intersection(kinds)):
+        return f"with {', '.join(recurrent)}, whose state cannot forget rejected tokens"
+    if unknown := sorted(kinds.keys() - {FULL, SLIDING, CHUNKED}):
+        return f"with {', '.join(unknown)}"
+    if sizes := [size for size in kinds.values() if size is not None and size < 1]:
+        return f"with a window of {sizes[0]} tokens"
+    return None
+
+
 def check_complete(path: Path, report: dict[str, Any]) -> None:
-    """Refuse weights that do not cover the model: a missing tensor would be noise."""
+    """Refuse weights that do not match the model: a missing tensor would hold noise."""
     missing = sorted(report["missing_keys"])
     misshapen = sorted(str(key[0]) for key in report["mismatched_keys"])
     errors = [str(error) for error in report.get("error_msgs", ())]
-    for what, keys in (("lacks", missing), ("misshapes", misshapen), ("cannot read", errors)):
+    unexpected = sorted(report["unexpected_keys"])
+    for what, keys in (
+        ("lacks", missing), ("misshapes", misshapen), ("cannot read", errors),
+        ("holds weights that the model has no place for:", unexpected),
+    ):  # fmt: skip
         if keys:
             more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
             raise CheckpointError(
@@ -93,12 +110,27 @@ def check_complete(path: Path, report: dict[str, Any]) -> None:
 
 
 def check_positions(model: PreTrainedModel, path: Path) -> None:
-    """Refuse models that do not take positions: a tree's siblings share one."""
-    if "position_ids" not in inspect.signature(model.forward).parameters:
+    """Refuse recurrent models, and ones without positions: siblings in a tree share a position."""
+    reason = None
+    if getattr(model, "_is_stateful", False):
+        reason = "has a recurrent state, which cannot forget rejected tokens"
+    elif "position_ids" not in inspect.signature(model.forward).parameters:
+        reason = "takes no position ids"
+    if reason:
         raise CheckpointError(
-            f"{path} is a {model.config.model_type} model, which takes no position ids, so that "
-            "it cannot run over a tree.",
+            f"{path} is a {model.config.model_type} model, which {reason}, so it "
+            "cannot run over a tree.",
             "Use a model with rotary or learned positions, such as Llama, Qwen or GPT-NeoX.",
+        )
+
+
+def check_tree(target: Target, path: Path) -> None:
+    """Refuse a model of an untested class whose logits over a tree are wrong."""
+    name = type(target.model).__name__
+    if name not in TESTED and (fault := tree_fault(target)):
+        raise CheckpointError(
+            f"{path} is a {name}, which cannot run over a tree: {fault}.",
+            "Use a model of a tested class, such as Llama, Qwen, Mistral, Gemma or gpt-oss.",
         )
 
 

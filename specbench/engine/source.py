@@ -1,6 +1,6 @@
-"""Weights that are made in memory instead of read from a folder, and targets built from them.
+"""Weights made in memory instead of read from a folder, and targets built from them.
 
-Knows names and tensors. Knows nothing of what the weights stand for.
+Knows names and tensors, not what the weights mean.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from specbench.engine.execution import Execution
+from specbench.engine.graphs.execution import Execution
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 
 
 class WeightSource(Protocol):
-    """What takes a checkpoint folder's place: what config.json holds, and every tensor by name.
+    """Replacement for a checkpoint folder: the config of config.json, and every tensor by name.
 
-    `name` is how errors call it. `tensors` makes them one after the other, anew at each call.
+    `name` identifies it in errors. `tensors` makes the tensors one by one, anew in each call.
     """
 
     @property
@@ -40,9 +40,9 @@ def make_target(
     device: torch.device,
     execution: Execution | None = None,
 ) -> Target:
-    """The causal language model that a source's config describes, on the tensors it makes.
+    """Build the causal language model of a source's config from its tensors.
 
-    The tensors become the parameters as they are, so that a model is never held twice.
+    The tensors become the parameters without a copy.
 
     Raises:
         CheckpointError: the tensors do not cover the model, or have other shapes.
@@ -54,7 +54,7 @@ def make_target(
     for name, tensor in source.tensors(device, dtype):
         parameter = missing.pop(name, None)
         if parameter is None or parameter.shape != tensor.shape:
-            raise _mismatch(source, f"makes {name} {list(tensor.shape)}, which the model has not")
+            raise _mismatch(source, f"makes {name} {list(tensor.shape)}, which the model lacks")
         owner, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(owner), attribute, nn.Parameter(tensor, requires_grad=False))
     if missing:
@@ -63,5 +63,5 @@ def make_target(
 
 
 def _mismatch(source: WeightSource, what: str) -> CheckpointError:
-    hint = "Its config and its tensors have to describe one model."
+    hint = "Its config and its tensors must describe the same model."
     return CheckpointError(f"{source.name} {what}.", hint)

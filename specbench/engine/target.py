@@ -1,36 +1,37 @@
 """The target: a transformers model that runs over trees of tokens.
 
-With `kv` and `stack` the only room that touches transformers' model API. A drafter that is itself a
-language model (SpS) drives one of these too. Knows nothing of acceptance or time.
+Only this module, `kv` and `stack` use transformers' model API. A drafter that is itself a language
+model (SpS) also uses a `Target`. Knows nothing of acceptance or time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from specbench.engine.accept import Accepted, Sampler, Verdict
-from specbench.engine.execution import Eager, Execution
+from specbench.engine.accept import AcceptedPath, Sampler, Verdict
+from specbench.engine.fused.ops import CacheSlots, CacheSpan, TreeMask
+from specbench.engine.fused.stack import Stack, unsupported_reason
+from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
-from specbench.engine.ops import Place, Reach, View
-from specbench.engine.stack import Stack, why_not
-from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
+from specbench.engine.tree import DraftTree, TreeLayout, dense_mask
+from specbench.engine.windows import attention_kinds, windowed
 from specbench.errors import CheckpointError
 from specbench.types import Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a drafter wants to see of the target's forwards.
+    """Outputs of the target's forwards that a drafter reads.
 
-    `hidden`: the final hidden states, behind the last norm. `layer_inputs`: the inputs of these
-    decoder layers. `all_prompt_positions`: of every prompt token, not only of the last one.
+    `hidden`: final hidden states, after the last norm. `layer_inputs`: inputs of these decoder
+    layers. `all_prompt_positions`: both for every prompt token, not only the last one.
     """
 
     hidden: bool = False
@@ -40,7 +41,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """What one target forward produced, a row for each node (prefill: see `Target.prefill`)."""
+    """Outputs of one target forward, one row per node (prefill: see `Target.prefill`)."""
 
     logits: Tensor  # [nodes, vocab]
     hidden: Tensor | None = None  # [nodes, hidden]
@@ -48,10 +49,10 @@ class Forward:
 
 
 class Target:
-    """A causal language model with one committed sequence and room for a tree behind it.
+    """A causal language model with one committed sequence and room for a tree after it.
 
-    A Llama-family model is run by the engine's own stack over its weights, any other one by its
-    own forward; `why_not_fused` says why.
+    The engine's own stack runs Llama-family models. Other models run their own forward, with the
+    reason in `unfused_reason`.
     """
 
     def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:
@@ -62,14 +63,15 @@ class Target:
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self.context: int = _context_length(self.config)
+        self._kinds = attention_kinds(self.config)
         self.cache = KVCache(_layer_shapes(model, self.device))
-        self.why_not_fused = why_not(model)
-        self._stack = None if self.why_not_fused else Stack(model, self.execution.ops)
+        self.unfused_reason = unsupported_reason(model)
+        self._stack = None if self.unfused_reason else Stack(model, self.execution.ops)
         self._step = self.execution.wrap(self._tree_step)
-        self._follow = self.execution.wrap(self._followed)
+        self._gather = self.execution.wrap(self._gather_path)
         self._samplers: dict[Sampling, Sampler] = {}
-        self._needs = Needs()
-        self._seen: dict[int | str, Tensor] = {}
+        self._needs = self._step_needs = Needs()
+        self._captured: dict[int | str, Tensor] = {}
 
     @property
     def layers(self) -> nn.ModuleList:
@@ -77,34 +79,35 @@ class Target:
         return decoder_layers(self.model)
 
     @contextmanager
-    def watched(self, needs: Needs) -> Iterator[None]:
-        """Collect what `needs` names while the block runs."""
+    def capture(self, needs: Needs) -> Iterator[None]:
+        """Collect the outputs in `needs` while the block runs."""
         handles = [] if self._stack else self._hooks(needs)
         self._needs = needs
+        self._step_needs = replace(needs, all_prompt_positions=False)  # for prefill only
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
-            self._needs = Needs()
-            self._seen.clear()
+            self._needs = self._step_needs = Needs()
+            self._captured.clear()
 
-    def prefill(self, prompt_ids: Sequence[int], room: int = 0) -> Forward:
-        """Start a new sequence with `prompt_ids`, and `room` for as many tokens behind them.
+    def prefill(self, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
+        """Start a new sequence with `prompt_ids`, and reserve `num_new` more tokens.
 
-        Returns the last position's logits [1, vocab]; hidden states and layer inputs are of that
-        position too, or of every prompt token if the watched `Needs` ask for it.
+        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are also of
+        the last position, or of every prompt token with `Needs.all_prompt_positions`.
         """
         n = len(prompt_ids)
         self.cache.reset()
-        self.reserve(n + room)
+        self.reserve(n + num_new)
         ids, at = torch.tensor(prompt_ids, device=self.device), torch.arange(n, device=self.device)
         needs = self._needs
         if self._stack is None:
             forward = self._run_model(ids, at, None)
         else:
-            place = Place(at, self._stack.rotary.turn(at))
-            hidden, inputs = self._stack(ids, self.cache, place, None, needs.layer_inputs)
+            slots = CacheSlots(at, self._stack.rotary.cos_sin(at))
+            hidden, inputs = self._stack(ids, self.cache, slots, None, needs.layer_inputs)
             forward = Forward(self._head(hidden[-1:]), hidden if needs.hidden else None, inputs)
         self.cache.length = n
         if needs.all_prompt_positions:
@@ -116,7 +119,7 @@ class Target:
         )
 
     def extend(self, token_ids: Sequence[int] | Tensor) -> Tensor:
-        """Commit `token_ids` behind the sequence; returns the last position's logits [vocab]."""
+        """Append and commit `token_ids`; returns logits [vocab] of the last position."""
         if self.cache.length == 0:
             ids = token_ids.tolist() if isinstance(token_ids, Tensor) else token_ids
             return self.prefill(ids).logits[0]
@@ -127,19 +130,22 @@ class Target:
         return logits
 
     def forward(self, tree: DraftTree) -> Forward:
-        """Run once over the tree, each node seeing the committed tokens and its ancestors.
+        """Run once over the tree. Each node sees the committed tokens and its ancestors.
 
-        Nothing is committed: the same call on the same state gives the same result.
+        Commits nothing: the same call on the same state gives the same result.
         """
-        n, length, needs = tree.num_nodes, self.cache.length, self._needs
-        reach = self.execution.reach(length, n)
-        self.reserve(reach.span(n))
+        n, length, needs = tree.num_nodes, self.cache.length, self._step_needs
+        cache_span = self.execution.cache_span(length, n)
+        self.reserve(cache_span.rows_with(n))
         depths, bias = tree.layout.depths, tree.layout.bias(self.dtype)
         start = torch.full((), length, device=self.device)
         if self._stack is None:
             positions = (depths + length).clamp_(max=self.context - 1)
-            return self._run_model(tree.tokens, positions, mask_behind(start, bias, length + n))
-        logits, *seen = self._step(tree.tokens, depths, bias, start, reach=reach, needs=needs)
+            mask = dense_mask(start, bias, length + n)
+            return self._run_model(tree.tokens, positions, windowed(mask, positions, self._kinds))
+        logits, *seen = self._step(
+            tree.tokens, depths, bias, start, cache_span=cache_span, needs=needs
+        )
         hidden = seen.pop(0) if needs.hidden else None
         return Forward(logits, hidden, dict(zip(needs.layer_inputs, seen, strict=True)))
 
@@ -147,76 +153,84 @@ class Target:
         """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
         self.cache.commit(path)
 
-    def settle(self, layout: TreeLayout, chosen: Tensor) -> tuple[Verdict, Accepted | None]:
-        """Commit the path that `select` chose in the last `forward`, and copy it to the host.
+    def commit_path(
+        self, layout: TreeLayout, chosen: Tensor
+    ) -> tuple[Verdict, AcceptedPath | None]:
+        """Commit the path chosen by `select` from the last `forward`, and copy it to the host.
 
-        Where steps are recorded all work on the device is under way before the host waits, and
-        the path can be read there too; a chain's needs no work.
+        With captured graphs, all device work is queued before the host waits, and the path is
+        returned on the device too. A chain needs no copies in the cache.
         """
         if not self.execution.is_static or layout.is_chain:
             verdict = Verdict.read(chosen)
             self.commit(verdict.path)
             return verdict, None
         start = torch.full((), self.cache.length, device=self.device)
-        path, token_ids, last, *copies = self._follow(chosen, start, room=layout.path_room)
-        self.cache.bring(copies)
+        length = layout.padded_path_length
+        path, token_ids, last, *copies = self._gather(chosen, start, length=length)
+        self.cache.append_rows(copies)
         verdict = Verdict.read(chosen)
         self.cache.length += len(verdict.path)
-        return verdict, Accepted(path, token_ids, last)
+        return verdict, AcceptedPath(path, token_ids, last)
 
     def crop(self, length: int) -> None:
         """Go back to the first `length` committed tokens."""
         self.cache.crop(length)
 
     def reserve(self, num_tokens: int) -> None:
-        """Make room for a sequence of that many tokens."""
+        """Make room for a sequence of `num_tokens` tokens."""
         if self.cache.reserve(num_tokens):
-            self.execution.forget()
+            self.execution.discard_graphs()
         if self._stack:
             self._stack.rotary.reserve(min(self.cache.capacity, self.context))
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
-        """A sampler on this device; there is one for each sampling, seeded anew."""
+        """The sampler for these settings, on this device and reseeded."""
         sampler = self._samplers.setdefault(sampling, Sampler(sampling, self.device))
         sampler.generator.manual_seed(seed)
         return sampler
 
     def _tree_step(
-        self, tokens: Tensor, depths: Tensor, bias: Tensor, start: Tensor, *, reach: Reach,
+        self, tokens: Tensor, depths: Tensor, bias: Tensor, start: Tensor, *, cache_span: CacheSpan,
         needs: Needs,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """The stack over a tree behind `start` [] tokens: logits, then what `needs` names."""
+        """Run the stack over a tree after `start` [] tokens: logits, then outputs in `needs`."""
         assert self._stack is not None
         n = tokens.shape[0]
         rows = start + torch.arange(n, device=self.device)
-        # A node behind the context is cut before it counts; its position must still be valid.
+        # A node beyond the context is never emitted, but its position must be valid.
         positions = (depths + start).clamp_(max=self.context - 1)
-        place, view = Place(rows, self._stack.rotary.turn(positions)), View(start, bias, reach)
-        hidden, inputs = self._stack(tokens, self.cache, place, view, needs.layer_inputs)
+        slots, tree_mask = (
+            CacheSlots(rows, self._stack.rotary.cos_sin(positions)),
+            TreeMask(start, bias, cache_span),
+        )
+        hidden, inputs = self._stack(tokens, self.cache, slots, tree_mask, needs.layer_inputs)
         seen = [inputs[layer] for layer in needs.layer_inputs]
         logits = self.execution.ops.project(hidden, self._head.weight, self._head.bias)
         return (logits, *([hidden] if needs.hidden else []), *seen)
 
-    def _followed(self, chosen: Tensor, start: Tensor, *, room: int) -> tuple[Tensor, ...]:
-        """The chosen path as `Accepted`, and copies of its rows behind the first `start` []."""
-        accepted = Accepted.follow(chosen, room)
-        return *accepted, *self.cache.copies(start + accepted.path)
+    def _gather_path(self, chosen: Tensor, start: Tensor, *, length: int) -> tuple[Tensor, ...]:
+        """The chosen path as `AcceptedPath`, and copies of its rows, which begin at `start` []."""
+        accepted = AcceptedPath.from_choice(chosen, length)
+        return *accepted, *self.cache.gather_rows(start + accepted.path)
 
     @property
     def _head(self) -> Any:
         return self.model.get_output_embeddings()
 
-    def _run_model(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Forward:
-        """The model's own forward over tokens [n]; a prefill is what comes without a mask."""
+    def _run_model(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | dict[str, Tensor] | None
+    ) -> Forward:
+        """Run the model's own forward over tokens [n]; without a mask it is a prefill."""
         out = self.model(
             input_ids=ids[None],
             position_ids=positions[None],
-            attention_mask=mask if mask is None else mask[None, None],
+            attention_mask=mask,
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=1 if mask is None else 0,
         )
-        seen = self._seen
+        seen = self._captured
         return Forward(
             out.logits[0],
             seen["hidden"][0] if self._needs.hidden else None,
@@ -224,17 +238,17 @@ class Target:
         )
 
     def _hooks(self, needs: Needs) -> list[Any]:
-        """Hooks on just the modules that `needs` names."""
+        """Register hooks on only the modules that `needs` names."""
         handles = []
         if needs.hidden:
             handles.append(self.model.base_model.register_forward_hook(self._keep_hidden))
         for index in needs.layer_inputs:
-            hook = _keep_input(self._seen, index)
+            hook = _keep_input(self._captured, index)
             handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
         return handles
 
     def _keep_hidden(self, module: nn.Module, args: object, output: Any) -> None:
-        self._seen["hidden"] = output.last_hidden_state
+        self._captured["hidden"] = output.last_hidden_state
 
 
 def _keep_input(seen: dict[int | str, Tensor], index: int) -> Any:
@@ -245,7 +259,7 @@ def _keep_input(seen: dict[int | str, Tensor], index: int) -> Any:
 
 
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The decoder layers of a model; they are called `layers` or `h` in its base model."""
+    """The decoder layers of a model: `layers` or `h` of its base model."""
     for name in ("layers", "h"):
         layers = getattr(model.base_model, name, None)
         if isinstance(layers, nn.ModuleList):
@@ -260,15 +274,19 @@ def _context_length(config: Any) -> int:
     context = getattr(config, "max_position_embeddings", None)
     if not isinstance(context, int) or context < 1:
         raise CheckpointError(
-            f"The model's config tells no context length (max_position_embeddings is {context!r}).",
+            f"The model's config has no context length (max_position_embeddings is {context!r}).",
             "Add max_position_embeddings to its config.json.",
         )
+    if getattr(config, "attn_temperature_tuning", False):
+        # Llama-4 scales queries by their row instead of their position, in steps of `floor_scale`
+        # rows. Within the first step both are the same, with room for a tree at its end.
+        context = min(context, max(config.floor_scale - 1024, 1))
     return context
 
 
 @torch.inference_mode()
 def _layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShape]:
-    """What each layer caches, read off a forward over one token: no config field is trusted."""
+    """Cached shapes of each layer, from a forward over one token: config fields may be wrong."""
     cache = DynamicCache()
     model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), past_key_values=cache)
     return [

@@ -1,6 +1,6 @@
-"""The draft tree: a rooted tree of guesses, the root being the pending token.
+"""The draft tree: a tree of draft tokens below the pending token.
 
-Knows shapes and ancestry. Knows nothing of models, methods or acceptance.
+Knows shapes and ancestry, not models, methods or acceptance.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-NUM_NODES = (
-    1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 26, 28, 32, 40, 48, 56, 60, 64, 80, 96, 112, 128, 160,
-)  # fmt: skip
-"""Trees whose size changes from step to step are padded to one of these, where that is needed."""
+NUM_NODES = (1, 4, 8, 16, 32, 48, 64, 96, 128, 160)
+"""Numbers of nodes that trees of changing size are padded to with captured graphs.
+
+Each size has its own graphs. A GPU multiplies 16 rows at once, so more sizes would save little.
+"""
 
 
 def padded_size(num_nodes: int) -> int:
-    """How many nodes a tree of so many is padded to."""
+    """Number of nodes that a tree of `num_nodes` nodes is padded to."""
     return next((size for size in NUM_NODES if size >= num_nodes), num_nodes)
 
 
 @dataclass(frozen=True)
 class TreeLayout:
-    """The topology of a tree, without its tokens. Node 0 is the root; a parent precedes its child.
+    """The topology of a tree, without its tokens. Node 0 is the root; parents precede children.
 
     Static layouts are built once and reused; dynamic ones come from `from_tensors`, which neither
     loops over nodes nor waits for the device.
@@ -34,28 +35,28 @@ class TreeLayout:
 
     parents: Tensor  # [nodes] int64; the root's parent is itself
     depths: Tensor  # [nodes] int64; the root's is 0
-    ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and all above it
-    max_depth: int  # no node is deeper
-    is_chain: bool = False  # so that every path is the first nodes as they lie
+    ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and its ancestors
+    max_depth: int  # upper bound of the depths
+    is_chain: bool = False  # if True, every path is the first nodes in order
 
     @property
     def num_nodes(self) -> int:
         return self.parents.shape[0]
 
     @property
-    def path_room(self) -> int:
-        """How many nodes a path in it is padded to."""
-        return min(self.num_nodes, path_room(self.max_depth))
+    def padded_path_length(self) -> int:
+        """Number of nodes that a path is padded to."""
+        return min(self.num_nodes, padded_path_length(self.max_depth))
 
     @classmethod
     def from_parents(cls, parents: Sequence[int], device: torch.device | str) -> TreeLayout:
         """A layout from host indices: `parents[0]` is the root's own index, 0."""
         if not parents or parents[0] != 0:
-            raise ValueError("a tree starts with its root, whose parent is node 0 itself")
+            raise ValueError("the first node of a tree is its root, whose parent must be 0")
         depths, rows = [0], [1]
         for node, parent in enumerate(parents[1:], start=1):
             if not 0 <= parent < node:
-                raise ValueError(f"node {node} has parent {parent}; a parent precedes its child")
+                raise ValueError(f"node {node} has parent {parent}; parents must precede children")
             depths.append(depths[parent] + 1)
             rows.append(rows[parent] | 1 << node)
         n = len(parents)
@@ -74,20 +75,20 @@ class TreeLayout:
         ancestors = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
         ancestors[:, 0] = True
         above = parents
-        for _ in range(max(max_depth - 1, 0).bit_length()):  # each round doubles the reach
+        for _ in range(max(max_depth - 1, 0).bit_length()):  # each round doubles the distance
             ancestors = ancestors | ancestors.index_select(0, above)
             above = above.index_select(0, above)
         return cls(parents, depths, ancestors, max_depth)
 
     def bias(self, dtype: torch.dtype) -> Tensor:
-        """The additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
+        """Additive mask [nodes, nodes]: 0 where a node attends, the lowest number elsewhere."""
         biases: dict[torch.dtype, Tensor] = self.__dict__.setdefault("_biases", {})
         if dtype not in biases:
             biases[dtype] = additive(self.ancestors, dtype)
         return biases[dtype]
 
     def padded(self, num_nodes: int) -> TreeLayout:
-        """The same tree with more nodes behind it, which hang below nothing but themselves."""
+        """The same tree padded to `num_nodes` with nodes that are their own parents."""
         grown: dict[int, TreeLayout] = self.__dict__.setdefault("_padded", {})
         if num_nodes not in grown:
             more = num_nodes - self.num_nodes
@@ -101,7 +102,7 @@ class TreeLayout:
 
     @cached_property
     def siblings(self) -> Tensor:
-        """[max_siblings, nodes] int64: row r holds each node's r-th child, 0 where it has none."""
+        """[max_siblings, nodes] int64: row r holds each node's r-th child, or 0 if it has none."""
         parents = self.parents.tolist()
         rows: list[list[int]] = []
         seen = [0] * len(parents)
@@ -114,21 +115,21 @@ class TreeLayout:
         return torch.tensor(rows, device=self.parents.device).view(len(rows), len(parents))
 
 
-def path_room(max_depth: int) -> int:
-    """How many nodes a path is padded to, if a tree is no smaller: few numbers serve all trees."""
+def padded_path_length(max_depth: int) -> int:
+    """Number of nodes that a path of a tree of that depth is padded to: few sizes for all trees."""
     return max(16, 1 << max_depth.bit_length())
 
 
 def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:
-    """The additive mask of a boolean one: 0 where a row sees, the lowest number elsewhere."""
+    """Additive mask of a boolean mask: 0 where True, the lowest number elsewhere."""
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min)
 
 
-def mask_behind(start: Tensor, bias: Tensor, span: int) -> Tensor:
-    """The additive mask [n, span] of rows that see the first `start` [] of `span` columns.
+def dense_mask(start: Tensor, bias: Tensor, span: int) -> Tensor:
+    """Additive mask [n, span] of rows that see the first `start` [] columns.
 
-    Of the m columns behind these they see what `bias` [n, m] lets them, and none behind.
+    The additive `bias` [n, m] masks the m columns after these; the rest are hidden.
     """
     columns = torch.arange(span, device=bias.device)
     mask = bias.new_full((bias.shape[0], span), torch.finfo(bias.dtype).min)
@@ -144,16 +145,17 @@ def chain_layout(num_nodes: int, device: torch.device) -> TreeLayout:
 
 @dataclass(frozen=True)
 class DraftTree:
-    """Guesses for the tokens after the committed ones.
+    """Draft tokens below the pending token.
 
     Node 0 is the pending token: emitted, but not in the target's cache yet. The first
-    `num_verify` nodes may be accepted; the others are scratch nodes, which the target computes and
-    the drafter is shown, but which are never accepted. Siblings carry distinct tokens.
+    `num_verify` nodes may be accepted. The others are scratch nodes: the target computes them and
+    the drafter observes them, but they are never accepted. Siblings carry distinct tokens.
 
-    `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its
-    earlier siblings were rejected (row 0 is unused); None stands for deterministic guesses, whose
-    distribution is a point mass. `log_probs` [nodes] is how probable the drafter holds the path to
-    each node (row 0 is unused), where it knows; nothing depends on it.
+    `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its earlier
+    siblings were rejected (row 0 is unused). None means deterministic draft tokens, whose
+    distribution is a point mass. `log_probs` [nodes] are the drafter's log-probabilities of the
+    path to each node (row 0 is unused), if known; they only serve reports. `scores` of any shape
+    are values of the draft model; NaN or positive infinity among them fails the step.
     """
 
     tokens: Tensor  # [nodes] int64
@@ -161,22 +163,32 @@ class DraftTree:
     num_verify: int | Tensor
     q: Tensor | None = None
     log_probs: Tensor | None = None
+    scores: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
         return self.layout.num_nodes
 
     def padded(self, num_nodes: int) -> DraftTree:
-        """The same tree with scratch nodes behind it, up to so many."""
+        """The same tree, padded with scratch nodes to `num_nodes`."""
         more = num_nodes - self.num_nodes
         if more == 0:
             return self
         q = None if self.q is None else pad(self.q, (0, 0, 0, more))
         tokens, layout = pad(self.tokens, (0, more)), self.layout.padded(num_nodes)
-        return DraftTree(tokens, layout, self.num_verify, q)
+        return DraftTree(tokens, layout, self.num_verify, q, scores=self.scores)
 
     @classmethod
-    def chain(cls, tokens: Tensor, q: Tensor | None = None) -> DraftTree:
-        """A chain of guesses [nodes] below the pending token `tokens[0]`."""
+    def star(cls, num_nodes: int, device: torch.device, max_depth: int = 1) -> DraftTree:
+        """A tree of arbitrary tokens below the root, whose layout claims depth `max_depth`."""
+        layout = TreeLayout.from_parents([0] * num_nodes, device)
+        tokens = torch.zeros(num_nodes, dtype=torch.long, device=device)
+        return cls(tokens, replace(layout, max_depth=max_depth), num_nodes)
+
+    @classmethod
+    def chain(
+        cls, tokens: Tensor, q: Tensor | None = None, scores: Tensor | None = None
+    ) -> DraftTree:
+        """A chain of `tokens` [nodes]: the pending token, then draft tokens."""
         n = tokens.shape[0]
-        return cls(tokens, chain_layout(n, tokens.device), n, q)
+        return cls(tokens, chain_layout(n, tokens.device), n, q, scores=scores)

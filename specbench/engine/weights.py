@@ -1,7 +1,7 @@
-"""What a pass over a model reads of memory: its weights, in bytes.
+"""Bytes of weights read by a pass over a model.
 
-Knows tensors and modules. Knows nothing of time or bandwidth. A row read of an embedding table, and
-buffers such as rotary tables, are next to nothing and not counted.
+Knows tensors and modules, not time or bandwidth. Rows of an embedding table and buffers such as
+rotary tables are negligible and not counted.
 """
 
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 
 def weight_bytes(*holders: nn.Module | Tensor) -> int:
-    """Bytes of these tensors and of these modules' parameters, what is shared counted once."""
+    """Bytes of these tensors and modules' parameters; shared memory counts once."""
     tensors = {}
     for holder in holders:
         for tensor in [holder] if isinstance(holder, Tensor) else holder.parameters():
@@ -18,9 +18,9 @@ def weight_bytes(*holders: nn.Module | Tensor) -> int:
 
 
 def pass_bytes(model: PreTrainedModel) -> int:
-    """Bytes that one forward of a language model reads: all weights but the input embedding's.
+    """Bytes of weights read by one forward of a language model, without the input embedding.
 
-    An embedding that serves as the output head too is read whole, and counted.
+    An embedding that is also the output head is read completely, and counted.
     """
     table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     is_tied = table.data_ptr() == head.data_ptr()

@@ -1,39 +1,50 @@
-"""Files of a report: each is written whole or not at all."""
+"""The files of a report, each written whole or not at all."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from specbench.errors import RunFolderError
+from specbench.log.files import write_whole
+from specbench.report.build import Report
+from specbench.report.export import FORMATS, load_format
+from specbench.report.plots.style import to_png
 
 
-def write_files(out_dir: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write these files into a folder, which is made where it is missing.
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write every format and every plot.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+    return write_files(folder, report_files(report))
+
+
+def report_files(report: Report) -> dict[str, bytes]:
+    """The files of a report by name: the formats, then each plot as SVG and as PNG."""
+    files = {
+        name: text.encode()
+        for form in FORMATS
+        for name, text in load_format(form).files(report).items()
+    }
+    for plot in report.plots:
+        files[f"{plot.name}.svg"] = report.pictures[plot.name]
+        files[f"{plot.name}.png"] = to_png(plot.draw())
+    return files
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files into a folder, which is made if it is missing.
 
     Raises:
         RunFolderError: the folder cannot be written.
     """
     try:
-        out_dir.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            _write_whole(out_dir / name, content)
+            write_whole(folder / name, content)
     except OSError as error:
         raise RunFolderError(
-            f"The report cannot be written to {out_dir}: {error.strerror or error}.",
+            f"The report cannot be written to {folder}: {error.strerror or error}.",
             "Give a folder that can be written to.",
         ) from error
-    return [out_dir / name for name in files]
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Written beside its place and then moved there, so that no reader sees a half."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    return [folder / name for name in files]

@@ -1,8 +1,9 @@
-"""How one number is written. The same words in every rendering."""
+"""The text of one number, the same in every format."""
 
-from specbench.analysis.stats import Estimate, Interval, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
 
 NONE = "–"
+"""The text of a number that is missing."""
 
 
 def speedup(value: Value) -> str:
@@ -22,6 +23,14 @@ def rate(value: Value) -> str:
     return f"{value.value:.0f}" if value.value >= 100 else f"{value.value:.3g}"
 
 
+def figures(value: Value, scale: float = 1.0) -> str:
+    """A scaled number with three figures, zeros included: 2.50."""
+    if isinstance(value, Missing):
+        return NONE
+    number = value.value * scale
+    return f"{number:.0f}" if number >= 100 else f"{number:#.3g}"
+
+
 def percent(value: Value) -> str:
     """A share. Only a full one is written 100 %."""
     if isinstance(value, Missing):
@@ -31,29 +40,47 @@ def percent(value: Value) -> str:
 
 
 def span(value: Value) -> str:
-    """The interval's two ends alone: 1.38–1.46."""
+    """The ends of the value's interval, or a dash."""
     interval = interval_of(value)
-    return f"{interval.low:.2f}–{interval.high:.2f}" if interval else NONE
+    return ends(interval) if interval else NONE
+
+
+def ends(interval: Interval) -> str:
+    """The two ends of an interval: 1.38–1.46."""
+    return f"{interval.low:.2f}–{interval.high:.2f}"
+
+
+def brackets(value: Value) -> str:
+    """The interval as a suffix: " [1.38, 1.46]", or nothing."""
+    interval = value.interval if isinstance(value, Estimate) else None
+    return f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
 
 
 def bracketed(value: Value) -> str:
-    """The number followed by its interval: 1.42x [1.38, 1.46]."""
-    interval = interval_of(value)
-    return speedup(value) + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
+    """The speedup with its interval: 1.42x [1.38, 1.46]."""
+    return speedup(value) + (brackets(value) if interval_of(value) else "")
 
 
 def plus_minus(value: Value) -> str:
-    """The number and half its interval's width: 1.42x ±0.04."""
+    """The speedup with half the width of its interval: 1.42x ±0.04."""
     interval = interval_of(value)
     return speedup(value) + (f" ±{interval.half_width:.2f}" if interval else "")
 
 
 def interval_of(value: Value) -> Interval | None:
-    """The interval of a value that has one; vanilla against itself has none to speak of."""
+    """The interval, if it has any width: vanilla against itself has none."""
     interval = value.interval if isinstance(value, Estimate) else None
     return interval if interval and interval.low < interval.high else None
 
 
+def num_bytes(size: float) -> str:
+    """A size with its unit: 26 GB."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size / 1e3:.3g} kB"
+
+
 def temperature(value: float) -> str:
-    """The heading of a block, as the papers write it: Temperature=0."""
+    """The heading of a block, as in the papers: Temperature=0."""
     return f"Temperature={value:g}"

@@ -1,91 +1,89 @@
-"""What stands below a table: where the numbers come from, how they are made and what is missing."""
+"""The notes below a report: the origin of the numbers, their definitions, gaps and warnings."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specbench.analysis.cells import CellMetrics
-from specbench.analysis.header import UNKNOWN
 from specbench.analysis.metrics import RunMetrics
-from specbench.analysis.stats import Estimate, Missing
-from specbench.report.evidence import (
-    depth_text,
-    difference_texts,
-    formula_text,
-    latency_text,
-    lossless_text,
-    speedup_definition,
-)
-from specbench.report.execution import execution_fact
-from specbench.report.limits import (
-    LIMIT,
-    STEP_COST,
-    gpu_fact,
-    has_limits,
-    memory_fact,
-    memory_warnings,
-)
-from specbench.report.progress import first_line
+from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.report import facts, sentences
+from specbench.run.progress import first_line
 
+_MOST_WARNINGS = 3
+_GIST = 150
+"""Characters of a warning on a short screen: two lines."""
 _STATES = {
-    "interrupted": "The run was interrupted: this is what it had done. --resume goes on with it.",
-    "running": "The run has not ended (it is going on, or was killed): this is what it had done.",
-    "failed": "The run failed: this is what it had done.",
+    "interrupted": "The run was interrupted; these are its results so far. Continue with --resume.",
+    "running": "The run is still going or was killed; these are its results so far.",
+    "failed": "The run failed; these are its results so far.",
 }
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line of the footer. A warning is something to act on or to doubt."""
+    """One line of the footer. A warning calls for action or for doubt."""
 
     label: str
     text: str
     is_warning: bool = False
 
 
+_MAT = Note("MAT", "mean accepted tokens: tokens emitted / steps of the target model.")
+_SHORT = (
+    Note("Speedup", "vanilla's time per token / the method's; [] and ± are 95 % intervals."),
+    replace(_MAT, text=_MAT.text.replace(".", ", over all tasks.")),
+)
+
+
 def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
-    """The footer of a table of these runs: facts per run, warnings per run, definitions. With
-    several runs, what is said of one begins with its name.
+    """Facts, definitions, then gaps and warnings per run, which begin with the run's name if there
+    are several.
     """
-    facts = [note for run in runs for note in _facts(run)]
     own: list[Note] = []
     for run, name in zip(runs, names, strict=True):
-        said = [*(Note("Missing", text) for text in _missing(run)), *_warnings(run)]
+        notes = [*(Note("Missing", text) for text in _missing(run)), *_warnings(run)]
         prefix = f"{name}: " if len(runs) > 1 else ""
-        own += [replace(note, text=prefix + note.text) for note in said]
+        own += [replace(note, text=prefix + note.text) for note in notes]
     own.sort(key=lambda note: note.is_warning)
-    return (*dict.fromkeys([*facts, *_definitions(runs), *own]),)
+    every = [*(note for run in runs for note in _facts(run)), *_definitions(runs), *own]
+    return tuple(dict.fromkeys(every))
+
+
+def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
+    """Notes of the default screen: gaps, definitions, and the first sentence of each warning."""
+    gaps = [note for note in notes if note.label in ("Missing", "*")]
+    warnings = [note for note in notes if note.is_warning]
+    num_more = len(warnings) - _MOST_WARNINGS
+    more = Note("Warning", f"{num_more} more: --full shows them.", is_warning=True)
+    kept = [*gaps, *warnings[:_MOST_WARNINGS]]
+    return (*_SHORT, *(replace(n, text=_gist(n.text)) for n in kept), *[more] * (num_more > 0))
+
+
+def _gist(text: str) -> str:
+    """The first sentence, and those after it as long as there is room."""
+    end = text.find(". ")
+    while 0 <= (following := text.find(". ", end + 1)) < _GIST:
+        end = following
+    return text if end < 0 or len(text) <= _GIST else text[: end + 1]
 
 
 def _facts(run: RunMetrics) -> Iterable[Note]:
-    info, spec = run.info, run.info.spec
-    yield Note("Machine", info.machine.device)
-    yield Note("Software", f"{info.machine.software}, commit {info.machine.commit}")
-    words = [
-        f"{info.id}, {info.status}",
-        f"model {info.model}",
-        info.dtype,
-        f"device {spec.get('device', UNKNOWN)}",
-        f"prompts {spec.get('prompts', UNKNOWN)}",
-        f"at most {spec.get('max_new_tokens', UNKNOWN)} new tokens",
-        f"seed {spec.get('seed', UNKNOWN)}",
-    ]
-    yield Note("Run", ", ".join(words))
-    if execution := execution_fact(info):
-        yield Note("Steps", execution)
-    yield Note("Samples", _samples(run))
-    for label, text in {
-        "Lossless": lossless_text(run),
-        "Formula": formula_text(run),
-        "Latency": latency_text(run),
-        "Depth": depth_text(run),
-    }.items():
-        if text:
-            yield Note(label, text)
-    if memory := memory_fact(run):
-        yield Note("Memory", memory)
-    if gpu := gpu_fact(info):
-        yield Note("GPU", gpu)
+    texts = {
+        "Machine": run.info.machine.device,
+        "Software": f"{run.info.machine.software}, commit {run.info.machine.commit}",
+        "Run": facts.run_text(run.info),
+        "Steps": facts.execution_text(run.info),
+        "Samples": _samples(run),
+        "Lossless": sentences.lossless_text(run),
+        "Formula": sentences.formula_text(run),
+        "Latency": sentences.latency_text(run),
+        "Depth": sentences.depth_text(run),
+        "Memory": sentences.memory_text(run),
+        "GPU": facts.gpu_text(run.info),
+    }
+    return (Note(label, text) for label, text in texts.items() if text)
 
 
 def _samples(run: RunMetrics) -> str:
@@ -106,7 +104,7 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def _failures(run: RunMetrics) -> dict[str, int]:
-    """How often each method failed, of those that did."""
+    """The number of failed completions by label, of the methods that have any."""
     failures = Counter[str]()
     for (method, _), overall in run.overall.items():
         failures[run.info.method(method).label] += overall.pooled.num_failed
@@ -120,22 +118,30 @@ def _failed(run: RunMetrics) -> str:
     errors = (overall.pooled.first_error for overall in run.overall.values())
     first = next((error for error in errors if error), "no reason given")
     counts = ", ".join(f"{label} {number}" for label, number in failures.items())
-    return f"Failed completions: {counts}. The first says: {first_line(first)}"
+    return f"Failed completions: {counts}. The first error: {first_line(first)}"
+
+
+def _left_out(run: RunMetrics) -> str:
+    if not run.left_out:
+        return ""
+    lines = f"{len(run.left_out)} lines" if len(run.left_out) > 1 else "1 line"
+    return f"Left out by --lenient: {lines}. The first: {first_line(run.left_out[0])}"
 
 
 def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     draws = {(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs}
     drawn = " and ".join(f"{number} resamples, seed {seed}" for number, seed in sorted(draws))
-    for text in dict.fromkeys(speedup_definition(run, drawn) for run in runs):
-        yield Note("Speedup", text)
-    yield Note("MAT", "mean accepted tokens: tokens emitted / steps of the target model.")
+    for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
+        intervals = f"Intervals are 95 %, by cluster bootstrap over samples ({drawn})."
+        yield Note("Speedup", f"{sentences.SPEEDUPS[arithmetic]} {intervals}")
+    yield _MAT
     if any(isinstance(cost.relative, Estimate) for run in runs for cost in run.costs.values()):
-        yield Note("Cost", STEP_COST)
-    if any(map(has_limits, runs)):
-        yield Note("Limit", LIMIT)
+        yield Note("Cost", sentences.STEP_COST)
+    if any(map(sentences.has_limits, runs)):
+        yield Note("Limit", sentences.LIMIT)
     if any(len(run.tasks) > 1 for run in runs):
         yield Note("Mean", "the arithmetic mean of the tasks' values, as in published tables.")
-    if any(not method.is_lossless for run in runs for method in run.info.methods):
+    if any(not method.is_lossless for run in runs for method in run.info.method_labels):
         yield Note("*", "not lossless: the output may differ from vanilla's.")
 
 
@@ -143,18 +149,17 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
     texts = [
         _STATES.get(run.info.status, ""),
         _failed(run),
-        *(doubt.sentence(run.info) for doubt in run.doubts),
-        *difference_texts(run),
-        *memory_warnings(run),
+        _left_out(run),
+        *(warning.message(run.info) for warning in run.warnings),
+        *sentences.difference_warnings(run),
+        *sentences.memory_warnings(run),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)
 
 
 def _missing(run: RunMetrics) -> Iterable[str]:
-    """Why values are missing, one line per reason. A reason that all of a method's cells share is
-    said of the method alone.
-    """
+    """One line per reason. A reason that all cells of a method share names the method alone."""
     where: dict[str, list[str]] = defaultdict(list)
     for method in run.methods:
         label = run.info.method(method).label
@@ -165,8 +170,8 @@ def _missing(run: RunMetrics) -> Iterable[str]:
             continue
         for key, reason in reasons.items():
             at = f" at T={key.temperature:g}" if len(run.temperatures) > 1 else ""
-            where[reason].append(f"{label} on {run.info.columns.get(key.task, key.task)}{at}")
-    return [f"{reason.capitalize()}: {_list(places)}." for reason, places in where.items()]
+            where[reason].append(f"{label} on {run.info.task_title(key.task)}{at}")
+    return [f"{reason.capitalize()}: {_shortened(cells)}." for reason, cells in where.items()]
 
 
 def _reason(cell: CellMetrics) -> str | None:
@@ -176,8 +181,7 @@ def _reason(cell: CellMetrics) -> str | None:
     return None
 
 
-def _list(items: Iterable[str], most: int = 6) -> str:
-    """The items, shortened when they are many."""
+def _shortened(items: Iterable[str]) -> str:
     unique = list(dict.fromkeys(items))
-    rest = f" and {len(unique) - most} more" if len(unique) > most else ""
-    return ", ".join(unique[:most]) + rest
+    rest = f" and {len(unique) - _MOST_NAMED} more" if len(unique) > _MOST_NAMED else ""
+    return ", ".join(unique[:_MOST_NAMED]) + rest

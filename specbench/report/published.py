@@ -26,7 +26,7 @@ SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Where numbers come from. The two last fields say what is meant by their columns."""
+    """Source of published numbers. The last two fields define its columns."""
 
     key: str
     name: str

@@ -1,4 +1,9 @@
-"""The embedded tiny models: the text they learn, how they are trained, and their files.
+"""The embedded model `tiny` with its drafters, and stand-ins made from it.
 
 Importing this package imports neither torch nor transformers.
 """
+
+from pathlib import Path
+
+TINY = Path(__file__).resolve().parent / "tiny"
+"""A folder each for the target, for SpS's draft model and for the head of each method."""

@@ -3,9 +3,15 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from specbench.types import Record, SampleKey
+from specbench.analysis.cells import CellMetrics
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.log.header import RunHeader
+from specbench.types import Record, RecordKey
+from tests.support.headers import make_header
 
 TASKS = {
     "mt_bench": "MT-bench",
@@ -41,8 +47,14 @@ SPEEDS = {
 
 @dataclass(frozen=True)
 class FakeRun:
+    """A run from records and a header, typed or as plain values."""
+
     records: Sequence[Record] = ()
-    header: Mapping[str, Any] = field(default_factory=dict)
+    given: RunHeader | Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def header(self) -> RunHeader:
+        return self.given if isinstance(self.given, RunHeader) else make_header(self.given)
 
 
 def record(
@@ -60,7 +72,7 @@ def record(
 ) -> Record:
     """A finished record; its number of tokens follows from the accept lengths."""
     return Record(
-        key=SampleKey(method, temperature, task, f"{task}/{sample}", turn, repeat),
+        key=RecordKey(method, temperature, task, f"{task}/{sample}", turn, repeat),
         status="ok",
         prompt_tokens=10,
         token_ids=tuple(range(1 + sum(accept_lengths)) if token_ids is None else token_ids),
@@ -73,8 +85,15 @@ def record(
 
 
 def failed(method: str, sample: str = "a", *, task: str = "gsm8k", error: str = "boom") -> Record:
-    key = SampleKey(method, 0.0, task, f"{task}/{sample}", 0, 0)
+    key = RecordKey(method, 0.0, task, f"{task}/{sample}", 0, 0)
     return Record(key=key, status="error", prompt_tokens=10, error=error)
+
+
+def measured_cell(*records: Record, method: str = "pld") -> CellMetrics:
+    """The numbers of a method's cell in a run of these records of gsm8k, at one temperature."""
+    run = FakeRun(records, header(["vanilla", "pld"], ["gsm8k"], ()))
+    metrics = measure(run, Bootstrap(1))
+    return metrics.cell(method, metrics.temperatures[0], "gsm8k")
 
 
 def header(

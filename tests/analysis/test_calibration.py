@@ -1,18 +1,18 @@
 """Calibration: confidence against what was accepted, on trees small enough to count by hand."""
 
 from math import log
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench.analysis.calibration import ALL_DEPTHS, NUM_BINS, Calibration, calibrate
+from specbench.types import TracedStep
 
 
-def step(parents: list[int], confidences: list[float | None], path: list[int]) -> dict[str, Any]:
-    log_probs = [None if c is None else log(c) for c in confidences]
-    return {"parents": parents, "log_probs": log_probs, "path": path}
+def step(parents: list[int], confidences: list[float | None], path: list[int]) -> TracedStep:
+    log_probs = tuple(None if c is None else log(c) for c in confidences)
+    return TracedStep(tuple(parents), log_probs, tuple(path))
 
 
 def counts(calibration: Calibration) -> dict[float, tuple[int, int]]:
@@ -37,7 +37,6 @@ def test_the_root_and_nodes_without_a_score_are_not_counted() -> None:
     (overall, only) = calibrate([step([-1, 0, 0], [None, None, 0.5], [0, 1])])
     assert overall.num_nodes == only.num_nodes == 1
     assert calibrate([step([-1, 0], [None, None], [0, 1])]) == ()
-    assert calibrate([{"parents": [-1, 0], "log_probs": None, "path": [0]}]) == ()
     assert calibrate([]) == ()
 
 

@@ -10,18 +10,15 @@ from specbench.analysis.cells import (
     NO_STEPS,
     NOT_GREEDY,
     NOT_RUN,
-    CellKey,
     CellMetrics,
-    CellRecords,
-    measure_cell,
 )
-from specbench.analysis.stats import Estimate, Value
+from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.types import Record
-from tests.analysis.run_factory import failed, record
+from tests.analysis.run_factory import failed, measured_cell, record
 
 
-def cell(own: list[Record], baseline: list[Record], temperature: float = 0.0) -> CellMetrics:
-    return measure_cell(CellRecords(CellKey("pld", temperature, "gsm8k"), own, baseline))
+def cell(own: list[Record], baseline: list[Record]) -> CellMetrics:
+    return measured_cell(*own, *baseline)
 
 
 def number(value: Value) -> float:
@@ -92,7 +89,8 @@ def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
     own = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
     own.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
     assert number(cell(own, baseline).match_rate) == 0.75
-    assert cell(own, baseline, temperature=1.0).match_rate == NOT_GREEDY
+    hot = [record("pld", temperature=1.0)], [record(temperature=1.0)]
+    assert cell(*hot).match_rate == NOT_GREEDY
 
 
 def test_failures_are_counted_and_take_part_in_nothing() -> None:

@@ -5,10 +5,12 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from specbench.analysis.costs import Conditions, Cost, measure_cost
-from specbench.analysis.metrics import POOLED, measure
+from specbench.analysis.cells import CellKey
+from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
+from specbench.analysis.metrics import POOLED, measure, rows_by_cell
+from specbench.analysis.records import make_table
 from specbench.analysis.roofline import Roofline
-from specbench.analysis.stats import Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.types import Phases, Record
 from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
 
@@ -16,7 +18,9 @@ PHASES = Missing("run with --phases")
 
 
 def cost(own: list[Record], baseline: list[Record], conditions: Conditions | None = None) -> Cost:
-    return measure_cost("pld", own, baseline, conditions or Conditions())
+    table = make_table([*own, *baseline])
+    costs = measure_costs(table, rows_by_cell(table.frame), conditions or Conditions())
+    return costs.get(CellKey("pld", 0.0, POOLED), NO_COST)
 
 
 def number(value: Value) -> float:

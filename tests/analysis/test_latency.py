@@ -3,26 +3,24 @@
 import numpy as np
 import pytest
 
-from specbench.analysis.cells import WITH_PHASES, CellKey, CellMetrics, CellRecords, measure_cell
+from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.latency import percentiles
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats import Estimate, Missing
+from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.types import Phases, Record
-from tests.analysis.run_factory import FakeRun, header, record
-
-
-def cell(*own: Record) -> CellMetrics:
-    return measure_cell(CellRecords(CellKey("pld", 0.0, "gsm8k"), own, ()))
+from tests.analysis.run_factory import FakeRun, header, measured_cell, record
 
 
 def test_first_token_is_the_prefill_and_the_rest_is_per_further_token() -> None:
-    latency = cell(record("pld", prefill_s=0.5, decode_s=1.2, accept_lengths=[4, 2])).latency
+    latency = measured_cell(
+        record("pld", prefill_s=0.5, decode_s=1.2, accept_lengths=[4, 2])
+    ).latency
     assert latency.first_token.p50 == Estimate(0.5)
     assert latency.per_token.p50 == Estimate(1.2 / 6)
 
 
 def test_a_completion_of_one_token_has_a_first_token_only() -> None:
-    latency = cell(record("pld", prefill_s=0.5, decode_s=0.0, accept_lengths=[])).latency
+    latency = measured_cell(record("pld", prefill_s=0.5, decode_s=0.0, accept_lengths=[])).latency
     assert latency.first_token.num == 1
     assert latency.per_token.p50 == Missing("no completion")
 

@@ -3,13 +3,16 @@
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from specbench.analysis.cells import ALL_FAILED, NO_CHECKPOINT, NOT_RUN, CellKey
-from specbench.analysis.header import UNKNOWN, read_header
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats import Estimate, Missing, Value
-from specbench.bench.environment import capture
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.log.header import SpecHeader, SpecValues
+from specbench.log.machine import UNKNOWN
+from specbench.machine.environment import capture
 from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
+from tests.support.headers import make_header
 
 
 def number(value: Value) -> float:
@@ -145,31 +148,16 @@ def test_the_turns_of_a_sample_are_one_cluster() -> None:
 
 def test_nothing_at_all_is_measured_without_an_error() -> None:
     run = measure(FakeRun())
-    assert (run.methods, run.tasks, run.temperatures) == ((), (), ())
-
-
-def test_an_empty_header_is_unknown_throughout() -> None:
-    info = read_header({})
-    assert (info.id, info.status, info.model_label, info.dtype) == (UNKNOWN,) * 4
-    assert info.machine.device == UNKNOWN
-    assert info.method("pld").label == "pld"
-
-
-@pytest.mark.parametrize("odd", [None, 3, "text", [], {"values": None}])
-def test_an_odd_header_raises_nothing(odd: object) -> None:
-    keys = ("spec", "environment", "model", "methods", "columns", "no_checkpoint", "warnings")
-    measured = measure(FakeRun([record()], dict.fromkeys(keys, odd)))
-    assert measured.info.model == UNKNOWN
-    assert measured.pooled(record().key.method, 0.0).num_done == 1
+    assert (run.methods, run.tasks, run.temperatures) == ((), (), (0.0,))
 
 
 def test_a_gpu_is_the_machine_only_where_it_was_used() -> None:
     described = header(["vanilla"])
     gpu = {"name": "NVIDIA H200", "memory_bytes": 139 * 2**30, "driver": "570.1"}
     described["environment"] |= {"gpus": [gpu], "torch": {"devices": ["NVIDIA H200"]}}
-    assert read_header(described).machine.device.startswith("Example CPU 9000, 2 cores")
+    assert make_header(described).machine.device.startswith("Example CPU 9000, 2 cores")
     described["spec"]["values"]["device"] = "cuda:0"
-    assert read_header(described).machine.device == "NVIDIA H200, 139 GiB, driver 570.1"
+    assert make_header(described).machine.device == "NVIDIA H200, 139 GiB, driver 570.1"
 
 
 def test_of_several_gpus_the_one_used_is_named_though_torch_orders_them_differently() -> None:
@@ -177,12 +165,15 @@ def test_of_several_gpus_the_one_used_is_named_though_torch_orders_them_differen
     gpus = [{"name": name, "memory_bytes": 24 * 2**30, "driver": "1"} for name in ("slow", "fast")]
     described["environment"] |= {"gpus": gpus, "torch": {"devices": ["fast", "slow"]}}
     described["spec"]["values"]["device"] = "cuda:0"
-    assert read_header(described).machine.device == "fast, 24 GiB, driver 1"
+    assert make_header(described).machine.device == "fast, 24 GiB, driver 1"
 
 
-def test_what_the_recorded_environment_says_is_found_in_it() -> None:
+def test_the_phrases_of_this_machine_have_no_gaps() -> None:
     environment = capture()
-    machine = read_header({"environment": environment}).machine
-    assert environment["torch"]["version"] in machine.software
-    assert environment["cpu"]["model"] in machine.device or environment["gpus"]
+    values = SpecValues(device="cpu", methods=("vanilla",))
+    machine = replace(
+        make_header(), environment=environment, spec=SpecHeader(values=values)
+    ).machine
+    assert environment.torch.version in machine.software
+    assert environment.cpu.model in machine.device
     assert UNKNOWN not in machine.software

@@ -8,12 +8,12 @@ from itertools import cycle, islice
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats import Estimate, Value
+from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
-from specbench.types import Completion, Record, Request, SampleKey
+from specbench.types import Completion, Record, RecordKey, Request
 from tests.analysis.run_factory import FakeRun, header
 from tests.support.models import VOCAB, random_target
 
@@ -66,7 +66,7 @@ class Plain(Drafter):
 
 
 def as_record(method: str, number: int, done: Completion) -> Record:
-    key = SampleKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, 0)
+    key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, 0)
     return Record(
         key, "ok", 5, done.token_ids, "", done.stop_reason, done.prefill_s, done.decode_s,
         done.accept_lengths, done.num_nodes,
@@ -119,12 +119,12 @@ def test_acceptance_by_depth_is_the_patterns(run: RunMetrics) -> None:
     is_cut = whole[-1] + 1 != lengths[-1] or lengths[-1] < NUM_GUESSES + 1
     known = whole[:-1] if is_cut else whole
     last = [lengths[-1]] if is_cut else []
-    for position in run.cell("sps", 0.0, "gsm8k").positions:
-        depth = position.depth
+    for at in run.cell("sps", 0.0, "gsm8k").acceptance_by_depth:
+        depth = at.depth
         accepted = sum(a >= depth for a in known) + sum(a > depth for a in last)
         reached = sum(a >= depth - 1 for a in known) + sum(a > depth for a in last)
-        assert (position.num_accepted, position.num_reached) == (6 * accepted, 6 * reached)
-    assert len(run.cell("sps", 0.0, "gsm8k").positions) == NUM_GUESSES
+        assert (at.num_accepted, at.num_reached) == (6 * accepted, 6 * reached)
+    assert len(run.cell("sps", 0.0, "gsm8k").acceptance_by_depth) == NUM_GUESSES
 
 
 def test_speedups_are_those_of_the_clock(run: RunMetrics) -> None:
@@ -146,8 +146,8 @@ def test_latency_is_that_of_the_clock(run: RunMetrics) -> None:
     assert number(latency.per_token.p50) == pytest.approx(PLAIN_STEP_S)
 
 
-def test_the_oracle_agrees_with_vanilla_and_nothing_is_doubted(run: RunMetrics) -> None:
+def test_the_oracle_agrees_with_vanilla_and_there_is_no_warning(run: RunMetrics) -> None:
     agreement = run.agreements["sps"]
     assert (agreement.num_compared, agreement.num_identical) == (6, 6)
     assert number(run.cell("sps", 0.0, "gsm8k").match_rate) == 1.0
-    assert run.doubts == ()
+    assert run.warnings == ()

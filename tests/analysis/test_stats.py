@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from specbench.analysis.stats import (
+from specbench.analysis.stats.bootstrap import (
     Bootstrap,
     Draws,
     Estimate,

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from specbench.cli import main
+from specbench.run import plan
+from specbench.run.spec import RunSpec
+from tests.support.backend import Answer, FakeSetup, answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
 
 
@@ -55,3 +58,16 @@ def specbench(
 @pytest.fixture
 def prompt_file(tmp_path: Path) -> Path:
     return write_prompts(tmp_path / "mine.jsonl", ["ab ab ab ab"], ["one two", "and three"])
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
+    """Runs take a fake backend. A method answers as told here, else the same at once."""
+    answers: dict[str, Answer] = {}
+
+    def make_setup(spec: RunSpec, *, is_offline: bool) -> FakeSetup:
+        labels = ["vanilla"] * spec.is_baseline_run + [*spec.methods]
+        return FakeSetup({label: answers.get(label, answering(1)) for label in labels})
+
+    monkeypatch.setattr(plan, "make_engine_setup", make_setup)
+    return answers

@@ -51,7 +51,7 @@ def test_a_report_says_that_answers_differ_and_what_to_do(
 ) -> None:
     folder = run(specbench, model, prompt_file)
     spoil(folder)
-    said = specbench("report", folder)
+    said = specbench("report", folder, "--full")
     assert "0 of 3 completions" in " ".join(said.out.split())
     assert "specbench audit" in said.out
 

@@ -19,21 +19,23 @@ SMALL = ("--template", "none", "--max-new-tokens", "4", "--offline", "--quiet")
     [
         (("run", "--method", "pdl"), "No method 'pdl'. Did you mean 'pld'?"),
         (("run", "--method", "pld:ngrams=2"), "Did you mean 'ngram'?"),
-        (("run", "--method", "pld:ngram=two"), "is no int"),
+        (("run", "--method", "pld:ngram=2,ngram=3"), "--method pld:ngram=2,pld:ngram=3"),
+        (("run", "--method", "pld:ngram=two"), "not of type int"),
         (("run", "--method", "pld:ngram=0"), "too small"),
         (("run", "--method", "sps:schedule=steady"), "No value of sps:schedule 'steady'"),
         (("run", "--model", "vicuna"), "No model 'vicuna'"),
-        (("run", "--model", "./nowhere"), "no model folder"),
+        (("run", "--model", "./nowhere"), "model folder"),
         (("run", "--dataset", "gsm9k"), "Did you mean 'gsm8k'?"),
         (("run", "--prompts", "gone.jsonl"), "gone.jsonl"),
         (("run", "--max-new-tokens", "0"), "--max-new-tokens 0"),
         (("run", "--temperature", "warm"), "--temperature"),
         (("run", "--device", "cuda:7"), "--device cuda:7 cannot be used"),
-        (("run", "--resume"), "No unfinished run"),
-        (("run", "--resume", "--output", "gone"), "No run lies in gone"),
+        (("run", "--device", "gpu"), "--device cuda"),
+        (("run", "--resume"), "has no unfinished run"),
+        (("run", "--resume", "--output", "gone"), "There is no run in gone"),
         (("list", "things"), "No kind of thing 'things'"),
         (("show", "nothing"), "'nothing'"),
-        (("report", "gone"), "No run lies in gone"),
+        (("report", "gone"), "There is no run in gone"),
     ],
 )
 def test_a_wrong_name_or_value_is_one_message(
@@ -48,7 +50,9 @@ def test_a_wrong_name_or_value_is_one_message(
 
 
 def test_a_model_of_the_hub_without_network_says_what_is_missing(specbench: Specbench) -> None:
-    said = specbench("run", "--method", "pld", "--model", "vicuna-7b", "--offline")
+    said = specbench(
+        "run", "--method", "pld", "--model", "vicuna-7b", "--prompts", "bundled", "--offline"
+    )
     assert said.code == 2
     assert "vicuna-7b" in said.err
 
@@ -134,7 +138,7 @@ def test_a_draft_of_another_vocabulary_is_refused(
 def test_a_model_that_does_not_fit_is_refused_with_the_figure(
     specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specbench.bench import memory
+    from specbench.models import memory
 
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)
@@ -158,7 +162,16 @@ def test_a_run_of_a_newer_schema_is_refused(specbench: Specbench) -> None:
 
 
 def test_everything_that_a_known_model_lacks_here_is_named_at_once(specbench: Specbench) -> None:
-    said = specbench("run", "--method", "eagle2,medusa", "--model", "vicuna-13b", "--offline")
+    said = specbench(
+        "run",
+        "--method",
+        "eagle2,medusa",
+        "--model",
+        "vicuna-13b",
+        "--prompts",
+        "bundled",
+        "--offline",
+    )
     assert said.code == 2
     for repo in ("lmsys/vicuna-13b-v1.3", "yuhuili/EAGLE-Vicuna-13B-v1.3",
                  "FasterDecoding/medusa-vicuna-13b-v1.3"):  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from specbench.bench.store import read_run
+from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline", "--output", "out")
@@ -18,7 +18,7 @@ def test_phases_are_kept_per_sample_shown_as_costs_and_no_speed(
     said = specbench(*call, "--phases")
     assert said.code == 0, said.err
     run = read_run(Path("out"))
-    assert run.header["spec"]["values"]["phases"] is True
+    assert run.header.spec.values.phases is True
     for line in Path("out", "samples.jsonl").read_text().splitlines():
         sample = json.loads(line)
         assert list(sample["phases"]) == ["draft_s", "verify_s", "commit_s", "host_s"]
@@ -26,8 +26,9 @@ def test_phases_are_kept_per_sample_shown_as_costs_and_no_speed(
     shown = " ".join(said.out.split())
     assert "cost draft verify commit host" in shown
     assert "no evidence of speed" in shown
-    plain = specbench(*call, "--resume")
-    assert (plain.code, "phases is True there and False here" in plain.err) == (2, True)
+    other = specbench(*call, "--resume", "--trace")
+    assert (other.code, "trace is False there and True here" in other.err) == (2, True)
+    assert specbench("run", "--output", "out", "--resume").code == 0
 
 
 def test_a_run_keeps_bandwidth_and_bytes_and_measures_no_phases_unasked(
@@ -37,11 +38,12 @@ def test_a_run_keeps_bandwidth_and_bytes_and_measures_no_phases_unasked(
                      "--prompts", prompt_file, *SMALL)  # fmt: skip
     assert said.code == 0, said.err
     run = read_run(Path("out"))
-    kept = run.header["roofline"]
-    assert kept["bandwidth_bytes_per_s"] > 1e8
-    assert kept["draft_bytes"]["vanilla"] == kept["draft_bytes"]["pld"] == 0
+    kept = run.header.roofline
+    assert kept
+    assert kept.bandwidth_bytes_per_s > 1e8
+    assert kept.draft_bytes["vanilla"] == kept.draft_bytes["pld"] == 0
     nodes = [n for r in run.records if r.key.method.startswith("sps") for n in r.num_nodes]
     guesses = sum(nodes) / len(nodes) - 1
-    assert 0 < kept["draft_bytes"]["sps:weights=draft"] < guesses * kept["target_bytes"]
+    assert 0 < kept.draft_bytes["sps:weights=draft"] < guesses * kept.target_bytes
     assert all(r.phases is None and r.energy_j is None for r in run.records)
-    assert "gpu" not in run.header
+    assert run.header.gpu is None

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from specbench.log.store import header_json
 from tests.cli.conftest import Specbench
+from tests.support.headers import make_header
 
 FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
 Line = dict[str, Any]
@@ -73,7 +75,10 @@ def folder(tmp_path: Path) -> Path:
 
 def write(folder: Path, lines: Sequence[Line]) -> Path:
     folder.mkdir()
-    (folder / "run.json").write_text(json.dumps({"schema": 1, "id": "written"}))
+    temperatures = sorted({one["temperature"] for one in lines} | {0.0})
+    spec = {"values": {"temperatures": temperatures}}
+    header = make_header({"id": "written", "spec": spec})
+    (folder / "run.json").write_bytes(header_json(header))
     text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines)
     (folder / "samples.jsonl").write_text(text, encoding="utf-8")
     return folder
@@ -113,7 +118,7 @@ def test_one_sample_has_its_speedup_and_mat_and_no_interval(
         ("no baseline", "no baseline"),
         ("all failed", "all failed"),
         ("the baseline failed", "baseline failed"),
-        ("phases", "run with --phases"),
+        ("phases", "the phases of steps were timed, which slows them down"),
         ("no time passed", "all failed"),
     ],
 )
@@ -122,7 +127,7 @@ def test_a_speedup_that_cannot_be_given_says_why(
 ) -> None:
     row = cells(specbench, write(folder, ODD[name]))["pld", "0.0", "gsm8k"]
     assert (row["speedup"], row["speedup_missing"]) == ("", reason)
-    assert reason in specbench("report", folder).out.lower()
+    assert reason in " ".join(specbench("report", folder).out.lower().split())
 
 
 def test_a_missing_cell_is_not_run_and_leaves_the_other_numbers(
@@ -165,6 +170,20 @@ def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
     assert row["arithmetic"] == "paper"
     assert float(row["speedup"]) == pytest.approx(paper)
     more = f"{(paper / ours - 1) * 100:.1f} % more (pld on gsm8k)"
-    assert more in " ".join(specbench("report", folder).out.split())
+    assert more in " ".join(specbench("report", folder, "--full").out.split())
     wrong = specbench("report", folder, "--arithmetic", "papr")
     assert (wrong.code, "Did you mean 'paper'?" in wrong.err) == (2, True)
+
+
+def test_a_lenient_report_leaves_out_what_no_run_can_have_written_and_says_so(
+    specbench: Specbench, folder: Path
+) -> None:
+    write(folder, [line(), fast(), fast(sample="b", prefill_s=-1.0), line(sample="b")])
+    refused = specbench("report", folder)
+    assert (refused.code, "line 3: $.prefill_s: expected float >= 0.0 (-1.0)" in refused.err) == (
+        2, True,
+    )  # fmt: skip
+    row = cells(specbench, folder, "--lenient")["pld", "0.0", "gsm8k"]
+    assert row["num_done"] == "1"
+    shown = " ".join(specbench("report", folder, "--lenient", "--full").out.split())
+    assert "Left out by --lenient: 1 line. The first:" in shown

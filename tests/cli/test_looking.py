@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from specbench import __version__
 from specbench.registry import names
 from tests.cli.conftest import Specbench
+
+COMMANDS = (
+    "run", "report", "compare", "check", "audit", "list", "show", "doctor", "fetch", "train",
+    "schema",
+)  # fmt: skip
 
 
 def test_lists_name_everything_there_is(specbench: Specbench) -> None:
@@ -42,9 +49,9 @@ def test_doctor_compares_our_baseline_with_generate(specbench: Specbench, model:
 def test_doctor_finds_a_baseline_that_says_other_things(
     specbench: Specbench, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specbench.bench import doctor
+    from specbench.run import doctor
 
-    monkeypatch.setattr(doctor, "_generate", lambda target, ids: [0])
+    monkeypatch.setattr(doctor, "generate", lambda target, ids, num_tokens: [0])
     said = specbench("doctor", "--model", model, "--offline")
     assert said.code == 1
     assert "PROBLEM baseline tokens: vanilla in our loop DIFFERS from generate" in said.out
@@ -54,7 +61,7 @@ def test_a_fetch_that_fails_says_what_and_ends_with_2(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
-    from specbench.bench import cache
+    from specbench.data import cache
     from specbench.errors import UserError
 
     def refuse(*arguments: object) -> None:
@@ -66,8 +73,72 @@ def test_a_fetch_that_fails_says_what_and_ends_with_2(
     assert specbench("fetch", "--dataset", "nothing").code == 2
 
 
+def test_a_fetch_without_network_does_not_tell_to_fetch(
+    specbench: Specbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
+    from specbench.data import cache
+    from specbench.errors import UserError
+
+    def refuse(task: str, source: object, path: object, where: str) -> None:
+        raise UserError(f"The paper prompts of {task} cannot be downloaded.", where)
+
+    monkeypatch.setattr(cache, "_download", refuse)
+    said = specbench("fetch")
+    assert said.code == 2 and said.err.count("cannot be downloaded") == 7
+    assert "specbench fetch" not in said.err
+    assert said.err.count("The same command fetches what is missing") == 1
+
+
+def test_the_version_is_printed(specbench: Specbench) -> None:
+    assert specbench("--version").out == f"specbench {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS])
+def test_help_speaks_words_not_types(specbench: Specbench, command: str) -> None:
+    said = specbench(command, "-h")
+    assert said.code == 0 and said.out == specbench(command, "--help").out
+    for word in ("<", "list[", "env var", "python -m"):
+        assert word not in said.out
+
+
+def test_help_tells_the_rule_of_the_environment(specbench: Specbench) -> None:
+    shown = " ".join(specbench("--help").out.split())
+    assert "SPECBENCH_RUN_MODEL is --model of run" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("run --method pld,sp", "pld,sps"),
+        ("run --model vicuna-13", "vicuna-13b"),
+        ("run --dataset gs", "gsm8k"),
+        ("report --format la", "latex"),
+        ("list mo", "models"),
+        ("show eagle3", "eagle3"),
+        ("report results/runs/mi", "results/runs/mine"),
+    ],
+)
+def test_a_shell_completes_names(
+    specbench: Specbench, words: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("results/runs/mine").mkdir(parents=True)
+    Path("results/runs/mine/run.json").write_text("{}")
+    monkeypatch.setenv("_SPECBENCH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"specbench {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    assert expected in specbench().out.split()
+
+
+def test_the_schema_of_each_file_is_printed(specbench: Specbench) -> None:
+    for kind in ("header", "record", "trace"):
+        assert "$defs" in json.loads(specbench("schema", kind).out)
+    assert specbench("schema", "table").code == 2
+
+
 def test_debug_shows_the_traceback(specbench: Specbench) -> None:
     from specbench.errors import UserError
 
-    with pytest.raises(UserError):
-        specbench("--debug", "show", "nothing")
+    for words in (("--debug", "show", "nothing"), ("show", "nothing", "--debug")):
+        with pytest.raises(UserError):
+            specbench(*words)

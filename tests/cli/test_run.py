@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from specbench.bench.store import read_run
+from specbench.log.store import RunFolder, read_run
+from specbench.types import Completion, Request
 from tests.cli.conftest import Specbench
+from tests.support.backend import Answer, answering
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline")
@@ -26,12 +30,12 @@ def test_a_run_prints_its_table_and_keeps_run_and_report(
     assert "Vanilla" in said.out and "1.00x" in said.out
     (path,) = Path("results/runs").iterdir()
     run = read_run(path)
-    assert run.header["status"] == "complete"
-    assert run.header["spec"]["given"] == [
+    assert run.header.status == "complete"
+    assert run.header.spec.given == (
         "max_new_tokens", "method", "model", "offline", "prompts", "template"
-    ]  # fmt: skip
+    )  # fmt: skip
     labels = ["vanilla", "pld", "lookahead", "sps:weights=draft"]
-    assert list(run.header["methods"]) == labels
+    assert list(run.header.methods) == labels
     assert len(run.records) == 4 * 3
     tokens = {label: [r.token_ids for r in run.records if r.key.method == label]
               for label in labels}  # fmt: skip
@@ -40,11 +44,12 @@ def test_a_run_prints_its_table_and_keeps_run_and_report(
     assert {p.name for p in report.iterdir()} >= {"table.md", "table.csv", "speedup.png"}
 
 
+@pytest.mark.usefixtures("answers")
 def test_an_output_folder_holds_the_run_and_its_report(
-    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+    specbench: Specbench, prompt_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    call = ("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    call = ("run", "--method", "pld", "--prompts", prompt_file)
     assert specbench(*call, "--output", out, "--quiet").code == 0
     assert (out / "run.json").is_file() and (out / "report" / "table.md").is_file()
     again = specbench(*call, "--output", out)
@@ -56,6 +61,91 @@ def test_an_output_folder_holds_the_run_and_its_report(
     assert (other.code, "seed is 0 there and 5 here" in other.err) == (2, True)
 
 
+def interrupted_at(count: int, answers: dict[str, Answer]) -> None:
+    """Ctrl-C at this completion of PLD."""
+    calls: list[Request] = []
+
+    def answer(request: Request) -> Completion:
+        calls.append(request)
+        if len(calls) == count:
+            raise KeyboardInterrupt
+        return answering(2)(request)
+
+    answers["pld"] = answer
+
+
+def test_a_resumed_run_takes_its_options_from_the_run_and_names_its_folder(
+    specbench: Specbench, prompt_file: Path, answers: dict[str, Answer], tmp_path: Path
+) -> None:
+    interrupted_at(2, answers)
+    call = ("run", "--method", "pld", "--prompts", prompt_file, "--seed", 3, "--repeats", 2)
+    assert specbench(*call, "--output", "mine").code == 130
+    resumed = specbench("run", "--output", "mine", "--resume", "--seed", 3)
+    assert resumed.code == 0 and "Continuing the run in mine" in resumed.err
+    run = read_run(Path("mine"))
+    assert (run.header.spec.values.seed, len(run.records)) == (3, 12)
+    assert {"method", "repeats", "output"} <= {*run.header.spec.given}
+
+
+def test_resume_without_options_goes_on_with_the_newest_unfinished_run(
+    specbench: Specbench, prompt_file: Path, answers: dict[str, Answer]
+) -> None:
+    interrupted_at(2, answers)
+    assert specbench("run", "--method", "pld", "--prompts", prompt_file).code == 130
+    (path,) = Path("results/runs").iterdir()
+    other = specbench("run", "--resume", "--seed", 5)
+    assert (other.code, "no unfinished run with these options" in other.err) == (2, True)
+    said = specbench("run", "--resume")
+    assert said.code == 0 and f"Continuing the run in {path}" in said.err
+    assert read_run(path).header.status == "complete"
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_run_is_named_by_its_folder_or_a_file_in_it_and_a_copy_by_its_own_name(
+    specbench: Specbench, prompt_file: Path
+) -> None:
+    specbench("run", "--method", "pld", "--prompts", prompt_file, "--output", "one")
+    shutil.copytree("one", "two")
+    for command in (("report",), ("show",), ("check", "--baseline", "one", "--speed", "never")):
+        assert specbench(*command, "two/samples.jsonl").code == 0, command
+    compared = specbench("compare", "one/run.json", "two/run.json")
+    assert "A  one:" in compared.out and "B  two:" in compared.out
+    assert read_run(Path("two")).header.id == "two"
+
+
+@pytest.mark.usefixtures("answers")
+def test_options_come_from_the_environment_too_and_are_recorded(
+    specbench: Specbench, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECBENCH_RUN_METHOD", "pld")
+    monkeypatch.setenv("SPECBENCH_RUN_SEED", "4")
+    monkeypatch.setenv("SPECBENCH_RUN_OUTPUT", "mine")
+    assert specbench("run", "--prompts", prompt_file, "--quiet").code == 0
+    spec = read_run(Path("mine")).header.spec
+    assert (spec.values.seed, spec.values.methods) == (4, ("vanilla", "pld"))
+    assert {"seed", "method", "output"} <= {*spec.given}
+
+
+@pytest.mark.usefixtures("answers")
+def test_runs_are_listed_with_model_methods_progress_and_what_became_of_them(
+    specbench: Specbench, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Path("results/runs/mine")
+    specbench("run", "--method", "pld", "--prompts", prompt_file, "--output", out)
+    assert "mine complete 6 of 6 fake vanilla, pld" in listed(specbench)
+    header = out / "run.json"
+    header.write_text(header.read_text().replace('"complete"', '"running"'))
+    assert "mine stopped 6 of 6" in listed(specbench)
+    with RunFolder(out):
+        assert "mine running 6 of 6" in listed(specbench)
+    page = specbench("show", "mine").out
+    assert "6 of 6" in page and "options in effect" in page and "{" not in page
+
+
+def listed(specbench: Specbench) -> str:
+    return " ".join(specbench("list", "runs").out.split())
+
+
 def test_quiet_prints_the_table_only(specbench: Specbench, model: Path, prompt_file: Path) -> None:
     said = specbench(
         "run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL, "--quiet"
@@ -63,43 +153,72 @@ def test_quiet_prints_the_table_only(specbench: Specbench, model: Path, prompt_f
     assert said.err == ""
 
 
-def test_reports_of_a_run_come_in_several_forms(
-    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
-) -> None:
-    specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL,
-              "--output", "one")  # fmt: skip
+@pytest.mark.usefixtures("answers")
+def test_reports_of_a_run_come_in_several_forms(specbench: Specbench, prompt_file: Path) -> None:
+    specbench("run", "--method", "pld", "--prompts", prompt_file, "--output", "one")
     assert "| " in specbench("report", "one", "--format", "markdown").out
     assert specbench("report", "one", "--format", "csv").out.count("\n") > 2
     assert "\\begin{table*}" in specbench("report", "one", "--format", "latex").out
     assert specbench("report", "one", "--format", "html").out.startswith("<!doctype html>")
     assert json.loads(specbench("report", "one", "--format", "json").out)["schema"] == 1
-    assert "Vanilla" in specbench("report", "one").out
+    assert "vanilla" in specbench("report", "one").out
     assert specbench("report", "one", "--format", "pdf").code == 2
     assert specbench("report", "nowhere").code == 2
     assert "one" in specbench("show", "one").out
 
 
+@pytest.mark.usefixtures("answers")
 def test_without_baseline_there_is_no_speedup_but_mat(
-    specbench: Specbench, model: Path, prompt_file: Path
+    specbench: Specbench, prompt_file: Path
 ) -> None:
-    said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL,
-                     "--no-baseline")  # fmt: skip
+    said = specbench("run", "--method", "pld", "--prompts", prompt_file, "--no-baseline")
     assert said.code == 0
     assert "Vanilla" not in said.out
 
 
 def test_a_method_that_fails_on_every_sample_ends_the_run_with_1(
-    specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+    specbench: Specbench, prompt_file: Path, answers: dict[str, Answer]
 ) -> None:
-    from specbench.methods.pld import PromptLookup
-
-    def broken(self: object, state: object) -> None:
+    def broken(request: Request) -> Completion:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(PromptLookup, "propose", broken)
-    said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    answers["pld"] = broken
+    said = specbench("run", "--method", "pld", "--prompts", prompt_file)
     assert said.code == 1
     assert "RuntimeError: no luck" in said.err
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_is_resumed_from_the_newest(
+    specbench: Specbench, prompt_file: Path, answers: dict[str, Answer]
+) -> None:
+    interrupted_at(2, answers)
+    call = ("run", "--method", "pld", "--prompts", prompt_file)
+    assert specbench(*call).code == 130
+    (path,) = Path("results/runs").iterdir()
+    before = read_run(path)
+    assert before.header.status == "interrupted"
+    assert 0 < len(before.records) < 6
+    assert specbench(*call, "--resume").code == 0
+    after = read_run(path)
+    assert after.header.status == "complete"
+    assert after.header.created == before.header.created
+    assert after.records[: len(before.records)] == before.records
+    assert len(after.records) == 6
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_run_that_cannot_be_read_is_listed_with_its_reason_beside_the_others(
+    specbench: Specbench, prompt_file: Path
+) -> None:
+    call = ("run", "--method", "pld", "--prompts", prompt_file, "--output")
+    specbench(*call, "results/runs/good")
+    specbench(*call, "results/runs/bad")
+    header = Path("results/runs/bad/run.json")
+    header.write_text(header.read_text().replace('"limit": null', '"limit": "all"'))
+    listed = specbench("list", "runs")
+    assert listed.code == 0
+    assert "good" in listed.out and "complete" in listed.out
+    assert "UNREADABLE" in listed.out and "$.spec.values.limit" in " ".join(listed.out.split())
 
 
 def start_long_run(model: Path, prompts: Path, out: Path, *more: str) -> subprocess.Popen[str]:
@@ -136,7 +255,7 @@ def wait_for_samples(out: Path, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
     how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
@@ -146,17 +265,21 @@ def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
     first.send_signal(how)
     _, err = first.communicate(timeout=60)
     before = read_run(out)
-    if how == signal.SIGINT:
-        assert first.returncode == 130, err
-        assert before.header["status"] == "interrupted"
+    if how == signal.SIGKILL:
+        assert before.header.status == "running"
     else:
-        assert before.header["status"] == "running"
+        assert first.returncode == 130, err
+        assert before.header.status == "interrupted"
+        *_, message, command = err.splitlines()
+        assert message == f"Interrupted. What was done is kept in {out}."
+        assert shlex.split(command)[2:6] == [sys.executable, "-m", "specbench", "run"]
+        assert shlex.split(command)[-3:] == ["--output", str(out), "--resume"]
     assert 25 <= len(before.records) < 360
     second = start_long_run(model, prompt_file, out, "--resume", "--quiet")
     _, err = second.communicate(timeout=200)
     assert second.returncode == 0, err
     after = read_run(out)
-    assert after.header["status"] == "complete"
+    assert after.header.status == "complete"
     assert after.records[: len(before.records)] == before.records
     keys = [record.key for record in after.records]
     assert len(keys) == len(set(keys)) == 3 * 3 * 40

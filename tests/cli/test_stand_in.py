@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.bench.store import read_run
+from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 from tests.zoo.stand_in_shapes import write_config
 
@@ -23,10 +23,12 @@ def test_a_stand_in_run_says_tinys_tokens_and_that_it_is_one(
     assert "stand-in" in said.out.splitlines()[0]
     assert specbench(*call, "--model", "tiny", "--output", "small").code == 0
     big, small = read_run(Path("big")), read_run(Path("small"))
-    assert big.header["model"]["is_stand_in"] and big.header["model"]["shape"]["num_layers"] == 24
-    assert big.header["spec"]["values"]["weights"] == "stand-in"
-    assert big.header["methods"]["eagle2"]["weights"]["is_stand_in"]
+    assert big.header.model.shape and big.header.model.shape.num_layers == 24
+    assert big.header.spec.values.weights == "stand-in"
+    weights = big.header.methods["eagle2"].weights
+    assert big.header.model.is_stand_in and weights and weights.is_stand_in
     steps = [{r.key: (r.token_ids, r.accept_lengths) for r in run.records} for run in (big, small)]
     assert steps[0] == steps[1]
-    other = specbench(*call, "--model", shape, "--output", "big", "--resume")
+    hub = ("--weights", "hub")
+    other = specbench(*call, "--model", shape, *hub, "--output", "big", "--resume")
     assert (other.code, "weights is 'stand-in' there" in other.err) == (2, True)

@@ -12,6 +12,7 @@ from scipy.stats import chisquare
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from specbench.engine.tree import padded_size
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
 from tests.support.models import prompts, random_llama, random_target
@@ -32,7 +33,7 @@ def complete(
     target: Target, drafter: Drafter, prompt: tuple[int, ...], **changes: Any
 ) -> Completion:
     values: dict[str, Any] = {"max_new_tokens": 60, "eos_ids": frozenset({2}), "seed": 3, **changes}
-    return decode(target, drafter, Request(prompt, **values))
+    return decode(target, drafter, Request(prompt, **values), is_checked=True)
 
 
 def greedy_by_generate(target: Target, prompt: tuple[int, ...], count: int) -> list[int]:
@@ -62,6 +63,20 @@ def test_two_prompts_in_a_row_leak_nothing(target: Target, drafter: Drafter) -> 
     complete(target, drafter, first)
     again = complete(target, drafter, second)
     assert (again.token_ids, again.steps) == (fresh.token_ids, fresh.steps)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)], ids=["greedy", "sampling"])
+def test_the_size_of_every_tree_is_known_beforehand(
+    target: Target, drafter: Drafter, sampling: Sampling
+) -> None:
+    budget, found = 60, set()
+    for prompt in prompts():
+        found |= set(complete(target, drafter, prompt, sampling=sampling).num_nodes)
+    if drafter.has_fixed_size:
+        assert len(found) == 1
+    known = drafter.trees_to_record(budget, target.sampler(sampling, seed=0))
+    sizes = {padded_size(tree.num_nodes) for tree in known}
+    assert drafter.has_fixed_size or set(map(padded_size, found)) <= sizes
 
 
 def test_the_same_seed_gives_the_same_tokens(target: Target, drafter: Drafter) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from specbench.engine.accept import Accepted, Sampler, Verdict, lossless
+from specbench.engine.accept import AcceptedPath, Sampler, Verdict, lossless
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
@@ -65,10 +65,13 @@ def test_a_path_followed_on_the_device_is_the_verdicts_own(above: list[int], see
     draft = tree(tokens, parents)
     chosen = lossless(draft, logits_for(best), sampler())
     verdict = Verdict.read(chosen)
-    padded, plain = Accepted.follow(chosen, draft.layout.path_room), Accepted.of(verdict, CPU)
+    padded, plain = (
+        AcceptedPath.from_choice(chosen, draft.layout.padded_path_length),
+        AcceptedPath.from_verdict(verdict, CPU),
+    )
     end = int(padded.last) + 1
     assert end == len(verdict.path) == int(plain.last) + 1
-    assert len(padded.path) == len(padded.token_ids) == draft.layout.path_room
+    assert len(padded.path) == len(padded.token_ids) == draft.layout.padded_path_length
     assert torch.equal(padded.path[:end], plain.path)
     assert torch.equal(padded.token_ids[:end], plain.token_ids)
 

@@ -10,35 +10,45 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine import graphs
 from specbench.engine.decode import decode
-from specbench.engine.graphs import CudaRecorder, Graphs
-from specbench.engine.ops import Reach, View
-from specbench.engine.pick_ops import pick_ops
+from specbench.engine.fused.ops import CacheSpan, TreeMask
+from specbench.engine.fused.pick_ops import pick_ops
+from specbench.engine.graphs import cuda as graphs
+from specbench.engine.graphs.cuda import Graphs, bucket, buckets
+from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree, TreeLayout, mask_behind
+from specbench.engine.tree import DraftTree, TreeLayout, dense_mask
 from specbench.registry import names
 from specbench.types import Request, Sampling
+from tests.support.fallbacks import fallbacks
 from tests.support.models import prompts, random_llama
-from tests.support.tracing import TraceRecorder, can_trace_draws
+from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
 
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Graphs:
-    monkeypatch.setattr(graphs, "BUCKET", 32)  # so that completions cross several
+    monkeypatch.setattr(graphs, "BUCKET", 16)  # so that completions cross several
     return Graphs(TraceRecorder())
 
 
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)], ids=["greedy", "sampling"])
 @pytest.mark.parametrize("name", names())
-def test_replayed_steps_give_the_tokens_of_eager_ones(
-    name: str, recorded: Graphs, tmp_path: Path
+def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket(
+    name: str, sampling: Sampling, recorded: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = random_llama(layers=8)
+    reached = set()
+
+    def noted(num_rows: int) -> int:
+        reached.add(bucket(num_rows))
+        return bucket(num_rows)
+
+    monkeypatch.setattr(graphs, "bucket", noted)
+    model = random_llama()
     eager, graph = Target(deepcopy(model)), Target(model, recorded)
     drafters = [build(name, target, tmp_path) for target in (eager, graph)]
-    for prompt in prompts():
-        request = Request(prompt, 40)
+    for seed, prompt in enumerate(prompts()):
+        request = Request(prompt, 40, sampling, seed=seed)
         plain, replayed = (
             decode(target, drafter, request)
             for target, drafter in zip((eager, graph), drafters, strict=True)
@@ -46,6 +56,16 @@ def test_replayed_steps_give_the_tokens_of_eager_ones(
         assert replayed.token_ids == plain.token_ids
         assert replayed.steps == plain.steps
     assert recorded.failures == set()
+    assert len(reached) >= 2 and reached <= {32, 48, 80, 144, 272}
+
+
+def test_buckets_grow_to_less_than_twice_the_last_and_have_room_for_a_tree() -> None:
+    assert buckets(2048 + 160) == [512, 768, 1280, 2304]
+    assert buckets(32768 + 160)[-1] == 33024 and len(buckets(32768 + 160)) == 8
+    for num_rows in (1, 511, 512, 513, 2304, 2305, 100_000):
+        size = bucket(num_rows)
+        assert num_rows <= size < max(2 * num_rows, 513)
+        assert buckets(num_rows)[-1] == size
 
 
 @pytest.mark.gpu
@@ -88,25 +108,28 @@ def test_cuda_graphs_give_the_tokens_of_eager_steps(
         )
         assert replayed.token_ids == plain.token_ids
         assert replayed.steps == plain.steps
-    assert replaying.failures == set() and replaying.ops.why_no_kernels is None
+    assert fallbacks(targets[1]) == []
 
 
-@pytest.mark.skipif(not can_trace_draws(), reason="this torch traces no generator")
-@pytest.mark.parametrize("name", names())
-def test_replayed_draws_are_those_of_eager_steps(
-    name: str, recorded: Graphs, tmp_path: Path
+def test_recordings_of_every_bucket_share_the_memory_of_inputs_and_outputs(
+    recorded: Graphs,
 ) -> None:
-    model = random_llama(layers=8)
-    eager, graph = Target(deepcopy(model)), Target(model, recorded)
-    drafters = [build(name, target, tmp_path) for target in (eager, graph)]
-    for seed, prompt in enumerate(prompts()[:2]):
-        request = Request(prompt, 24, Sampling(1.0), seed=seed)
-        plain, replayed = (
-            decode(target, drafter, request)
-            for target, drafter in zip((eager, graph), drafters, strict=True)
+    def part(x: Tensor, *, cache_span: CacheSpan) -> tuple[Tensor, ...]:
+        return (x[: cache_span.num_rows].sum(0),)
+
+    summed, x = recorded.wrap(part), torch.ones(10, 4)
+    outputs = [summed(x, cache_span=CacheSpan(size))[0] for size in range(1, 11)]
+    assert recorded.num_recordings == 10
+    assert len({output.data_ptr() for output in outputs}) == 1
+    assert recorded.buffer_bytes == x.nbytes + outputs[0].nbytes
+    for size in (3, 7, 3):
+        assert (
+            summed(torch.full((10, 4), 2.0), cache_span=CacheSpan(size))[0].tolist()
+            == [2.0 * size] * 4
         )
-        assert replayed.token_ids == plain.token_ids
-    assert recorded.failures == set()
+        assert summed(x, cache_span=CacheSpan(size))[0].tolist() == [size] * 4
+    assert recorded.used_bytes() == recorded.buffer_bytes
+    assert recorded.used_bytes() == 0
 
 
 def test_a_shape_is_recorded_once(recorded: Graphs) -> None:
@@ -125,6 +148,34 @@ def test_an_input_that_another_recording_wrote_is_read_where_it_lies(recorded: G
         assert add(*double(torch.tensor([value])))[0].item() == 2 * value + 1
     assert add(torch.tensor([7.0]))[0].item() == 8
     assert add(*double(torch.tensor([4.0])))[0].item() == 9
+
+
+def test_a_tensor_that_is_given_again_is_read_again_whatever_lay_there_in_between(
+    recorded: Graphs,
+) -> None:
+    double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
+    given = torch.tensor([100.0])
+    assert add(*double(torch.tensor([1.0])))[0].item() == 3
+    assert add(given)[0].item() == 101
+    assert add(*double(torch.tensor([5.0])))[0].item() == 11
+    assert add(given)[0].item() == 101
+
+
+def test_what_a_function_returned_stays_until_it_is_called_again(recorded: Graphs) -> None:
+    double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
+    (doubled,) = double(torch.tensor([1.0]))
+    add(doubled)
+    add(torch.tensor([7.0]))
+    assert doubled.item() == 2
+
+
+def test_a_part_of_an_output_is_read_again_when_it_is_given_again(recorded: Graphs) -> None:
+    double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
+    (doubled,) = double(torch.tensor([1.0, 2.0]))
+    last = doubled[1:]
+    assert add(last)[0].item() == 5
+    double(torch.tensor([1.0, 4.0]))
+    assert add(last)[0].item() == 9
 
 
 def test_what_cannot_be_recorded_runs_all_the_same_and_says_so(recorded: Graphs) -> None:
@@ -165,7 +216,7 @@ def test_nodes_behind_a_tree_change_nothing() -> None:
 
 def test_a_mask_shows_what_is_committed_and_what_the_tree_lets_see() -> None:
     layout = TreeLayout.from_parents([0, 0, 0], "cpu")
-    mask = mask_behind(torch.tensor(2), layout.bias(torch.float32), 8)
+    mask = dense_mask(torch.tensor(2), layout.bias(torch.float32), 8)
     assert (mask == 0).tolist() == [
         [True, True, True, False, False, False, False, False],
         [True, True, True, True, False, False, False, False],
@@ -179,9 +230,9 @@ def test_an_exact_view_shows_what_a_padded_one_shows(num_rows: int, num_more: in
     bias[:, ::2] = torch.finfo(torch.float32).min
     bias[:, -1:] = 0
     start = torch.tensor(4)
-    exact = View(start, bias, Reach(4))
-    padded = View(start, bias, Reach(16, is_exact=False))
-    assert exact.span == 4 + num_more and padded.span == 16 and padded.mask is not None
-    shown = torch.zeros(num_rows, exact.span) if exact.mask is None else exact.mask
-    assert torch.equal(shown, padded.mask[:, : exact.span])
-    assert not (padded.mask[:, exact.span :] == 0).any()
+    exact = TreeMask(start, bias, CacheSpan(4))
+    padded = TreeMask(start, bias, CacheSpan(16, is_exact=False))
+    assert exact.num_rows == 4 + num_more and padded.num_rows == 16 and padded.mask is not None
+    shown = torch.zeros(num_rows, exact.num_rows) if exact.mask is None else exact.mask
+    assert torch.equal(shown, padded.mask[:, : exact.num_rows])
+    assert not (padded.mask[:, exact.num_rows :] == 0).any()

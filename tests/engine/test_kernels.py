@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from specbench.engine import pick_ops
 from specbench.engine.decode import decode
-from specbench.engine.execution import Eager
-from specbench.engine.ops import TORCH, CacheRows, Heads, Norm, Ops, Reach, View
-from specbench.engine.pick_ops import why_not
+from specbench.engine.fused import pick_ops
+from specbench.engine.fused.ops import TORCH, CacheRows, CacheSpan, Heads, Norm, Ops, TreeMask
+from specbench.engine.fused.pick_ops import unsupported_reason
+from specbench.engine.fused.products import ROW, LinearCall
+from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
 from specbench.types import Request
 from tests.packaging.shell import ROOT
@@ -26,15 +28,7 @@ from tests.support.weights import build
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from specbench.engine.triton_kernels import project_row
-from specbench.engine.triton_ops import (
-    CHUNK,
-    MOST_FEW,
-    MOST_LIKELIEST,
-    PRODUCT_BLOCK,
-    PRODUCTS,
-    TritonOps,
-)
+from specbench.engine.fused.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 KERNELS = TritonOps(num_processors=8)
@@ -44,12 +38,19 @@ IS_INTERPRETED = not torch.cuda.is_available()
 NO_BFLOAT16 = pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter multiplies no bfloat16")
 
 
+@pytest.fixture(autouse=True)
+def _no_kernel_has_failed() -> Iterator[None]:
+    """An operation that falls back to torch's computes what torch does, and proves nothing."""
+    yield
+    assert KERNELS.fallbacks == {}
+
+
 @pytest.mark.parametrize(
     "dtype",
     [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=NO_BFLOAT16)],
 )
 def test_kernels_compute_what_torch_does(dtype: torch.dtype) -> None:
-    assert why_not(KERNELS, DEVICE, dtype) is None
+    assert unsupported_reason(KERNELS, DEVICE, dtype) is None
 
 
 def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,11 +68,13 @@ def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPat
         def attend(self, *args: object) -> Tensor:
             return super().attend(*args) * torch.nan  # type: ignore[arg-type]
 
-    reasons = [why_not(made(8), DEVICE, torch.float32) or "" for made in (Off, Broken, Unset)]
+    reasons = [
+        unsupported_reason(made(8), DEVICE, torch.float32) or "" for made in (Off, Broken, Unset)
+    ]
     assert "the norm of triton" in reasons[0] and "1.0e-02" in reasons[0]
     assert reasons[1].endswith("fails: no such instruction")
     assert "attention of a row of triton" in reasons[2]
-    assert why_not(KERNELS, DEVICE, torch.float64) == "there are none for float64"
+    assert unsupported_reason(KERNELS, DEVICE, torch.float64) == "there are no kernels for float64"
 
 
 @pytest.mark.parametrize("heads", [Heads(3, 1, 16), Heads(2, 3, 32), Heads(1, 4, 24)])
@@ -90,10 +93,10 @@ def test_attention_sees_what_is_committed_and_what_the_tree_lets_it(
         bias = torch.zeros(sees.shape, device=DEVICE).masked_fill_(
             ~sees, torch.finfo(rows.dtype).min
         )
-        for reach in (Reach(start), Reach(512, is_exact=False)):
-            view = View(torch.tensor(start, device=DEVICE), bias, reach)
-            expected = TORCH.attend(queries, cached, view, heads)
-            torch.testing.assert_close(KERNELS.attend(queries, cached, view, heads), expected)
+        for cache_span in (CacheSpan(start), CacheSpan(512, is_exact=False)):
+            tree_mask = TreeMask(torch.tensor(start, device=DEVICE), bias, cache_span)
+            expected = TORCH.attend(queries, cached, tree_mask, heads)
+            torch.testing.assert_close(KERNELS.attend(queries, cached, tree_mask, heads), expected)
 
 
 @pytest.mark.parametrize("num_rows", [1, 3])
@@ -107,7 +110,7 @@ def test_products_take_norm_bias_residual_and_gate_along(num_rows: int, has_bias
     half = bias if bias is None else bias[:37]
     results = [
         (
-            ops.project(x, weight[:37], half, norm=norm, onto=before.clone()),
+            ops.project(x, weight[:37], half, norm=norm, residual=before.clone()),
             ops.project(x, weight[:37], half),
             ops.gated(x, weight, bias, norm, silu),
             ops.gated(x, weight, bias, norm, gelu),
@@ -117,17 +120,11 @@ def test_products_take_norm_bias_residual_and_gate_along(num_rows: int, has_bias
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
-def test_how_a_product_is_launched_changes_no_bit() -> None:
+def test_how_a_row_is_launched_changes_no_bit() -> None:
     torch.manual_seed(0)
     x, weight, norm = (torch.randn(shape, device=DEVICE) for shape in ((1, 1300), (74, 1300), 1300))
-    results = []
-    for how in PRODUCTS:
-        out = x.new_zeros(1, 37)
-        project_row[(-(-37 // how["ROWS"]),)](
-            x, weight, x, norm, out, 37, 1300, 1e-5, HAS_BIAS=False, HAS_NORM=True, IS_ADDED=False,
-            IS_GATED=True, BLOCK=PRODUCT_BLOCK, EARLY=False, **how,
-        )  # fmt: skip
-        results.append(out)
+    call = LinearCall(x, weight, norm=Norm(norm, 1e-5), is_gated=True)
+    results = [KERNELS.launched(call, launch) for launch in ROW]
     assert all(torch.equal(out, results[0]) for out in results)
     assert results[0].abs().max() > 0
 
@@ -140,7 +137,7 @@ def test_the_likeliest_tokens_are_those_of_a_sort(vocab_size: int) -> None:
     logits[1, 2], logits[1, 5] = 1.0, 2.0
     logits[2, 1::2] = 9.0  # of equals the first
     k = min(vocab_size, 12)
-    log_probs, ids = KERNELS.likeliest(logits, k)
+    log_probs, ids = KERNELS.topk_logprobs(logits, k)
     expected = logits.log_softmax(-1).sort(descending=True, stable=True)
     assert ids.dtype == torch.long
     assert torch.equal(ids[0], expected.indices[0, :k]) and ids[1].tolist()[:2] == [5, 2]
@@ -156,7 +153,7 @@ def test_the_greatest_are_those_of_a_sort(size: int, k: int) -> None:
     values = torch.randn(size, dtype=torch.float64, device=DEVICE).round(decimals=3)
     values[0] = torch.inf
     values[1 : size // 2 : 7] = -torch.inf
-    found, places = KERNELS.greatest(values, k)
+    found, places = KERNELS.topk(values, k)
     expected = values.sort(descending=True, stable=True)
     assert torch.equal(found, expected.values[:k])
     assert torch.equal(values[places], found) and len(set(places.tolist())) == k
@@ -166,8 +163,8 @@ def test_the_greatest_are_those_of_a_sort(size: int, k: int) -> None:
 
 def test_more_of_the_likeliest_than_a_kernel_is_for_are_torchs() -> None:
     logits = torch.randn(2, 300, device=DEVICE)
-    k = MOST_LIKELIEST + 1
-    assert torch.equal(KERNELS.likeliest(logits, k)[0], TORCH.likeliest(logits, k)[0])
+    k = MAX_TOPK + 1
+    assert torch.equal(KERNELS.topk_logprobs(logits, k)[0], TORCH.topk_logprobs(logits, k)[0])
 
 
 class WithKernels(Eager):
@@ -202,7 +199,7 @@ def test_tokens_and_steps_are_the_same_with_kernels(
 def test_kernels_compile_for_gpus_and_keep_their_values_in_registers() -> None:
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "benchmarks/kernels.py"],
+        [sys.executable, "benchmarks/kernels.py", "8.0", "8.6", "9.0"],
         cwd=ROOT, env={**env, "PYTHONPATH": "."}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import linear
 
-from specbench.engine.graphs import Recording
-from specbench.engine.ops import TORCH, Norm, Ops
-from specbench.engine.pick_ops import why_not
+from specbench.engine.fused.ops import TORCH, Norm, Ops
+from specbench.engine.fused.pick_ops import unsupported_reason
+from specbench.engine.graphs.recorder import Recording
 from tests.support.tracing import TraceRecorder
 
 CPU = torch.device("cpu")
@@ -30,11 +30,11 @@ def test_large_products_are_the_same_in_parts(threads: int, num_rows: int) -> No
     torch.manual_seed(0)
     x, weight, bias = torch.randn(num_rows, 700), torch.randn(1800, 700), torch.randn(1800)
     before, norm = torch.randn(num_rows, 1800), Norm(torch.rand(700) + 0.5, 1e-5)
-    onto = before.clone()
-    found = TORCH.project(x, weight, bias, onto=onto)
-    assert found is onto
+    residual = before.clone()
+    found = TORCH.project(x, weight, bias, residual=residual)
+    assert found is residual
     torch.testing.assert_close(found, before + linear(x, weight, bias), rtol=1e-4, atol=1e-3)
-    found = TORCH.project(x, weight, norm=norm, onto=before.clone())
+    found = TORCH.project(x, weight, norm=norm, residual=before.clone())
     torch.testing.assert_close(found, before + linear(norm(x), weight), rtol=1e-4, atol=1e-3)
     assert found.is_contiguous()
 
@@ -52,19 +52,17 @@ def test_operations_are_tried_as_a_recording_too() -> None:
     class Off(TraceRecorder):
         """Recordings whose outputs are not what was computed."""
 
-        def __call__(
-            self, function: Callable[[], tuple[Tensor, ...]], generators: Iterable[torch.Generator]
-        ) -> Recording:
-            made = super().__call__(function, generators)
+        def __call__(self, *given: Any, **named: Any) -> Recording:
+            made = super().__call__(*given, **named)
             return Recording(tuple(part + 1 for part in made.outputs), made.replay)
 
     class Failing(TraceRecorder):
-        def __call__(
-            self, function: Callable[[], tuple[Tensor, ...]], generators: Iterable[torch.Generator]
-        ) -> Recording:
+        def __call__(self, *given: Any, **named: Any) -> Recording:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    assert why_not(Ops(), CPU, torch.float32, TraceRecorder()) is None
-    off, failing = (why_not(Ops(), CPU, torch.float32, made()) for made in (Off, Failing))
+    assert unsupported_reason(Ops(), CPU, torch.float32, TraceRecorder()) is None
+    off, failing = (
+        unsupported_reason(Ops(), CPU, torch.float32, made()) for made in (Off, Failing)
+    )
     assert off is not None and "the norm of torch, recorded, is off by" in off
     assert failing is not None and failing.startswith("torch, recorded, fails: operation not")

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import State
-from specbench.engine.ops import Ops
+from specbench.engine.fused.ops import Ops
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.engine.weights import pass_bytes, weight_bytes

@@ -65,12 +65,12 @@ def refusal(method: str, target: Target, folder: Path) -> CheckpointError:
 def test_a_missing_tensor_is_named(method: str, target: Target, folder: Path) -> None:
     change(folder / FILES[method], lambda tensors: tensors.pop(ONE_KEY[method]))
     message = refusal(method, target, folder).message
-    assert f"lacks {ONE_KEY[method]}" in message or f"holds {ONE_KEY[method]}" in message
+    assert f"lacks {ONE_KEY[method]}" in message or f"tensors: {ONE_KEY[method]}" in message
 
 
 def test_an_extra_tensor_is_named(method: str, target: Target, folder: Path) -> None:
     change(folder / FILES[method], lambda t: t.update({"layers.1.stray.weight": torch.zeros(2)}))
-    assert "holds layers.1.stray.weight" in refusal(method, target, folder).message
+    assert "tensors: layers.1.stray.weight" in refusal(method, target, folder).message
 
 
 def test_a_misshapen_tensor_is_named_with_both_shapes(
@@ -215,6 +215,33 @@ def test_layers_that_the_target_does_not_have_are_refused(
     key = "eagle_aux_hidden_state_layer_ids"
     folder = MAKERS["eagle3"](target, tmp_path, **{key: layers})
     assert key in refusal("eagle3", target, folder).message
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"norm_output": True}, "norm_output True"),
+        ({"eagle_config": {"norm_before_fc": True}}, "eagle_config.norm_before_fc True"),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state False"),
+        ({"eagle_config": {"new_field": 1}}, "eagle_config.new_field"),
+        ({"eagle_config": [1]}, "eagle_config is not a JSON object"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters.partial_rotary"),
+        ({"layer_types": ["sliding_attention"]}, "layer_types ['sliding_attention']"),
+    ],
+)
+@pytest.mark.parametrize("name", ["eagle", "eagle3"])
+def test_a_field_that_asks_for_other_arithmetic_is_refused_by_name(
+    name: str, fields: dict[str, Any], named: str, target: Target, tmp_path: Path
+) -> None:
+    folder = MAKERS[name](target, tmp_path, **fields)
+    assert named in refusal(name, target, folder).message
+
+
+def test_fields_that_ask_for_what_is_computed_are_accepted(target: Target, tmp_path: Path) -> None:
+    fields = {"use_last_layernorm": True, "use_mtp_layernorm": False, "parallel_draft_step": 1}
+    folder = MAKERS["eagle3"](target, tmp_path, norm_output=False, eagle_config=fields)
+    build_in(folder, "eagle3", target)
 
 
 def test_constants_of_old_files_are_accepted(target: Target, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import Drafter, Outcome, State
-from specbench.engine.ops import Reach
+from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.fused.ops import CacheSpan
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling
 from tests.methods.building import build_random
@@ -38,10 +38,10 @@ class Checked(Drafter):
         self.twin.start(state, prefill)
         self.seen = [self.of_prompt(state, prefill)]
 
-    def observe(self, state: State, outcome: Outcome) -> None:
-        self.drafter.observe(state, outcome)
-        rows = list(outcome.verdict.path)
-        self.seen.append(self.of_step(rows, list(outcome.verdict.token_ids), outcome.forward))
+    def observe(self, state: State, result: StepResult) -> None:
+        self.drafter.observe(state, result)
+        rows = list(result.verdict.path)
+        self.seen.append(self.of_step(rows, list(result.verdict.token_ids), result.forward))
 
     def propose(self, state: State) -> DraftTree:
         tree = self.drafter.propose(state)
@@ -51,7 +51,7 @@ class Checked(Drafter):
         assert n == state.num_committed
         start, last = torch.tensor(0), torch.tensor([n - 1])
         twin.cache.reserve(n)
-        out = self.feed(everything, start, last, Reach(n))
+        out = self.feed(everything, start, last, CacheSpan(n))
         torch.testing.assert_close(rows(layer, n), rows(twin, n))
         torch.testing.assert_close(self.drafter.last, out)
         self.num_checked += 1
@@ -66,25 +66,29 @@ class Checked(Drafter):
     def layer(self, drafter: Any) -> Any:
         raise NotImplementedError
 
-    def feed(self, everything: list[Tensor], start: Tensor, last: Tensor, reach: Reach) -> Tensor:
+    def feed(
+        self, everything: list[Tensor], start: Tensor, last: Tensor, cache_span: CacheSpan
+    ) -> Tensor:
         raise NotImplementedError
 
 
 class CheckedEagle(Checked):
     def of_prompt(self, state: State, prefill: Any) -> tuple[Tensor, ...]:
         tokens, model = torch.tensor(state.token_ids[1:]), self.drafter.model
-        return model.features(model.seen(prefill), torch.arange(len(tokens))), tokens
+        return model.features(model.captured(prefill), torch.arange(len(tokens))), tokens
 
     def of_step(self, rows: list[int], token_ids: list[int], forward: Any) -> tuple[Tensor, ...]:
         model = self.drafter.model
-        return model.features(model.seen(forward), torch.tensor(rows)), torch.tensor(token_ids)
+        return model.features(model.captured(forward), torch.tensor(rows)), torch.tensor(token_ids)
 
     def layer(self, drafter: Any) -> Any:
         return drafter.model.layer
 
-    def feed(self, everything: list[Tensor], start: Tensor, last: Tensor, reach: Reach) -> Tensor:
+    def feed(
+        self, everything: list[Tensor], start: Tensor, last: Tensor, cache_span: CacheSpan
+    ) -> Tensor:
         model = self.twin.model
-        return model.layer.feed(*model.pairs(*everything), start, last, reach)
+        return model.layer.feed(*model.pairs(*everything), start, last, cache_span)
 
 
 class CheckedHydra(Checked):
@@ -97,8 +101,10 @@ class CheckedHydra(Checked):
     def layer(self, drafter: Any) -> Any:
         return drafter._prefix.layer
 
-    def feed(self, everything: list[Tensor], start: Tensor, last: Tensor, reach: Reach) -> Tensor:
-        return self.twin._prefix.feed(*everything, last, start + last[0] + 1, reach)
+    def feed(
+        self, everything: list[Tensor], start: Tensor, last: Tensor, cache_span: CacheSpan
+    ) -> Tensor:
+        return self.twin._prefix.feed(*everything, last, start + last[0] + 1, cache_span)
 
 
 def keep_last(owner: Any, drafter: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from specbench.engine.target import Target
+from specbench.errors import CheckpointError, UserError
 from specbench.registry import get
 from specbench.types import Sampling
 from tests.methods.building import HEADS, build_random, complete
@@ -181,9 +182,32 @@ def test_typical_acceptance_is_greedy_at_temperature_zero(tmp_path: Path) -> Non
     assert list(done.token_ids) == greedy("grouped", prompts()[1])
 
 
-def test_eagle3_reads_three_layers_of_its_own_choice_or_by_the_formula(tmp_path: Path) -> None:
-    target = random_target(layers=8)
+@pytest.mark.parametrize(
+    ("flat", "nested", "chosen", "layers"),
+    [
+        (None, None, "", (2, 4, 5)),
+        ([6, 1, 3], None, "", (1, 3, 6)),
+        (None, [1, 3, 4], "", (2, 4, 5)),  # the formula's layers, counted by outputs
+        (None, [2, 4, 5], "", (2, 4, 5)),
+        (None, [1, 3, 6], "2+4+7", (2, 4, 7)),
+        ([6, 1, 3], None, "0+1+2", (0, 1, 2)),
+    ],
+)
+def test_eagle3_reads_layers_of_an_option_its_config_or_the_formula(
+    flat: list[int] | None, nested: list[int] | None, chosen: str, layers: tuple[int, ...],
+    tmp_path: Path,
+) -> None:  # fmt: skip
     ids = "eagle_aux_hidden_state_layer_ids"
-    for given, layers in ((None, (2, 4, 5)), ([6, 1, 3], (1, 3, 6))):
-        drafter = build_random("eagle3", target, tmp_path, {ids: given})
-        assert drafter.needs.layer_inputs == layers
+    fields = {ids: flat, "eagle_config": {ids: nested}}
+    drafter = build_random("eagle3", random_target(layers=8), tmp_path, fields, layers=chosen)
+    assert drafter.needs.layer_inputs == layers
+
+
+def test_nested_layers_of_unknown_numbering_need_the_option(tmp_path: Path) -> None:
+    ids = "eagle_aux_hidden_state_layer_ids"
+    fields = {ids: None, "eagle_config": {ids: [1, 3, 6]}}
+    with pytest.raises(CheckpointError, match=r"\[1, 3, 6\] in eagle_config") as caught:
+        build_random("eagle3", random_target(layers=8), tmp_path, fields)
+    assert "layers=1+3+6" in caught.value.hint and "layers=2+4+7" in caught.value.hint
+    with pytest.raises(UserError, match="'2,4' is not a list"):
+        build_random("eagle3", random_target(layers=8), tmp_path, fields, layers="2,4")

@@ -31,7 +31,7 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def watched(propose: Callable[[Any], Any], patch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
+def capture(propose: Callable[[Any], Any], patch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
     def refuse(tensor: Tensor) -> None:
         raise AssertionError("a tensor became a list")
 
@@ -51,7 +51,7 @@ def test_a_proposal_waits_for_nothing(
     target = random_target(layers=4)
     made = {"arch": "prefix-mlp"} if method == "hydra" else None
     drafter: Any = build_random(method, target, tmp_path, made)
-    drafter.propose = watched(drafter.propose, monkeypatch)
+    drafter.propose = capture(drafter.propose, monkeypatch)
     assert decode(target, drafter, Request(prompts()[1], 12, sampling)).num_tokens == 12
 
 
@@ -59,4 +59,4 @@ def test_the_watch_notices_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     for wait in (lambda x: x.sum().item(), lambda x: bool(x.any()), lambda x: x.tolist(),
                  lambda x: x[x > 0]):  # fmt: skip
         with pytest.raises(AssertionError):
-            watched(wait, monkeypatch)(torch.ones(3))
+            capture(wait, monkeypatch)(torch.ones(3))

@@ -52,9 +52,9 @@ def test_a_tree_is_read_from_a_file_in_any_order(tmp_path: Path) -> None:
 def test_a_file_that_is_no_tree_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text(text)
-    with pytest.raises(UserError, match=r"tree\.json is no tree"):
+    with pytest.raises(UserError, match=r"tree\.json is not a tree"):
         load(str(path))
-    with pytest.raises(UserError, match=r"absent\.json is no tree"):
+    with pytest.raises(UserError, match=r"absent\.json is not a tree"):
         load(str(tmp_path / "absent.json"))
 
 

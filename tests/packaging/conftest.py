@@ -11,17 +11,18 @@ import pytest
 from tests.packaging.shell import ROOT, output, pip_install
 
 FOLDERS = ("specbench", "methods", "datasets", "results/published")
+NOT_PACKAGED = ("tools",)
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="session")
 def source_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is packaged, copied, so that builds leave nothing behind in the checkout."""
+    """A copy of the packaged folders and of `tools`, so that builds leave the checkout as it is."""
     copy = tmp_path_factory.mktemp("source") / "checkout"
     copy.mkdir()
     for name in FILES:
         shutil.copy2(ROOT / name, copy)
-    for name in FOLDERS:
+    for name in FOLDERS + NOT_PACKAGED:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 

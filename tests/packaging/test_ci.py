@@ -12,12 +12,12 @@ import typer
 import yaml
 
 from specbench import registry
-from specbench.analysis.gate import check
-from specbench.bench.checkpoints import identify
-from specbench.bench.hub import resolve_model
-from specbench.bench.models import find_model
-from specbench.bench.store import StoredRun, read_run
-from specbench.cli import app
+from specbench.check.gate import check
+from specbench.cli.app import app
+from specbench.log.store import StoredRun, read_run
+from specbench.models.cards import find_model
+from specbench.models.checkpoints import identify
+from specbench.models.hub import resolve_model
 from tests.packaging.shell import ROOT
 
 WORKFLOW = ROOT / "docs" / "github-actions.yml"
@@ -35,23 +35,23 @@ def option(arguments: str, name: str) -> str:
 
 
 def test_the_baseline_is_whole_and_holds_up_to_itself(baseline: StoredRun) -> None:
-    assert baseline.header["status"] == "complete"
+    assert baseline.header.status == "complete"
     assert {r.key.method for r in baseline.records} == set(registry.names())
     assert all(record.is_ok for record in baseline.records)
     assert check(baseline, baseline).is_passed
 
 
 def test_the_baseline_is_of_the_weights_that_ship(baseline: StoredRun) -> None:
-    shipped = identify(resolve_model(find_model("tiny"), offline=True)).describe()
-    assert baseline.header["model"]["files"] == shipped["files"]
+    shipped = identify(resolve_model(find_model("tiny"), offline=True))
+    assert baseline.header.model.files == shipped.files
 
 
 def test_make_gate_repeats_the_baselines_run(baseline: StoredRun) -> None:
     (arguments,) = re.findall(r"^GATE_RUN := \S+ run (.*)$", (ROOT / "Makefile").read_text(), re.M)
-    values = baseline.header["spec"]["values"]
-    assert int(option(arguments, "--limit")) == values["limit"]
-    assert int(option(arguments, "--max-new-tokens")) == values["max_new_tokens"]
-    assert option(arguments, "--device") == values["device"]
+    values = baseline.header.spec.values
+    assert int(option(arguments, "--limit")) == values.limit
+    assert int(option(arguments, "--max-new-tokens")) == values.max_new_tokens
+    assert option(arguments, "--device") == values.device
 
 
 def steps() -> Iterator[dict[str, Any]]:

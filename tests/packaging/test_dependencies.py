@@ -8,8 +8,10 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.packaging.shell import ROOT
 from tests.packaging.test_import_order import modules
@@ -40,8 +42,8 @@ def imported() -> set[str]:
     return {canonicalize_name(installed.get(name, [name])[0]) for name in foreign}
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pins(file: str = "constraints.txt") -> dict[str, str]:
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     pairs = [line.partition("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(name): version for name, _, version in pairs}
 
@@ -64,6 +66,19 @@ def test_every_dependency_is_pinned_to_a_version_in_its_range() -> None:
         assert requirement.specifier.contains(tested[name]), f"{name} {tested[name]}"
 
 
-def test_no_pin_is_of_one_machine_only() -> None:
+def test_the_lowest_pins_are_the_lower_bounds() -> None:
+    extras = PROJECT["optional-dependencies"]
+    lowest = pins("constraints-lowest.txt")
+    bounded = declared([*PROJECT["dependencies"], *extras["dev"], *extras["kernels"]])
+    del bounded["tokenizers"]  # transformers bounds it
+    assert set(lowest) == set(bounded)
+    for name, requirement in bounded.items():
+        (bound,) = (s.version for s in requirement.specifier if s.operator == ">=")
+        assert Version(lowest[name]) == Version(bound), name
+
+
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt"])
+def test_no_pin_is_of_one_machine_only(file: str) -> None:
     """A local version such as 2.13.0+cpu is on no package index."""
-    assert [name for name, version in pins().items() if not re.fullmatch(r"[\d.]+", version)] == []
+    local = [name for name, version in pins(file).items() if not re.fullmatch(r"[\d.]+", version)]
+    assert local == []

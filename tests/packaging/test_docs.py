@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 import specbench
 from specbench import registry
-from specbench.bench.tasks import load_cards
-from specbench.cli import app
+from specbench.cli.app import app
+from specbench.data.tasks import load_cards
+from tests.packaging.conftest import FILES, FOLDERS
 from tests.packaging.shell import ROOT, python
+from tools.docs import hooks
 
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 DOCUMENTS = [
-    ROOT / name
-    for name in (
-        "README.md", "CONTRIBUTING.md", "CHANGELOG.md",
-        "datasets/README.md", "docs/ci.md", "reports/README.md", "results/README.md",
-    )
+    *(
+        ROOT / name
+        for name in (
+            "README.md", "CONTRIBUTING.md", "CHANGELOG.md",
+            "datasets/README.md", "reports/README.md", "results/README.md",
+            "specbench/zoo/README.md", "tools/zoo/README.md",
+        )
+    ),
+    *PAGES,
 ]  # fmt: skip
 
 SHOWN = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
@@ -45,7 +54,7 @@ def commands(document: Path, program: str) -> list[list[str]]:
     return [line[1:] for line in lines if line and line[0] == program]
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("name", ["docs/adding.md", "CONTRIBUTING.md"])
 def test_a_file_that_a_document_shows_is_the_real_one(name: str) -> None:
     shown = SHOWN.findall(text(ROOT / name))
     assert shown
@@ -88,20 +97,65 @@ def test_every_make_target_shown_exists(document: Path) -> None:
     assert {argument for argument in shown if "=" not in argument} <= targets
 
 
+@each_document
+def test_every_program_of_a_shell_block_is_known(document: Path) -> None:
+    lines = "\n".join(BLOCK.findall(text(document))).splitlines()
+    for line in (shlex.split(line, comments=True) for line in lines):
+        if line[:2] == ["python", "-m"]:
+            assert find_spec(line[2]), line
+        assert not line or line[0] in {"docker", "make", "pip", "python", "specbench", "uv"}, line
+
+
+@each_document
+def test_every_python_block_is_a_file_or_is_run(document: Path) -> None:
+    for match in re.finditer(r"(.*)\n```python\n", text(document)):
+        assert re.match(r"<!-- (file: \S+|runs) -->", match[1]), match[0]
+
+
 @pytest.mark.slow
-def test_the_readmes_python_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"<!-- runs -->\n```python\n(.*?)```", text(ROOT / "README.md"), re.DOTALL)
+@pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
+def test_the_python_that_a_document_shows_runs(name: str, tmp_path: Path) -> None:
+    (code,) = re.findall(r"<!-- runs -->\n```python\n(.*?)```", text(ROOT / name), re.DOTALL)
     assert python(code, tmp_path, path=[ROOT])
 
 
-def test_the_readme_tree_names_what_there_is() -> None:
-    (tree,) = re.findall(r"```text\n(.*?)```", text(ROOT / "README.md"), re.DOTALL)
+def test_the_readme_has_at_most_900_words() -> None:
+    assert len(text(ROOT / "README.md").split()) <= 900
+
+
+def test_the_site_has_every_page() -> None:
+    nav = yaml.safe_load(text(ROOT / "mkdocs.yml"))["nav"]
+    assert sorted(page for entry in nav for page in entry.values()) == [p.name for p in PAGES]
+
+
+def test_a_page_includes_files_and_links_their_pages() -> None:
+    shown = hooks.render(
+        "[a](../results/README.md#x)\n\n<!-- include: CONTRIBUTING.md -->", "docs/a.md"
+    )
+    assert shown.startswith("[a](files.md#x)\n")
+    assert "# Contributing\n" not in shown
+    assert "[datasets/README.md](tasks.md)" in shown
+    assert "<!-- file:" not in shown
+    assert "[cut](" not in hooks.render("[cut](../LICENSE) `[b](c)`", "docs/a.md")
+    code = "```text\n[b](../LICENSE)\n```\n"
+    assert hooks.render(code, "docs/a.md") == code
+
+
+def test_the_image_copies_what_the_package_is_built_from() -> None:
+    copied = re.findall(r"^COPY (.*) \S+$", text(ROOT / "Dockerfile"), re.MULTILINE)
+    names = {name for line in copied for name in line.split()}
+    assert names == {*FOLDERS, *FILES, "constraints.txt"}
+    assert names <= {line[1:] for line in text(ROOT / ".dockerignore").splitlines()}
+
+
+def test_the_tree_of_the_layout_names_what_there_is() -> None:
+    (tree,) = re.findall(r"```text\n(.*?)```", text(ROOT / "docs/adding.md"), re.DOTALL)
     folder = ROOT
     for line in tree.splitlines():
         name = line.split()[0]
         place = folder / name if line.startswith(" ") else ROOT / name
         folder = folder if line.startswith(" ") else place
-        assert place.exists(), f"the README's tree has {place.relative_to(ROOT)}"
+        assert place.exists(), f"the tree has {place.relative_to(ROOT)}"
 
 
 def test_the_card_that_contributing_shows_is_a_task(

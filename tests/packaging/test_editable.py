@@ -47,3 +47,12 @@ def test_a_file_added_to_an_editable_install_is_a_method_at_once(
     finally:
         added.unlink()
     assert any(line.startswith("added ") for line in listed.splitlines())
+
+
+def test_a_script_beside_the_clone_imports_the_package_and_not_the_folder(
+    environment: Path, source_copy: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "specbench").symlink_to(source_copy)  # as `git clone` names it
+    package, method = where(tmp_path, python=environment / "python")
+    assert package == source_copy / "specbench" / "__init__.py"
+    assert method == source_copy / "methods" / "pld.py"

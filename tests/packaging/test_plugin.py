@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import re
 import sys
 from pathlib import Path
 
@@ -21,9 +21,9 @@ TEXT = "the cat sat on a mat and saw one more cat that sat there too so it went 
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, built and installed into a folder of its own."""
+    """The package that `init` writes, built and installed into a folder of its own."""
     source = tmp_path_factory.mktemp("plugin") / "package"
-    shutil.copytree(Path(__file__).with_name("plugin_package"), source)
+    output(specbench("init", "method", "bigram", "--out", source), source.parent, path=[ROOT])
     folder = tmp_path_factory.mktemp("plugin-installed")
     pip_install("--target", folder, source, cwd=folder)
     return folder
@@ -88,8 +88,15 @@ def specbench(*arguments: str | Path) -> list[str | Path]:
 def test_an_installed_plugin_is_listed_with_its_origin(plugin: Path, tmp_path: Path) -> None:
     listed = output(specbench("list", "methods"), tmp_path, path=[ROOT, plugin]).splitlines()
     (line,) = [line for line in listed if line.startswith("bigram ")]
-    assert "came after each token" in line
+    assert "latest successor of each token" in line
     assert "specbench-bigram" in line
+
+
+def test_an_installed_plugin_passes_the_contract_tests(plugin: Path, tmp_path: Path) -> None:
+    suite = ("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "bigram")
+    command: list[str | Path] = [sys.executable, *suite, ROOT / "tests" / "contract"]
+    passed = output(command, tmp_path, path=[ROOT, plugin], timeout=300)
+    assert re.search(r"\b\d\d passed", passed)
 
 
 def test_an_installed_plugin_runs_and_gives_vanillas_tokens(

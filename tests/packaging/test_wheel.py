@@ -1,5 +1,6 @@
 """The wheel is whole: it runs where no checkout is."""
 
+import json
 import sys
 from pathlib import Path
 from zipfile import ZipFile
@@ -7,6 +8,7 @@ from zipfile import ZipFile
 import pytest
 
 from specbench import registry
+from specbench.zoo import TINY
 from tests.packaging.conftest import FOLDERS
 from tests.packaging.shell import ROOT, output, python, where
 
@@ -33,6 +35,18 @@ def test_the_wheel_brings_one_package_and_no_package_called_datasets(wheel: Path
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"specbench"}
     assert "specbench/datasets/__init__.py" not in names
+
+
+def test_the_wheel_brings_the_embedded_model_but_not_the_tools_that_made_it(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    files = {path.relative_to(TINY.parent) for path in TINY.rglob("*") if path.is_file()}
+    assert len(files) > 15
+    assert {f"specbench/zoo/{file.as_posix()}" for file in files} <= set(names)
+    assert not [name for name in names if "tools" in Path(name).parts]
+    modules = {name.rpartition("/")[0] for name in names if name.endswith(".py")}
+    assert {name for name in modules if "zoo" in name} == {
+        "specbench/zoo", "specbench/zoo/stand_in",
+    }  # fmt: skip
 
 
 def test_the_wheel_carries_the_licence(wheel: Path) -> None:
@@ -68,6 +82,20 @@ def test_an_installed_wheel_has_the_published_numbers(
     code = "from specbench.report.published import find; print(len(find(*{!r})))"
     cell = ("vicuna-13b", "eagle3", "mt_bench", 0.0)
     assert python(code.format(cell), tmp_path, path=[installed_wheel]) == "2"
+
+
+def test_an_installed_wheel_trains_a_head_that_it_then_runs(
+    installed_wheel: Path, tmp_path: Path
+) -> None:
+    chat = {"turns": ["Add 2 and 3."], "reference": ["That is 5."]}
+    (tmp_path / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 4)
+    specbench = [sys.executable, "-m", "specbench"]
+    options = "--model tiny --data chats.jsonl --out head --steps 2 --rows 2 --length 64"
+    train = [*specbench, "train", "medusa", *options.split(), "--device", "cpu", "--offline"]
+    assert output(train, tmp_path, path=[installed_wheel]).startswith("Head: head\nRun it: ")
+    options = "--dataset gsm8k --limit 1 --max-new-tokens 8 --device cpu --offline"
+    run = [*specbench, "run", "--method", "medusa:weights=head", *options.split()]
+    assert "Medusa" in output(run, tmp_path, path=[installed_wheel])
 
 
 def test_an_installed_wheel_runs_the_embedded_model(installed_wheel: Path, tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specbench.bench.models import find_model
-from specbench.bench.templates import load_codec
+from specbench.models.cards import find_model
+from specbench.models.chat import load_codec
 from tests.parity.golden import (
     FOLDER,
     complete_all,

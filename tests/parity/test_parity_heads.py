@@ -158,16 +158,16 @@ def test_the_first_draft_is_numerically_that_of_the_official_code(name: str) -> 
     numerics = json.loads((FOLDER / "golden" / "numerics.json").read_text())
     golden, prompt = numerics[name], prompt_ids()[0]
     drafter: Any = build(name)
-    with target().watched(drafter.needs):
+    with target().capture(drafter.needs):
         prefill = target().prefill(prompt)
         state = State(Request(prompt, 8), Sampler(Sampling(), torch.device("cpu"), 0), limit=8)
-        state.token_ids.append(int(prefill.logits.argmax()))
+        state.append(int(prefill.logits.argmax()))
         drafter.start(state, prefill)
     assert_near(prefill.logits[0], numerics["target"]["logits_last"])
     last = torch.tensor([len(prompt) - 1])
-    features = drafter.model.features(drafter.model.seen(prefill), last)
+    features = drafter.model.features(drafter.model.captured(prefill), last)
     assert_near(features[0], golden["draft_input_features_last_pos"])
-    _, hidden = drafter.feed(*drafter.given(state), reach=drafter.reach(state))
+    _, hidden = drafter.feed(*drafter.draft_inputs(state), cache_span=drafter.cache_span(state))
     assert_near(hidden[0], golden["draft_first_out_hidden_last_pos"])
     log_probs, _ = drafter._candidates(hidden)
     assert_near(log_probs[0], golden["level1_topk_logprob"])

@@ -11,31 +11,41 @@ from typing import TypeAlias
 
 from rich.console import Console
 
-from specbench.report.render import print_report, render
+from specbench.report.build import Report, make_report
+from specbench.report.export import load_format
+from specbench.report.export.terminal import print_report
 from specbench.types import Phases
-from tests.analysis.run_factory import TITLES, FakeRun, failed, full_run, header, record
+from tests.analysis.run_factory import TASKS, TITLES, FakeRun, failed, full_run, header, record
+from tests.support.headers import values_of
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def drawn(run: FakeRun | Sequence[FakeRun], width: int = 100) -> str:
+def drawn(run: FakeRun | Sequence[FakeRun], width: int = 100, *, is_full: bool = True) -> str:
     """What the terminal shows, without colours and without the blanks at the ends of lines."""
     console = Console(width=width, file=StringIO(), color_system=None, highlight=False)
-    print_report(run, console)
+    print_report(make_report(run), console, is_full=is_full)
     file = console.file
     assert isinstance(file, StringIO)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
+def render(run: Report | FakeRun | Sequence[FakeRun], form: str) -> str:
+    """The text of a format."""
+    return load_format(form).render(run if isinstance(run, Report) else make_report(run))
+
+
 def nine_methods() -> FakeRun:
-    return full_run(tuple(TITLES))
+    return full_run(tuple(TITLES), prompts=[{"task": task} for task in TASKS])
 
 
 def two_temperatures() -> FakeRun:
     """Interrupted, a lossy method, one without a checkpoint, a failure and a hole."""
     methods = ("vanilla", "pld", "lookahead", "medusa")
-    run = full_run(methods, ("gsm8k", "alpaca"), (0.0, 1.0), status="interrupted")
-    header = dict(run.header)
+    tasks = ("gsm8k", "alpaca")
+    prompts = [{"task": task, "num_available": 20} for task in tasks]
+    run = full_run(methods, tasks, (0.0, 1.0), status="interrupted", prompts=prompts)
+    header = values_of(run.header)
     header["no_checkpoint"] = ["eagle3"]
     header["methods"] = {
         **header["methods"],
@@ -57,11 +67,21 @@ def two_temperatures() -> FakeRun:
 
 def two_models() -> list[FakeRun]:
     """A model with all methods at two temperatures, and another with some at one."""
-    model = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
+    model = {
+        "name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16",
+        "source": "lmsys/vicuna-13b-v1.3", "revision": "6566e9cb1787585d1147dcf4f9bc48f29e1328d2",
+    }  # fmt: skip
     tasks = ("mt_bench", "gsm8k")
+    published = [{"task": task, "source": "paper"} for task in tasks]
     return [
         full_run(("vanilla", "pld", "eagle2"), tasks, (0.0, 1.0)),
-        full_run(("vanilla", "sps", "eagle3"), tasks, id="20261121-080000-vicuna-13b", model=model),
+        full_run(
+            ("vanilla", "sps", "eagle3"),
+            tasks,
+            id="20261121-080000-vicuna-13b",
+            model=model,
+            prompts=published,
+        ),
     ]
 
 
@@ -70,7 +90,7 @@ def two_machines() -> list[FakeRun]:
     runs = []
     for name, factor in (("NVIDIA A100 80GB", 1.0), ("NVIDIA H200", 0.6)):
         run = full_run(("vanilla", "pld", "eagle2"), ("mt_bench", "gsm8k"), id=f"on-{name[-4:]}")
-        described = dict(run.header)
+        described = values_of(run.header)
         values = described["spec"]["values"] | {"device": "cuda"}
         described["spec"] = {"values": values, "given": []}
         described["environment"] = described["environment"] | {
@@ -91,7 +111,7 @@ def with_phases() -> FakeRun:
         draft = 0.0 if each.key.method == "vanilla" else 0.3
         phases = Phases(*(seconds * share for share in (draft, 0.9 - draft, 0.04, 0.05)))
         records.append(replace(each, phases=phases))
-    return FakeRun(records, dict(run.header) | {"roofline": ROOFLINE})
+    return FakeRun(records, values_of(run.header) | {"roofline": ROOFLINE})
 
 
 def with_limits() -> FakeRun:
@@ -133,6 +153,12 @@ TERMINAL: Mapping[str, tuple[Make, int]] = {
     "all_failed_100.txt": (all_failed, 100),
     "two_models_100.txt": (two_models, 100),
 }
+SCREENS: Mapping[str, tuple[Make, int]] = {
+    "screen_nine_methods_80.txt": (nine_methods, 80),
+    "screen_nine_methods_120.txt": (nine_methods, 120),
+    "screen_two_temperatures_80.txt": (two_temperatures, 80),
+    "screen_with_phases_80.txt": (with_phases, 80),
+}
 MARKDOWN: Mapping[str, Make] = {
     "two_temperatures.md": two_temperatures,
     "one_sample.md": one_sample,
@@ -149,6 +175,8 @@ if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for name, (run, width) in TERMINAL.items():
         (GOLDEN / name).write_text(drawn(run(), width), encoding="utf-8")
+    for name, (run, width) in SCREENS.items():
+        (GOLDEN / name).write_text(drawn(run(), width, is_full=False), encoding="utf-8")
     for name, run in MARKDOWN.items():
         (GOLDEN / name).write_text(render(run(), "markdown"), encoding="utf-8")
     for form, files in (("latex", LATEX), ("json", JSON)):

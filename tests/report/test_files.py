@@ -11,7 +11,8 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.errors import RunFolderError
-from specbench.report.render import render, write_report
+from specbench.report.build import make_report
+from specbench.report.files import write_report
 from tests.analysis.run_factory import FakeRun, failed, header, record
 from tests.report.drawing import (
     GOLDEN,
@@ -19,6 +20,7 @@ from tests.report.drawing import (
     all_failed,
     no_baseline,
     one_sample,
+    render,
     two_temperatures,
 )
 
@@ -65,9 +67,10 @@ def test_csv_never_has_a_number_that_is_none(make: type) -> None:
 
 def test_drawing_leaves_the_global_state_of_matplotlib_alone() -> None:
     code = (
-        "import sys; from specbench.report.render import write_report;"
+        "import sys; from specbench.report.build import make_report;"
+        "from specbench.report.files import write_report;"
         "from tests.report.drawing import one_sample; from pathlib import Path;"
-        "import tempfile; write_report(one_sample(), Path(tempfile.mkdtemp()));"
+        "import tempfile; write_report(make_report(one_sample()), Path(tempfile.mkdtemp()));"
         "assert 'matplotlib.figure' in sys.modules;"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
@@ -76,20 +79,20 @@ def test_drawing_leaves_the_global_state_of_matplotlib_alone() -> None:
 
 def test_a_report_writes_its_files_and_leaves_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "report"
-    paths = write_report(one_sample(), folder)
+    paths = write_report(make_report(one_sample()), folder)
     names = {path.name for path in paths}
     assert {"table.md", "table.csv", "positions.csv", "table.tex", "report.json"} <= names
     assert {"report.html", "speedup.png", "speedup.svg", "mat.png", "mat.svg"} <= names
     assert sorted(folder.iterdir()) == sorted(paths)
     before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_report(one_sample(), folder)] == before
+    assert [path.read_bytes() for path in write_report(make_report(one_sample()), folder)] == before
 
 
 def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("mine")
     with pytest.raises(RunFolderError, match="file"):
-        write_report(one_sample(), taken)
+        write_report(make_report(one_sample()), taken)
     assert taken.read_text() == "mine"
 
 

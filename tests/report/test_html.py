@@ -1,24 +1,27 @@
-"""The page: whole in itself, without script, readable at every width, and nothing said twice."""
+"""The page: whole in itself, readable at every width, and nothing said twice."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 
-from specbench.analysis.stats import Bootstrap
-from specbench.report.render import render
-from specbench.report.source import make_report
-from tests.analysis.run_factory import FakeRun, full_run, header, record
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.report.answers import SAMPLES_PER_TASK
+from specbench.report.build import make_report
+from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
 from tests.report.browser import Browser, browser, missing
 from tests.report.drawing import (
     all_failed,
     nine_methods,
     no_baseline,
     one_sample,
+    render,
     two_machines,
     two_models,
     two_temperatures,
@@ -34,7 +37,7 @@ RUNS = {
     "failed": all_failed,
     "empty": FakeRun,
 }
-VOID = {"meta", "link", "img", "br", "hr"}
+VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
 def page(run: Any) -> str:
@@ -44,6 +47,25 @@ def page(run: Any) -> str:
 @cache
 def page_of(name: str) -> str:
     return page(RUNS[name]())
+
+
+def answering() -> FakeRun:
+    """Three samples of two tasks with one text: PLD needs one step where vanilla needs three."""
+    written: dict[str, Any] = {
+        "text": "one <b> & two",
+        "token_ids": (5, 6, 7, 8),
+        "token_ends": (3, 7, 9, 13),
+    }
+    records = []
+    for task in ("gsm8k", "alpaca"):
+        for sample in "012":
+            plain = record(sample=sample, task=task, prefill_s=0.1)
+            quick = record(
+                "pld", sample, task=task, accept_lengths=[3], prefill_s=0.1, decode_s=0.3
+            )
+            records += [replace(one, **written) for one in (plain, quick)]
+            records.append(failed("sps", sample, task=task))
+    return FakeRun(records, header(["vanilla", "pld", "sps"], ("gsm8k", "alpaca")))
 
 
 class Outline(HTMLParser):
@@ -71,7 +93,8 @@ class Outline(HTMLParser):
 @pytest.mark.parametrize("name", ["nine", "two_temperatures", "two_models", "failed", "empty"])
 def test_a_page_needs_nothing_besides_itself(name: str) -> None:
     outline = Outline(page_of(name))
-    assert not outline.of("script")
+    assert not any("src" in attributes for attributes in outline.of("script"))
+    assert not re.search(r"fetch\(|XMLHttp|import\(|WebSocket", page_of(name))
     assert not outline.of("iframe")
     assert {link["href"] for link in outline.of("link")} == {"data:,"}
     sources = [str(image["src"]) for image in outline.of("img")]
@@ -91,12 +114,12 @@ def test_every_plot_has_words_for_who_cannot_see_it() -> None:
 def test_the_page_has_every_number_of_the_table() -> None:
     report = make_report(two_temperatures(), Bootstrap(200))
     text = render(report, "html")
-    for block in report.table.blocks:
-        for row in block.rows:
-            for cell in row.cells:
+    for block in report.results.blocks:
+        for row in block.methods:
+            for cell in row.tasks:
                 value = getattr(cell.speedup, "value", None)
                 assert (f"{value:.2f}x" if value else cell.speedup.reason) in text  # type: ignore[union-attr]
-    for note in report.table.notes:
+    for note in report.results.notes:
         if note.is_warning:
             assert note.text.split("'")[0] in text
 
@@ -107,7 +130,7 @@ def test_names_are_shown_as_they_are_and_never_as_markup() -> None:
     described["columns"] = {"gsm8k": "a & b"}
     described["command"] = ["run", "--model", "my <model>; rm -r"]
     text = page(FakeRun([record(), record("pld")], described))
-    assert "<script>" not in text
+    assert "<script>alert" not in text
     assert "a &amp; b" in text
     assert "&#39;my &lt;model&gt;; rm -r&#39;" in text
 
@@ -115,7 +138,7 @@ def test_names_are_shown_as_they_are_and_never_as_markup() -> None:
 def test_published_values_stand_beside_ours_with_their_source() -> None:
     model = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
     text = page(full_run(("vanilla", "eagle2"), ("mt_bench",), model=model))
-    assert "Published beside measured here" in text
+    assert "Published and measured here" in text
     assert "4.26x" in text  # the EAGLE-2 paper's Vicuna 13B on MT-bench
     assert "https://arxiv.org/abs/2406.16858" in text
     stand_in = page(
@@ -133,6 +156,19 @@ def test_the_command_names_every_setting() -> None:
         "--temperature 0,1 --top-p 0.9 --max-new-tokens 128 --repeats 1 --seed 0 --device cpu "
         "--dtype float32" in text
     )
+
+
+def test_the_page_has_the_answers_of_the_first_samples_of_each_task() -> None:
+    text = page(answering())
+    assert text.count("<details>") == 2 * SAMPLES_PER_TASK
+    assert "<summary>GSM8K, 1</summary>" in text
+    assert "<summary>GSM8K, 2</summary>" not in text
+    assert '<h4>Vanilla, PLD</h4>\n<p class="answer">one &lt;b&gt; &amp; two</p>' in text
+    assert "SpS failed: boom" in text
+
+
+def test_a_page_of_failures_has_no_replay() -> None:
+    assert "replay-data" not in page_of("failed")
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +200,39 @@ def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
             assert all(alt and natural and shown for alt, natural, shown in images)
             loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
             assert [url for url in chromium.run(loaded) if not url.startswith("data:")] == []
+
+
+@pytest.mark.slow
+def test_the_replay_writes_each_answer_in_its_steps(chromium: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page(answering()), encoding="utf-8")
+    chromium.resize(390)
+    chromium.open(path)
+    shown = "return [...document.querySelectorAll('.pane .text')].map(p => p.innerHTML)"
+    press = "document.querySelectorAll('#replay button')[{}].click()".format
+    assert chromium.run(shown) == ["", "", ""]
+    chromium.run(press(1))
+    assert chromium.run(shown) == ['<span class="step">one</span>'] * 3
+    chromium.run(press(1))  # PLD's step ends before vanilla's
+    vanilla, pld, _ = chromium.run(shown)
+    assert vanilla == '<span class="step">one</span>'
+    assert pld == f'{vanilla}<span class="step"><mark> &lt;b&gt; &amp;</mark> two</span>'
+    for _ in range(3):
+        chromium.run(press(1))
+    states = chromium.run("return [...document.querySelectorAll('.state')].map(p => p.textContent)")
+    assert states[0] == "4 tokens in 3 steps, 1.10 s: 3.6 tokens/s"
+    assert states[1] == "4 tokens in 1 step, 0.40 s: 10.0 tokens/s"
+    text = "return [...document.querySelectorAll('.pane .text')].map(p => p.textContent)"
+    assert chromium.run(text) == ["one <b> & two"] * 3
+    chromium.run(press(2))
+    chromium.run("document.querySelectorAll('.controls select')[1].value = 1")
+    chromium.run(press(0))
+    for _ in range(100):
+        if chromium.run(text) == ["one <b> & two"] * 3:
+            break
+        sleep(0.05)
+    assert chromium.run(text) == ["one <b> & two"] * 3
+    assert chromium.console() == []
 
 
 @pytest.mark.slow
@@ -201,3 +270,9 @@ for (const e of document.querySelectorAll("body *")) {
 }
 return worst;
 """
+
+
+def test_no_card_calls_a_method_fastest_that_is_slower_than_vanilla() -> None:
+    records = [record(), record("pld", decode_s=8.0)]
+    text = page(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",))))
+    assert "<dt>Closest to vanilla</dt><dd>0.12x</dd>" in text and "Fastest" not in text

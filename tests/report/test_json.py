@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from specbench.analysis.metrics import measure
-from specbench.report.json import SCHEMA, digest, plain
-from specbench.report.render import render
-from specbench.report.source import make_report
+from specbench.report.build import make_report
+from specbench.report.export.json import SCHEMA, digest, plain
 from tests.analysis.run_factory import FakeRun
 from tests.report.drawing import (
     GOLDEN,
@@ -17,6 +16,7 @@ from tests.report.drawing import (
     all_failed,
     no_baseline,
     one_sample,
+    render,
     two_models,
     two_temperatures,
 )

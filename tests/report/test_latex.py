@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench.report.latex import escape, to_standalone
-from specbench.report.render import render
-from specbench.report.source import make_report
+from specbench.report.build import make_report
+from specbench.report.export.latex import escape, files
 from tests.analysis.run_factory import FakeRun, header, record
 from tests.report.drawing import (
     GOLDEN,
@@ -20,6 +19,7 @@ from tests.report.drawing import (
     all_failed,
     nine_methods,
     one_sample,
+    render,
     two_machines,
     two_models,
     two_temperatures,
@@ -99,10 +99,9 @@ def test_the_table_compiles_as_it_is(engine: str, tmp_path: Path) -> None:
         folder = tmp_path / make.__name__
         folder.mkdir()
         report = make_report(make())
-        text = render(report, "latex")
-        (folder / "table.tex").write_text(text, encoding="utf-8")
-        standalone = to_standalone(report.table)
-        (folder / "table_standalone.tex").write_text(standalone, encoding="utf-8")
+        for name, content in files(report).items():
+            (folder / name).write_text(content, encoding="utf-8")
+        text = files(report)["table.tex"]
         (folder / "article.tex").write_text(article(text), encoding="utf-8")
         for name in ("table_standalone", "article"):
             log = compiled(engine, folder, name)

@@ -1,7 +1,7 @@
 """The plots: drawn whatever is there, the same bytes again, and nothing that lies over another."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from io import BytesIO
@@ -16,10 +16,10 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from specbench.analysis.calibration import calibrate
-from specbench.analysis.stats import Bootstrap
-from specbench.report.plots import Plot, plots, to_png, to_svg
-from specbench.report.plots.style import looks
-from specbench.report.source import Report, make_report
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.report.build import Report, make_report
+from specbench.report.plots.style import Plot, looks, to_png, to_svg
+from specbench.types import TracedStep
 from tests.analysis.run_factory import TITLES, FakeRun, full_run, header, record
 from tests.report.drawing import (
     all_failed,
@@ -49,13 +49,8 @@ EVERY_RUN = [
 
 def traced(report: Report) -> Report:
     """The report with a made-up calibration of EAGLE-2."""
-    steps: list[Mapping[str, Any]] = [
-        {
-            "parents": [-1, 0, 1],
-            "log_probs": [None, -0.1 * i, -0.3 * i],
-            "path": [0, 1][: 1 + i % 2],
-        }
-        for i in range(1, 9)
+    steps = [
+        TracedStep((-1, 0, 1), (None, -0.1 * i, -0.3 * i), (0, 1)[: 1 + i % 2]) for i in range(1, 9)
     ]
     source = replace(report.sources[0], calibration={("eagle2", 0.0): calibrate(steps)})
     return replace(report, sources=(source, *report.sources[1:]))
@@ -67,14 +62,14 @@ def report_of(make: Any) -> Report:
 
 
 def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
-    return {plot.name: (plot, plot.draw()) for plot in plots(report)}
+    return {plot.name: (plot, plot.draw()) for plot in report.plots}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", EVERY_RUN)
 def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
     pictures = drawn(report_of(make))
-    assert {"speedup", "mat"} <= set(pictures)
+    assert bool(pictures) == (make not in (all_failed, FakeRun))  # the last has no sample
     for _, picture in pictures.values():
         image = imread(BytesIO(to_png(picture)))
         assert image.shape[1] == 1080
@@ -86,8 +81,13 @@ def test_a_run_gets_the_plots_that_it_has_data_for() -> None:
     common = {"speedup", "mat", "speedup_by_mat", "accept_lengths", "positions"}
     assert names == common | {"calibration"}
     assert set(drawn(report_of(two_machines))) == common | {"machines"}
-    assert set(drawn(report_of(all_failed))) == {"speedup", "mat"}
     assert "step_time" in drawn(report_of(with_phases))
+
+
+def test_a_plot_without_a_single_number_is_not_drawn() -> None:
+    assert "speedup" not in drawn(report_of(with_phases))
+    assert "speedup" not in drawn(report_of(no_baseline))
+    assert drawn(report_of(all_failed)) == {}
 
 
 def test_every_plot_says_in_words_what_it_shows() -> None:

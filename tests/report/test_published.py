@@ -8,9 +8,9 @@ import pytest
 
 import specbench
 from specbench import registry
-from specbench.bench.models import known_models
-from specbench.bench.tasks import load_cards
+from specbench.data.tasks import load_cards
 from specbench.errors import UserError
+from specbench.models.cards import known_models
 from specbench.report.published import (
     PublishedValue,
     find,

@@ -13,10 +13,10 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from specbench.bench.store import read_run
-from specbench.report.json import digest
-from specbench.report.render import report_files
-from specbench.report.source import make_report
+from specbench.log.store import read_run
+from specbench.report.build import make_report
+from specbench.report.export.json import digest
+from specbench.report.files import report_files
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted(path.parent for path in (ROOT / "results" / "recorded").glob("*/run.json"))

@@ -1,17 +1,20 @@
 """The table on a terminal: golden drawings, and what must hold at any width."""
 
-from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from specbench.analysis.metrics import measure
-from specbench.report.render import print_report
-from specbench.report.table import build_table, run_labels
+from specbench.analysis.stats.bootstrap import Estimate
+from specbench.report.build import make_report
+from specbench.report.export.terminal import print_report
+from specbench.report.results import build_results, run_labels
 from tests.analysis.run_factory import FakeRun, full_run, header, record
 from tests.report.drawing import (
     GOLDEN,
+    SCREENS,
     TERMINAL,
     all_failed,
     drawn,
@@ -22,6 +25,7 @@ from tests.report.drawing import (
     two_models,
     two_temperatures,
 )
+from tests.support.headers import values_of
 
 MODEL = "tiny (embedded, trained by specbench)"
 EVERY_RUN = [
@@ -42,13 +46,43 @@ def test_a_report_is_drawn_as_recorded(name: str) -> None:
     assert drawn(run(), width) == (GOLDEN / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_is_drawn_as_recorded(name: str) -> None:
+    run, width = SCREENS[name]
+    assert drawn(run(), width, is_full=False) == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
+    """Three lines more say where the files are."""
+    warnings = [
+        f"{what} was off. " + "It is said why, and what to do about it. " * 6
+        for what in ("The clock of the processor of this machine", "Another thing", "More")
+    ]
+    described = values_of(nine_methods().header) | {"warnings": warnings}
+    text = drawn(FakeRun(nine_methods().records, described), 80, is_full=False)
+    assert text.count("\n") + 3 < 40
+    assert text.count("was off") == 3 and "what to do" in text
+
+
+def test_a_screen_has_one_mat_and_its_definition() -> None:
+    text = drawn(nine_methods(), 80, is_full=False)
+    header = next(line for line in text.splitlines() if line.startswith("Method"))
+    assert header.split().count("MAT") == 1
+    pooled = measure(nine_methods()).pooled("eagle3", 0.0).mat
+    assert isinstance(pooled, Estimate)
+    line = next(line for line in text.splitlines() if line.startswith("EAGLE-3"))
+    assert line.split()[-1] == f"{pooled.value:.2f}"
+    assert "MAT      mean accepted tokens: tokens emitted" in text
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
 @pytest.mark.parametrize("make", EVERY_RUN)
 def test_no_line_is_wider_than_the_terminal_and_nothing_is_nan(make: type, width: int) -> None:
-    text = drawn(make(), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert "nan" not in text.lower()
-    assert "…" not in text
+    for is_full in (True, False):
+        text = drawn(make(), width, is_full=is_full)
+        assert max(map(len, text.splitlines())) <= width
+        assert "nan" not in text.lower()
+        assert "…" not in text
 
 
 def test_six_tasks_with_both_values_fit_into_a_hundred_columns() -> None:
@@ -58,25 +92,25 @@ def test_six_tasks_with_both_values_fit_into_a_hundred_columns() -> None:
 
 
 def test_the_best_values_of_a_column_are_bold() -> None:
-    block = build_table([measure(nine_methods())]).blocks[0]
+    block = build_results([measure(nine_methods())]).blocks[0]
     for i in range(7):
-        assert [row.method for row in block.rows if row.cells[i].is_best_speedup] == ["eagle3"]
-        assert [row.method for row in block.rows if row.cells[i].is_best_mat] == ["eagle3"]
+        assert [row.method for row in block.methods if row.tasks[i].is_best_speedup] == ["eagle3"]
+        assert [row.method for row in block.methods if row.tasks[i].is_best_mat] == ["eagle3"]
 
 
 def test_values_that_are_equal_as_shown_are_both_best() -> None:
     records = [record(decode_s=2.0), record("pld", decode_s=1.0), record("sps", decode_s=0.9999)]
     run = FakeRun(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))
-    rows = build_table([measure(run)]).blocks[0].rows
-    assert [row.cells[0].is_best_speedup for row in rows] == [False, True, True]
+    rows = build_results([measure(run)]).blocks[0].methods
+    assert [row.tasks[0].is_best_speedup for row in rows] == [False, True, True]
 
 
 def test_the_baseline_is_best_where_every_method_is_slower_and_no_contest_alone() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     slow = FakeRun([record(decode_s=1.0), record("pld", decode_s=2.0)], described)
     alone = FakeRun([record()], described)
-    assert build_table([measure(slow)]).blocks[0].rows[0].cells[0].is_best_speedup
-    assert not build_table([measure(alone)]).blocks[0].rows[0].cells[0].is_best_speedup
+    assert build_results([measure(slow)]).blocks[0].methods[0].tasks[0].is_best_speedup
+    assert not build_results([measure(alone)]).blocks[0].methods[0].tasks[0].is_best_speedup
 
 
 def test_a_stand_in_says_so_in_the_title() -> None:
@@ -91,9 +125,9 @@ def test_several_runs_are_several_groups_of_rows_per_temperature() -> None:
         full_run(("vanilla", "pld"), ("gsm8k",), (0.0, 1.0)),
         full_run(("vanilla", "sps"), ("alpaca",), (0.0,), model=model),
     ]
-    table = build_table([measure(run) for run in runs])
+    table = build_results([measure(run) for run in runs])
     tiny = "tiny (embedded, trained by specbench)"
-    groups = [[group.label for group in block.groups] for block in table.blocks]
+    groups = [[group.label for group in block.runs] for block in table.blocks]
     assert [block.temperature for block in table.blocks] == [0.0, 1.0]
     assert groups == [[tiny, "Other"], [tiny]]
     lines = drawn(runs).splitlines()
@@ -103,11 +137,11 @@ def test_several_runs_are_several_groups_of_rows_per_temperature() -> None:
 
 def test_a_warning_of_one_run_among_several_names_it() -> None:
     fine, interrupted = full_run(num_samples=4), two_temperatures()
-    described = dict(interrupted.header) | {"id": "second"}
-    table = build_table([measure(fine), measure(FakeRun(interrupted.records, described))])
+    described = values_of(interrupted.header) | {"id": "second"}
+    table = build_results([measure(fine), measure(FakeRun(interrupted.records, described))])
     warnings = [note.text for note in table.notes if note.is_warning]
     assert any(text.startswith(f"{MODEL}, run second: The run was inter") for text in warnings)
-    alone = build_table([measure(interrupted)])
+    alone = build_results([measure(interrupted)])
     assert any(note.text.startswith("The run was inter") for note in alone.notes)
 
 
@@ -116,12 +150,13 @@ def test_runs_of_one_model_are_told_apart_by_what_differs() -> None:
     model = "tiny (embedded, trained by specbench)"
     assert run_labels(infos[:1]) == [model]
     assert run_labels(infos) == [f"{model}, NVIDIA A100 80GB", f"{model}, NVIDIA H200"]
-    again = replace(infos[1], id="again")
+    again = structs.replace(infos[1], id="again")
     assert run_labels([*infos, again])[1:] == [
         f"{model}, NVIDIA H200, run on-H200",
         f"{model}, NVIDIA H200, run again",
     ]
-    assert run_labels([infos[0], replace(infos[0], model_label="Other")]) == [model, "Other"]
+    other = structs.replace(infos[0].model, label="Other")
+    assert run_labels([infos[0], structs.replace(infos[0], model=other)]) == [model, "Other"]
 
 
 def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
@@ -141,7 +176,7 @@ def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "方法"
     run = full_run(("vanilla", "pld"), ("gsm8k",))
-    print_report(FakeRun(run.records, described), Console(file=stream, width=100))
+    print_report(make_report(FakeRun(run.records, described)), Console(file=stream, width=100))
     stream.flush()
     assert b"?? " in raw.getvalue()
     assert "~0." in raw.getvalue().decode("ascii")

@@ -1,9 +1,11 @@
 """The sentence below a table claims what the intervals bear out, and no more."""
 
 import random
+from dataclasses import replace
 
 from specbench.analysis.metrics import measure
-from specbench.report.verdict import verdict
+from specbench.report.sentences import verdict
+from specbench.types import Phases
 from tests.analysis.run_factory import FakeRun, header, record
 
 
@@ -25,24 +27,45 @@ def said(**speeds: float) -> str:
 def test_a_clear_winner_is_named_with_its_lead() -> None:
     text = said(pld=1.5, sps=2.0)
     assert text.startswith("SpS is the fastest, at 2.0")
-    assert "PLD is next (1.3" in text
-    assert "not told apart" not in text
+    assert "It is 1.3" in text
+    assert "significant" not in text
 
 
-def test_two_that_are_equal_are_not_told_apart() -> None:
-    assert "the two are not told apart" in said(pld=1.5, sps=1.51)
+def test_two_equal_methods_are_not_significantly_different() -> None:
+    assert "not a significant difference" in said(pld=1.5, sps=1.51)
 
 
-def test_a_method_that_is_as_fast_as_vanilla_is_not_told_apart_from_it() -> None:
-    assert "not told apart from vanilla" in said(pld=1.005)
+def test_a_method_as_fast_as_vanilla_is_not_significantly_different() -> None:
+    assert "not significantly different from vanilla" in said(pld=1.035)
 
 
 def test_methods_that_are_all_slower_than_vanilla_are_called_so() -> None:
-    assert said(pld=0.8, sps=0.6).startswith("No method is faster than vanilla; PLD")
+    text = said(pld=0.8, sps=0.6)
+    assert text.startswith("No method is faster than vanilla; PLD comes closest (0.8")
+    assert "fastest" not in text and "significant" not in text
+
+
+def test_a_slower_method_without_an_interval_is_not_called_the_fastest() -> None:
+    records = [record(), record("pld", decode_s=8.0)]
+    text = verdict(measure(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",)))), 0.0)
+    assert text == "No method is faster than vanilla; PLD comes closest (0.12x)."
+
+
+def test_a_method_barely_slower_than_vanilla_is_not_significantly_different() -> None:
+    text = said(pld=0.995)
+    assert text.startswith("No method is faster than vanilla; PLD comes closest (0.98x")
+    assert text.endswith("That is not a significant difference.")
 
 
 def test_vanilla_alone_has_no_speedup_to_report() -> None:
     assert said() == "No speedup to report: only vanilla was run."
+
+
+def test_a_run_with_phases_is_not_answered_by_an_instruction() -> None:
+    phased = [replace(r, phases=Phases(0.1, 0.1, 0.1, 0.1)) for r in run(pld=2.0).records]
+    text = verdict(measure(FakeRun(phased, header(["vanilla", "pld"], ("gsm8k",)))), 0.0)
+    assert text.startswith("No speedup to report: the phases of steps were timed")
+    assert "run with" not in text
 
 
 def test_without_a_baseline_the_reason_is_said() -> None:

@@ -1,14 +1,112 @@
-"""Recordings on a CPU: what a function did once, as a list of operations that is run again."""
+"""Recordings on a CPU: the operations of a function as it ran once, which are then run again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from specbench.engine.graphs import Recording
+from specbench.engine.graphs.recorder import Outputs, Recording, alike
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Stands for a tensor that an operation made."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An operation with its arguments, by place or name, and slots for those that others made."""
+
+    func: Callable[..., Any]
+    num_args: int
+    given: dict[Any, Any]
+    slots: dict[Any, Any]
+    results: tuple[_Slot, ...]
+
+
+class _Tape(TorchDispatchMode):
+    """Writes operations down as they run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[_Call] = []
+        self._made: list[Tensor] = []
+        self._slot_of: dict[int, _Slot] = {}  # by identity, which lasts while `_made` holds them
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if _reads_a_value(func, args):
+            raise RuntimeError(f"{func} reads a tensor's value while it is recorded")
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        slots = {key: self._slots(arg) for key, arg in given.items() if self._is_made(arg)}
+        results = tuple(self._add(tensor) for tensor in _tensors(result))
+        self._calls.append(_Call(func, len(args), given, slots, results))
+        return result
+
+    def finish(self, outputs: tuple[Tensor, ...]) -> Callable[[], tuple[Tensor, ...]]:
+        """A function that runs the operations again, and returns what they make of the outputs."""
+        calls, wanted = self._calls, [self._slots(output) for output in outputs]
+        num_slots = len(self._made)
+        self._made.clear()
+
+        def replay() -> tuple[Tensor, ...]:
+            made: list[Any] = [None] * num_slots
+            for call in calls:
+                given = dict(call.given)
+                for key, slots in call.slots.items():
+                    given[key] = _filled(slots, made)
+                args = [given.pop(i) for i in range(call.num_args)]
+                result = call.func(*args, **given)
+                for slot, tensor in zip(call.results, _tensors(result), strict=True):
+                    made[slot.index] = tensor
+            return tuple(_filled(slots, made) for slots in wanted)
+
+        return replay
+
+    def _add(self, tensor: Tensor) -> _Slot:
+        """The slot of a result, which may be an argument that was changed in place."""
+        if id(tensor) not in self._slot_of:
+            self._slot_of[id(tensor)] = _Slot(len(self._made))
+            self._made.append(tensor)
+        return self._slot_of[id(tensor)]
+
+    def _is_made(self, arg: Any) -> bool:
+        return any(id(tensor) in self._slot_of for tensor in _tensors(arg))
+
+    def _slots(self, arg: Any) -> Any:
+        if isinstance(arg, list | tuple):
+            return [self._slots(part) for part in arg]
+        return self._slot_of.get(id(arg), arg)
+
+
+def _filled(slots: Any, made: list[Any]) -> Any:
+    if isinstance(slots, list):
+        return [_filled(part, made) for part in slots]
+    return made[slots.index] if isinstance(slots, _Slot) else slots
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [x for x in value if isinstance(x, Tensor)] if isinstance(value, list | tuple) else []
+
+
+def _reads_a_value(func: Any, args: Any) -> bool:
+    """True where the host has to wait for numbers, or for how many there are."""
+    if func is torch.ops.aten.index.Tensor:  # by numbers its shape is known, by a mask it is not
+        return any(index is not None and index.dtype == torch.bool for index in args[1])
+    tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+    return any(tag in func.tags for tag in tags)
 
 
 class TraceRecorder:
@@ -20,24 +118,17 @@ class TraceRecorder:
     num_recordings = 0
 
     def __call__(
-        self, function: Callable[[], tuple[Tensor, ...]], generators: Iterable[torch.Generator]
-    ) -> Recording:
+        self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
+        keep: Callable[[Outputs], Outputs] = alike,
+    ) -> Recording:  # fmt: skip
         self.num_recordings += 1
-        traced = make_fx(function)()
-        outputs = tuple(part.clone() for part in traced())
+        with _Tape() as tape:
+            first = function()
+        again = tape.finish(first)
+        outputs = keep(first)
 
         def replay() -> None:
-            for buffer, part in zip(outputs, traced(), strict=True):
+            for buffer, part in zip(outputs, again(), strict=True):
                 buffer.copy_(part)
 
         return Recording(outputs, replay)
-
-
-def can_trace_draws() -> bool:
-    """Whether this torch traces functions that draw from a generator of their own."""
-    generator = torch.Generator()
-    try:
-        make_fx(lambda: torch.rand(1, generator=generator))()
-    except RuntimeError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""A stand-in says what tiny says, step by step, in whatever shape it is made."""
+"""A stand-in generates tiny's tokens, step by step, in every shape."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.bench.templates import load_tokenizer
 from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
+from specbench.models.chat import load_tokenizer
 from specbench.registry import get
 from specbench.types import Request, Sampling, Shape
-from specbench.zoo.stand_in.models import place_layers
-from specbench.zoo.stand_in.plan import TINY, StandIn, plan_stand_in
+from specbench.zoo import TINY
+from specbench.zoo.stand_in.models import spread_layers
+from specbench.zoo.stand_in.plan import StandIn, plan_stand_in
 from tests.zoo.stand_in_shapes import DRAFT, SHAPE
 
 METHODS = ("vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
@@ -76,7 +77,7 @@ def test_every_method_takes_tinys_steps_and_says_its_tokens(
     name: str, tiny: Target, big: Target, made: StandIn
 ) -> None:
     small, large = drafters(name, tiny, big, made)
-    # EAGLE draws its guesses by one number a word of the vocabulary, so that more words shift them.
+    # EAGLE samples with one number for each token of the vocabulary, so a larger one shifts them.
     for temperature in (0.0,) if name == "eagle" else (0.0, 1.0):
         for seed, prompt in enumerate(prompts()):
             request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
@@ -152,7 +153,7 @@ def test_the_same_seed_makes_the_same_weights(made: StandIn) -> None:
 @pytest.mark.parametrize("num_layers", range(12, 81))
 def test_tapped_layers_see_what_tinys_see(num_layers: int) -> None:
     taps = ((2, 2), (6, num_layers // 2), (9, num_layers - 3))
-    places = place_layers(12, num_layers, taps)
+    places = spread_layers(12, num_layers, taps)
     assert [place for place in places if place is not None] == list(range(12))
     for small, big in taps:
         assert [place for place in places[:big] if place is not None] == list(range(small))

@@ -1,16 +1,17 @@
-"""The plots of a report, as far as its runs have what they show."""
+"""The plots of a report."""
 
-from specbench.report.plots.acceptance import calibration, histogram, positions
+from dataclasses import replace
+
+from specbench.report.build import Report
+from specbench.report.plots.acceptance import histogram, positions
 from specbench.report.plots.bars import MAT, SPEEDUP, by_machine, by_task
-from specbench.report.plots.limits import speedup_by_mat
+from specbench.report.plots.calibration import calibration
+from specbench.report.plots.scatter import speedup_by_mat
 from specbench.report.plots.steps import step_time
-from specbench.report.plots.style import Plot, to_png, to_svg
-from specbench.report.source import Report
-
-__all__ = ["Plot", "plots", "to_png", "to_svg"]
+from specbench.report.plots.style import Plot, as_written
 
 
-def plots(report: Report) -> tuple[Plot, ...]:
+def make_plots(report: Report) -> tuple[Plot, ...]:
     """Every plot that there is data for, in the order in which a report shows them."""
     found = (
         by_task(report, SPEEDUP),
@@ -22,4 +23,4 @@ def plots(report: Report) -> tuple[Plot, ...]:
         calibration(report),
         by_machine(report),
     )
-    return tuple(plot for plot in found if plot is not None)
+    return tuple(replace(plot, draw=as_written(plot.draw)) for plot in found if plot is not None)

@@ -1,4 +1,4 @@
-"""Where a step's time goes: drafting, verifying, committing and the host, per method."""
+"""The time of a step by phase: drafting, verifying, committing and the host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.costs import Cost
+from specbench.report.build import Report
 from specbench.report.plots.style import (
     EDGE,
     FAINT,
@@ -15,9 +15,9 @@ from specbench.report.plots.style import (
     frame,
     legend,
     looks,
-    panel_title,
+    panels,
+    rows_of_axes,
 )
-from specbench.report.source import Report
 from specbench.types import Phases
 
 if TYPE_CHECKING:
@@ -30,65 +30,66 @@ _STYLES: Mapping[str, tuple[str, str]] = {
     "host": ("#DDDDDD", "--"),
 }
 _NAMES = tuple(field.name.removesuffix("_s") for field in fields(Phases))
+_TITLE = "Time of a step by phase"
 
-_Panels = list[tuple[str, dict[str, Cost]]]
+_Panels = list[tuple[str, dict[str, Phases]]]
 
 
 def step_time(report: Report) -> Plot | None:
-    """Stacked bars of a step's phases; nothing where no run measured them."""
-    panels: _Panels = []
-    for block in report.table.blocks:
-        for group in block.groups:
-            split = {row.method: row.cost for row in group.rows if row.cost.phases is not None}
-            if split:
-                panels.append((panel_title(report, block.heading, group.label), split))
-    if not panels:
+    """Stacked bars of a step's phases; None if no run measured them."""
+    found: _Panels = []
+    for panel in panels(report):
+        phases = {m.method: m.cost.phases for m in panel.run.methods if m.cost.phases is not None}
+        if phases:
+            found.append((panel.title, phases))
+    if not found:
         return None
     texts = [
         f"{title}, {looks(report)[method].label}: "
-        + ", ".join(f"{name} {ms:.2f}" for name, ms in _milliseconds(cost).items())
-        for title, costs in panels
-        for method, cost in costs.items()
+        + ", ".join(f"{name} {ms:.2f}" for name, ms in _milliseconds(phases).items())
+        for title, methods in found
+        for method, phases in methods.items()
     ]
     return Plot(
-        "step_time",
-        "Where a step's time goes",
-        f"Stacked bars, milliseconds a step. {'; '.join(texts)}.",
-        "Draft: the drafter sees the last step and proposes the next tree. Verify: the target's "
-        "forward. Commit: the rule, and keeping the accepted path. Host: what is left. The device "
-        "was waited for within the steps, so that the whole is slower than without --phases.",
-        lambda: _draw(report, panels),
+        name="step_time",
+        title=_TITLE,
+        alt=f"Stacked bars, milliseconds per step. {'; '.join(texts)}.",
+        caption="Draft: the drafter sees the last step and proposes the next tree. Verify: the "
+        "target's forward. Commit: the acceptance rule, and keeping the accepted path. Host: the "
+        "rest. The phases wait for the device, so that a step is slower than without --phases.",
+        draw=lambda: _draw(report, found),
     )
 
 
-def _milliseconds(cost: Cost) -> dict[str, float]:
-    assert cost.phases is not None
-    return {name: seconds * 1e3 for name, seconds in zip(_NAMES, astuple(cost.phases), strict=True)}
+def _milliseconds(phases: Phases) -> dict[str, float]:
+    return {name: seconds * 1e3 for name, seconds in zip(_NAMES, astuple(phases), strict=True)}
 
 
-def _draw(report: Report, panels: _Panels) -> Figure:
+def _draw(report: Report, found: _Panels) -> Figure:
     from matplotlib.patches import Patch
 
-    rows = [len(costs) for _, costs in panels]
-    drawn = figure(
-        "Where a step's time goes", report.table.title, sum(0.95 + 0.3 * n for n in rows)
-    )
-    every_axes = drawn.subplots(len(panels), 1, squeeze=False, height_ratios=rows)[:, 0]
-    for axes, (title, costs) in zip(every_axes, panels, strict=True):
-        for i, cost in enumerate(costs.values()):
+    rows = [len(methods) for _, methods in found]
+    drawn = figure(_TITLE, report.results.caption, sum(0.95 + 0.3 * n for n in rows))
+    for axes, (title, methods) in zip(rows_of_axes(drawn, rows), found, strict=True):
+        for i, phases in enumerate(methods.values()):
             left = 0.0
-            for name, width in _milliseconds(cost).items():
-                axes.barh(-i, width, 0.72, left=left, **_bar(name))
+            for name, width in _milliseconds(phases).items():
+                axes.barh(-i, width, height=0.72, left=left, **_bar(name))
                 left += width
             axes.annotate(
-                f"{left:.3g}", (left, -i), xytext=(4, 0), textcoords="offset points", fontsize=8,
-                va="center", color=FAINT,
-            )  # fmt: skip
-        labels = [looks(report)[method].label for method in costs]
-        axes.set_yticks([-i for i in range(len(costs))], labels)
+                f"{left:.3g}",
+                (left, -i),
+                xytext=(4, 0),
+                textcoords="offset points",
+                fontsize=8,
+                va="center",
+                color=FAINT,
+            )
+        labels = [looks(report)[method].label for method in methods]
+        axes.set_yticks([-i for i in range(len(methods))], labels)
         axes.tick_params(axis="y", length=0)
         axes.margins(x=0.08)
-        frame(axes, title, x="milliseconds a step", grid="x")
+        frame(axes, title, x="milliseconds per step", grid="x")
     legend(drawn, [Patch(label=name, **_bar(name)) for name in _NAMES])
     return drawn
 

@@ -1,10 +1,10 @@
-"""What all plots share: a look for each method, figures, and how they become files.
+"""The common parts of all plots: a look for each method, panels, figures and image files.
 
-Uses matplotlib's objects only. Its global settings are changed while a file is written, and put
+Uses matplotlib's objects only. Its global settings change while a file is written, and are put
 back.
 
-The colours are Paul Tol's "muted" ("Colour Schemes", SRON 2021), told apart by people with any
-colour vision, and dark enough to be seen on white; markers and hatches tell them apart in grey.
+The colours are Paul Tol's "muted" ("Colour Schemes", SRON 2021): distinct for any colour vision and
+visible on white. Markers and hatches are distinct in grey.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
 from specbench.analysis.metrics import BASELINE
-from specbench.report.source import Report
+from specbench.report.build import Report
+from specbench.report.results import RunResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDTH = 9.0
-"""Inches. With the font sizes below legible where a page shows it 800 pixels wide."""
+"""Inches. Text is legible where a page shows the plot 800 pixels wide."""
 _DPI = 120
 _KNOWN = ("sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
-"""Methods whose look is the same in every report."""
+"""Methods with the same look in every report."""
 _COLOURS = (
     "#88CCEE", "#DDCC77", "#999933", "#44AA99", "#117733", "#CC6677", "#882255", "#332288",
     "#AA4499",
@@ -37,13 +38,15 @@ _DARK = frozenset({"#117733", "#882255", "#332288", "#AA4499"})
 """Colours on which hatches and outlines are white."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<")
 _BASELINE_COLOUR = "#777777"
+_PLAIN_TEXT: Any = {"text.parse_math": False}
+"""Names from outside may have a "$", which begins a formula otherwise."""
 INK, FAINT, EDGE = "#222222", "#666666", "#333333"
 LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a method is drawn."""
+    """Colour, hatch and marker of a method."""
 
     label: str
     colour: str
@@ -68,8 +71,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One picture: its file's name, what it is called, the words for who cannot see it, a sentence
-    on how to read it, and what draws it.
+    """One picture. `name` is that of its file, `alt` describes it to who cannot see it, `caption`
+    says how to read it.
     """
 
     name: str
@@ -79,40 +82,58 @@ class Plot:
     draw: Callable[[], Figure]
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The results of one run at one temperature, with the title of their axes."""
+
+    title: str
+    run: RunResults
+
+
+def panels(report: Report) -> list[Panel]:
+    """A panel for each temperature and run, in the order of the tables."""
+    results = report.results
+    return [
+        Panel(block.heading if results.is_one_run else f"{block.heading}, {run.label}", run)
+        for block in results.blocks
+        for run in block.runs
+    ]
+
+
 def looks(report: Report) -> dict[str, Look]:
-    """The look of every method that has anything to show. A method keeps it across reports; other
-    spellings of it, with other options, take what is free.
+    """The look of every method with any number. A method has the same look in all reports; other
+    spellings of it, with other options, take those that are free.
     """
     labels = {
-        row.method: row.label
-        for block in report.table.blocks
-        for row in block.rows
-        if not row.reason
+        method.method: method.label
+        for block in report.results.blocks
+        for method in block.methods
+        if not method.reason
     }
-    places: dict[str, int] = {}
+    known: dict[str, int] = {}
     for spelling in labels:
         name = spelling.partition(":")[0]
-        if name in _KNOWN and _KNOWN.index(name) not in places.values():
-            places[spelling] = _KNOWN.index(name)
-    own = [i for i in reversed(range(len(_COLOURS))) if i not in places.values()]
-    free = chain(own, count(len(_COLOURS)))
+        if name in _KNOWN and _KNOWN.index(name) not in known.values():
+            known[spelling] = _KNOWN.index(name)
+    unused = [i for i in reversed(range(len(_COLOURS))) if i not in known.values()]
+    free = chain(unused, count(len(_COLOURS)))
     return {
-        spelling: _look(label, places[spelling] if spelling in places else next(free))
+        spelling: _look(label, known[spelling] if spelling in known else next(free))
         if spelling != BASELINE
-        else Look(label, _BASELINE_COLOUR, "", "h")
+        else Look(label, _BASELINE_COLOUR, hatch="", marker="h")
         for spelling, label in labels.items()
     }
 
 
-def _look(label: str, place: int) -> Look:
-    """The look of a place; when all colours are taken they come again with other hatches."""
-    colour = place % len(_COLOURS)
-    other = (place + place // len(_COLOURS)) % len(_COLOURS)
-    return Look(label, _COLOURS[colour], _HATCHES[other], _MARKERS[other])
+def _look(label: str, number: int) -> Look:
+    """The look of this number; beyond the last colour they repeat with other hatches."""
+    colour = number % len(_COLOURS)
+    other = (number + number // len(_COLOURS)) % len(_COLOURS)
+    return Look(label, _COLOURS[colour], hatch=_HATCHES[other], marker=_MARKERS[other])
 
 
 def figure(title: str, subtitle: str, height: float) -> Figure:
-    """An empty figure of the common width below its title; `height` is in inches."""
+    """An empty figure of the common width, with titles above `height` inches."""
     from matplotlib.figure import Figure
 
     lines = wrap(subtitle, 118)
@@ -130,8 +151,33 @@ def figure(title: str, subtitle: str, height: float) -> Figure:
     return drawn
 
 
-def frame(axes: Axes, title: str = "", x: str = "", y: str = "", grid: str = "y") -> None:
-    """The common dress of an axes. Its title breaks where a neighbour's begins."""
+def rows_of_axes(drawn: Figure, heights: Sequence[float]) -> Sequence[Axes]:
+    """Axes one below the other, of these relative heights."""
+    return list(drawn.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
+
+
+def tiles(
+    title: str,
+    subtitle: str,
+    number: int,
+    *,
+    most_columns: int,
+    height: float,
+    share: bool = False,
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with this number of equal axes, `height` inches each."""
+    columns = max(1, min(most_columns, number))
+    rows = -(-number // columns)
+    drawn = figure(title, subtitle, 0.5 + height * rows)
+    grid = drawn.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
+    every = list(grid.ravel())
+    for axes in every[number:]:
+        axes.set_visible(False)
+    return drawn, every
+
+
+def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "y") -> None:
+    """Title, labels and grid of an axes. The title breaks where a neighbour's begins."""
     grid_spec = axes.get_gridspec()
     columns = grid_spec.ncols if grid_spec else 1
     lines = "\n".join(wrap(title, 104 // columns - 4))
@@ -145,7 +191,7 @@ def frame(axes: Axes, title: str = "", x: str = "", y: str = "", grid: str = "y"
 
 
 def legend(drawn: Figure, handles: Sequence[Any]) -> None:
-    """The legend of the whole figure, in rows below it."""
+    """Draw the legend of the whole figure in rows below it."""
     widest = max((len(str(handle.get_label())) for handle in handles), default=0)
     most = max(1, min(len(handles), 110 // (widest + 7)))
     rows = -(-len(handles) // most)
@@ -167,7 +213,7 @@ def patches(shown: Iterable[Look]) -> list[Any]:
 
 
 def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
-    """Legend entries for points, and the lines through them."""
+    """Legend entries for points, with the lines through them."""
     from matplotlib.lines import Line2D
 
     line: Literal["-", ""] = "-" if has_line else ""
@@ -181,29 +227,39 @@ def _short(label: str) -> str:
     return "\n".join(wrap(label, 28))
 
 
-def panel_title(report: Report, heading: str, label: str) -> str:
-    """What stands above the panel of one run at one temperature."""
-    return heading if report.table.is_one_run else f"{heading}, {label}"
+def as_written(draw: Callable[[], Figure]) -> Callable[[], Figure]:
+    """The same drawing, with every text in it as it is."""
+
+    def drawn() -> Figure:
+        from matplotlib import rc_context
+
+        with rc_context(_PLAIN_TEXT):
+            return draw()
+
+    return drawn
 
 
 def to_png(drawn: Figure) -> bytes:
     """The figure as PNG."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(drawn)
     png = BytesIO()
-    drawn.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
+    with rc_context(_PLAIN_TEXT):
+        drawn.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
     return png.getvalue()
 
 
 def to_svg(drawn: Figure) -> bytes:
-    """The figure as SVG with its text as text, the same bytes for the same figure."""
+    """The figure as SVG with text as text; the same figure gives the same bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     FigureCanvasSVG(drawn)
     svg = BytesIO()
     settings: dict[str, Any] = {
+        **_PLAIN_TEXT,
         "svg.hashsalt": "specbench",
         "svg.fonttype": "none",
         "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],

@@ -4,10 +4,10 @@ A stand-in has a real model's layers, width, heads and vocabulary, filled with n
 corner of it a tiny model that computes exactly what it always does: tokens and accepted lengths
 are tiny's, and the time is the real model's. Importing this package imports no torch.
 
-How the corner is kept apart from the noise (D is the big width, d the small one):
+The corner is kept apart from the noise as follows (D is the big width, d the small one):
 
-- **Zeros only where they decide.** A channel of the residual stream that the small model has not
-  is always zero, so that columns that read it may hold anything. A row whose result has to be zero
+- **Zeros only where they decide.** A channel of the residual stream that the small model lacks is
+  always zero, so that columns that read it may hold anything. A row whose result has to be zero
   is noise in those columns and zero in the few that carry something. So are the values (`v_proj`)
   and the `up_proj` of added layers, heads and neurons: attention and MLP add nothing, although
   every matrix in them is noise but for a stripe of d columns. (Zeroing the output projections
@@ -16,17 +16,17 @@ How the corner is kept apart from the noise (D is the big width, d the small one
   eps' = eps d / D it is the small norm: w x sqrt(d / D) / sqrt((|x|^2 + d eps) / D).
 - **The constant channel.** Channel d of every embedding is a constant c, which no layer changes. It
   makes |x|^2 + c^2 of |x|^2, so that eps' = (d eps - c^2) / D gives the same denominator as before:
-  (|x|^2 + c^2) / D + eps' = (|x|^2 + d eps) / D. This asks for c^2 < d eps; the largest power of
-  two is taken, which every dtype holds exactly. Norms inside the layers have weight 0 there.
-- **Added vocabulary.** Behind the final norm the constant is h = g c sqrt(d) / sqrt(|x|^2 + d eps)
-  for a norm weight of g sqrt(d / D). Rows of the head that the small vocabulary has not read
-  nothing but h, with weight -2^15: a logit below -1000, where the small model's are within 50.
-  Heads on hidden states carry h on. A softmax gives such a token exactly nothing.
+  (|x|^2 + c^2) / D + eps' = (|x|^2 + d eps) / D. This requires c^2 < d eps; c is the largest such
+  power of two, which every dtype holds exactly. Norms inside the layers have weight 0 there.
+- **Added vocabulary.** After the final norm the constant is h = g c sqrt(d) / sqrt(|x|^2 + d eps)
+  for a norm weight of g sqrt(d / D). Rows of the head that the small vocabulary lacks read only h,
+  with weight -2^15: a logit below -1000, where the small model's are within 50. Heads on hidden
+  states carry h on. A softmax gives such a token exactly nothing.
 - **Rotary positions.** Pair i of a head of 64 turns by theta^(-2i/64) a position, as does pair m i
   of a head of 64 m: pairs go there, and queries are scaled by sqrt(m) against the attention's
   1 / sqrt(64 m).
-- **Grouped heads.** Small head h is the first query head of group h, which has its keys and values
-  for itself: what the other heads of the group attend to is read with zeros.
+- **Grouped heads.** Small head h is the first query head of group h, and the only one that reads
+  the group's keys and values: the outputs of the group's other heads are multiplied by zeros.
 
 The rotary base and the context are tiny's, which costs the same. Drafters are embedded likewise.
 """

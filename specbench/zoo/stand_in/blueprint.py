@@ -1,6 +1,6 @@
-"""What a stand-in's tensors are: noise of their shape, with the small model's written into it.
+"""The tensors of a stand-in: noise of their shape, with the small model's written into it.
 
-Knows tensors and spaces. Knows nothing of models.
+Knows tensors and channels, but not models.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specbench.zoo.stand_in.space import Space
+from specbench.zoo.stand_in.channels import Channels
 
 NOISE = 0.02
 """Standard deviation of the noise: that of a transformer's first weights."""
@@ -27,13 +27,16 @@ Draw = Callable[[tuple[int, ...]], Tensor]
 """Makes a tensor of noise of a shape."""
 
 
-class Piece(Protocol):
+@dataclass(frozen=True, slots=True)
+class Piece:
     """One tensor of a stand-in."""
 
-    @property
-    def shape(self) -> tuple[int, ...]: ...
+    shape: tuple[int, ...]
+    make: Callable[[Draw, Small], Tensor]
 
-    def make(self, draw: Draw, small: Small) -> Tensor: ...
+
+Pieces = dict[str, Piece]
+"""By name in the official format."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,72 +48,62 @@ class Entry:
     value: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Matrix:
+def matrix(
+    out: Channels,
+    into: Channels,
+    source: str | None = None,
+    *,
+    scale: float = 1.0,
+    entry: Entry | None = None,
+    is_embedding: bool = False,
+) -> Piece:
     """A linear map [out, into] that does to the small channels what the small matrix does.
 
-    Rows whose result is prescribed are zero in the live columns; then come the small matrix times
-    `scale`, and `entry`. The rest is noise. An embedding is stored the other way round.
+    Rows whose result is prescribed are zero in the live columns; then come the small matrix
+    `source` times `scale`, and `entry`. The rest is noise. An embedding is stored transposed.
     """
+    shape = (into.size, out.size) if is_embedding else (out.size, into.size)
 
-    out: Space
-    into: Space
-    small: str | None = None
-    scale: float = 1.0
-    entry: Entry | None = None
-    is_embedding: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shape = (self.out.size, self.into.size)
-        return shape[::-1] if self.is_embedding else shape
-
-    def make(self, draw: Draw, small: Small) -> Tensor:
-        tensor = draw(self.shape)
-        rows = tensor.T if self.is_embedding else tensor
-        _put(rows, self.out.bound, self.into.live.nonzero()[:, 0], 0.0)
-        if self.small is not None:
-            block = small[self.small].float() * self.scale
-            _put(rows, self.out.used, self.into.used, block.T if self.is_embedding else block)
-        if self.entry is not None:
-            _put(rows, self.entry.rows, self.entry.columns, self.entry.value)
+    def make(draw: Draw, small: Small) -> Tensor:
+        tensor = draw(shape)
+        rows = tensor.T if is_embedding else tensor
+        _put(rows, out.prescribed, into.live.nonzero()[:, 0], 0.0)
+        if source is not None:
+            block = small[source].float() * scale
+            _put(rows, out.used, into.used, block.T if is_embedding else block)
+        if entry is not None:
+            _put(rows, entry.rows, entry.columns, entry.value)
         return tensor
 
+    return Piece(shape, make)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Vector:
+
+def vector(
+    channels: Channels, source: str | None = None, *, scale: float = 1.0, constant: float = 0.0
+) -> Piece:
     """A bias or a norm's weight: the small one's numbers times `scale`, else zero or noise."""
+    shape = (channels.size,)
 
-    space: Space
-    small: str | None = None
-    scale: float = 1.0
-    constant: float = 0.0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.space.size,)
-
-    def make(self, draw: Draw, small: Small) -> Tensor:
-        tensor = draw(self.shape)
-        space, device = self.space, tensor.device
-        tensor[space.bound.to(device)] = 0.0
-        if self.small is not None:
-            numbers = small[self.small].float() * self.scale
-            tensor[space.used.to(device)] = numbers.to(device, tensor.dtype)
-        if space.constant is not None:
-            tensor[space.constant] = self.constant
+    def make(draw: Draw, small: Small) -> Tensor:
+        tensor = draw(shape)
+        tensor[channels.prescribed.to(tensor.device)] = 0.0
+        if source is not None:
+            numbers = small[source].float() * scale
+            tensor[channels.used.to(tensor.device)] = numbers.to(tensor.device, tensor.dtype)
+        if channels.constant is not None:
+            tensor[channels.constant] = constant
         return tensor
 
+    return Piece(shape, make)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """A tensor of whole numbers or truth values, worked out from the small model's."""
 
-    shape: tuple[int, ...]
-    read: Callable[[Small], Tensor]
-
-    def make(self, draw: Draw, small: Small) -> Tensor:
-        return self.read(small)
+def linear(name: str, out: Channels, into: Channels, source: str | None = None) -> Pieces:
+    """Weight and bias of a linear layer, `source` being its name in the small model."""
+    source = source or name
+    return {
+        f"{name}.weight": matrix(out, into, f"{source}.weight"),
+        f"{name}.bias": vector(out, f"{source}.bias"),
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +126,7 @@ class Blueprint:
         return sum(math.prod(piece.shape) for piece in self.pieces.values())
 
     def describe(self) -> dict[str, Any]:
-        """What a log keeps of them."""
+        """The fields for a log."""
         return {"is_stand_in": True, "num_numbers": self.num_numbers, "seed": self.seed}
 
     def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -144,20 +137,18 @@ class Blueprint:
             empty = torch.empty(shape, device=device, dtype=dtype)
             return empty.normal_(0, NOISE, generator=generator)
 
-        small = read_small(self.folder)
+        small = _read_weights(self.folder)
         for name, piece in self.pieces.items():
             yield name, piece.make(draw, small)
 
 
-def read_small(folder: Path) -> Small:
+def _read_weights(folder: Path) -> Small:
     """The tensors in a folder of the embedded models."""
-    for path in sorted(folder.iterdir()):
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        if path.suffix in (".bin", ".pt"):
-            tensors: Small = torch.load(path, map_location="cpu", weights_only=True)
-            return tensors
-    raise FileNotFoundError(f"{folder} holds no weights")
+    (path,) = (path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin", ".pt"))
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    tensors: Small = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
 
 
 def _put(matrix: Tensor, rows: Tensor, columns: Tensor, values: Tensor | float) -> None:

@@ -1,6 +1,7 @@
-"""A stand-in on disk: the folders of target and head that programs other than this one read.
+"""A stand-in on disk: folders of target and head for programs other than this one.
 
-Knows tensors, files and what the fields of a config.json are called. Whole folders are kept.
+A folder that holds the same stand-in is kept. The noise is drawn on the device, and differs from
+one kind of device to another.
 """
 
 from __future__ import annotations
@@ -9,30 +10,26 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from specbench.errors import UserError
 from specbench.zoo.stand_in.blueprint import Blueprint
 
-SHARD_BYTES = 4 * 2**30
-"""What a file of weights holds at most, a larger tensor apart: it is all in memory once."""
-
 _MARK = "stand-in.json"
-_BESIDE = ("tokenizer.json", "chat_template.jinja", "generation_config.json")
+_COPIED = ("tokenizer.json", "chat_template.jinja", "generation_config.json")
 
 
 def write_model(
-    model: Blueprint, folder: Path, *, dtype: torch.dtype, device: torch.device,
-    shard_bytes: int = SHARD_BYTES,
-) -> None:  # fmt: skip
+    model: Blueprint, folder: Path, *, dtype: torch.dtype, device: torch.device
+) -> None:
     """Write a language model with tiny's tokenizer, unless the folder holds just that.
 
-    The noise is drawn on `device`, and differs from one kind of device to another.
+    Each layer has a file of its own, so that one layer is in memory at once.
 
     Raises:
         UserError: the folder holds something else.
@@ -41,26 +38,16 @@ def write_model(
         return
     _clear(folder)
     weight_map: dict[str, str] = {}
-    shard: dict[str, Tensor] = {}
-    num_bytes = num_shards = 0
-
-    def flush() -> None:
-        nonlocal num_shards
-        num_shards += 1
-        name = f"model-{num_shards:05}.safetensors"
-        save_file(shard, folder / name, metadata={"format": "pt"})
-        weight_map.update(dict.fromkeys(shard, name))
-        shard.clear()
-
-    for name, tensor in model.tensors(device, dtype):
-        if shard and sum(t.nbytes for t in shard.values()) + tensor.nbytes > shard_bytes:
-            flush()
-        shard[name] = tensor.cpu().contiguous()
-        num_bytes += tensor.nbytes
-    flush()
+    num_bytes = 0
+    tensors = model.tensors(device, dtype)
+    for part, group in groupby(tensors, key=lambda named: ".".join(named[0].split(".")[:3])):
+        shard = {name: tensor.cpu().contiguous() for name, tensor in group}
+        save_file(shard, folder / f"{part}.safetensors", metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(shard, f"{part}.safetensors")
+        num_bytes += sum(tensor.nbytes for tensor in shard.values())
     index = {"metadata": {"total_size": num_bytes}, "weight_map": weight_map}
     _write(folder / "model.safetensors.index.json", index)
-    for name in _BESIDE:
+    for name in _COPIED:
         shutil.copyfile(model.folder / name, folder / name)
     tokenizer = json.loads((model.folder / "tokenizer_config.json").read_text("utf-8"))
     old_names = {
@@ -68,12 +55,11 @@ def write_model(
         "additional_special_tokens": tokenizer.pop("extra_special_tokens"),
     }
     _write(folder / "tokenizer_config.json", tokenizer | old_names)
-    _write(folder / "config.json", _config(model, dtype))
-    _write(folder / _MARK, _mark(model, dtype, device))
+    _finish(model, folder, dtype, device)
 
 
 def write_head(head: Blueprint, folder: Path, *, dtype: torch.dtype, device: torch.device) -> None:
-    """Write a head as its method's official code has it, unless the folder holds just that.
+    """Write EAGLE's or EAGLE-3's head in the official format, unless the folder holds just that.
 
     Raises:
         UserError: the folder holds something else.
@@ -83,17 +69,22 @@ def write_head(head: Blueprint, folder: Path, *, dtype: torch.dtype, device: tor
     _clear(folder)
     tensors = {name: tensor.cpu() for name, tensor in head.tensors(device, dtype)}
     torch.save(tensors, folder / "pytorch_model.bin")
-    _write(folder / "config.json", _config(head, dtype))
-    _write(folder / _MARK, _mark(head, dtype, device))
+    _finish(head, folder, dtype, device)
 
 
 def is_written(made: Blueprint, folder: Path, *, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the folder holds all of this stand-in, written from this device."""
+    """True if the folder holds all of this stand-in, written from this kind of device."""
     try:
         mark = json.loads((folder / _MARK).read_text("utf-8"))
     except (OSError, ValueError):
         return False
     return bool(mark == _mark(made, dtype, device))
+
+
+def _finish(made: Blueprint, folder: Path, dtype: torch.dtype, device: torch.device) -> None:
+    """Write the config, and last the mark: without it the folder counts as unfinished."""
+    _write(folder / "config.json", _config(made, dtype))
+    _write(folder / _MARK, _mark(made, dtype, device))
 
 
 def _config(made: Blueprint, dtype: torch.dtype) -> dict[str, Any]:
@@ -102,16 +93,15 @@ def _config(made: Blueprint, dtype: torch.dtype) -> dict[str, Any]:
     rope: Mapping[str, Any] = fields.pop("rope_parameters", {})
     if rope:
         fields |= {"rope_theta": rope["rope_theta"], "rope_scaling": None}
-    architecture = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}[fields["model_type"]]
     return {
-        "architectures": [f"{architecture}ForCausalLM"],
+        "architectures": [f"{fields['model_type'].capitalize()}ForCausalLM"],
         "torch_dtype": str(dtype).removeprefix("torch."),
         **fields,
     }
 
 
 def _mark(made: Blueprint, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    """What has to agree for a folder to hold the same weights. It is written last."""
+    """Fields that agree only for the same weights."""
     digest = hashlib.sha256()
     for file in sorted(made.folder.iterdir()):
         digest.update(file.read_bytes())
@@ -124,7 +114,7 @@ def _mark(made: Blueprint, dtype: torch.dtype, device: torch.device) -> dict[str
 
 
 def _clear(folder: Path) -> None:
-    """Make room in a folder of ours: an unfinished or another stand-in's weights go."""
+    """Make the folder, or remove an unfinished or another stand-in's weights from it."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / _MARK).is_file():
         raise UserError(

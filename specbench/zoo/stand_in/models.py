@@ -1,4 +1,9 @@
-"""The stand-ins of whole models: a target, and the draft model of SpS."""
+"""The stand-ins of a target and of its drafters, in the official formats.
+
+The heads have the shapes of the published ones: five Medusa heads, of which the default tree uses
+four (the fifth repeats tiny's last); EAGLE-3's draft vocabulary of 32000. Hydra's are the paper's
+plain heads, as tiny's are: published ones differ in depth.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +12,28 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from specbench.models.sizes import EAGLE3_DRAFT_VOCAB, NUM_MEDUSA_HEADS
 from specbench.types import Shape
-from specbench.zoo.stand_in.blueprint import Blueprint, Matrix, Piece, Vector
-from specbench.zoo.stand_in.fit import Fit, fit_in, read_config
-from specbench.zoo.stand_in.space import Space
+from specbench.zoo.feature_layers import CONFIG_KEY, feature_layers
+from specbench.zoo.stand_in.blueprint import (
+    Blueprint,
+    Piece,
+    Pieces,
+    Small,
+    linear,
+    matrix,
+    vector,
+)
+from specbench.zoo.stand_in.channels import Channels, concat, leading
+from specbench.zoo.stand_in.placement import Placement, place, read_config
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj")
-
-
-def decoder_layer(fit: Fit, name: str, small: str | None, attends: Space) -> dict[str, Piece]:
-    """A layer without its input norm; `attends` is what its attention reads. None: an added one."""
-    inside = fit.inside(is_added=small is None)
-    attention, norm, mlp = "self_attn", "post_attention_layernorm", "mlp"
-    projections: dict[str, tuple[Space, Space, float]] = {
-        f"{attention}.q_proj": (inside.queries, attends, fit.query_scale),
-        f"{attention}.k_proj": (inside.keys, attends, 1.0),
-        f"{attention}.v_proj": (inside.values, attends, 1.0),
-        f"{attention}.o_proj": (fit.update, inside.attended, 1.0),
-        f"{mlp}.gate_proj": (inside.gates, fit.update, 1.0),
-        f"{mlp}.up_proj": (inside.neurons, fit.update, 1.0),
-        f"{mlp}.down_proj": (fit.update, inside.neurons, 1.0),
-    }
-
-    def key(part: str) -> str | None:
-        return None if small is None else f"{small}.{part}.weight"
-
-    pieces: dict[str, Piece] = {
-        f"{name}.{part}.weight": Matrix(out, into, key(part), scale)
-        for part, (out, into, scale) in projections.items()
-    }
-    pieces[f"{name}.{norm}.weight"] = fit.norm(key(norm))
-    return pieces
+TARGET_GAIN, SPS_GAIN, EAGLE3_GAIN = 1024.0, 1.0, 4096.0
+"""The constant after the last norm times the norm of what enters it, which is 320 to 3700 in tiny,
+0.6 to 2.7 in its draft model and 2100 to 7900 in EAGLE-3's head: the added vocabulary's logits are
+then -1000 to -50000."""
 
 
 def language_model(
@@ -46,72 +42,181 @@ def language_model(
     """The model of a folder in another shape.
 
     `taps` are pairs (small layer, big layer) whose inputs have to agree. `gain` scales the constant
-    behind the last norm.
+    after the last norm.
     """
-    fit = fit_in(folder, big)
-    places = place_layers(fit.small.num_layers, big.num_layers, taps)
-    inner = (fit.inside(), fit.inside(is_added=True))
-    pieces: dict[str, Piece] = {
-        "model.embed_tokens.weight": fit.embedding("model.embed_tokens.weight")
-    }
-    for index, place in enumerate(places):
+    placement = place(folder, big)
+    pieces = {"model.embed_tokens.weight": placement.embedding("model.embed_tokens.weight")}
+    sources = spread_layers(placement.small.num_layers, big.num_layers, taps)
+    for index, number in enumerate(sources):
         layer = f"model.layers.{index}"
-        small = None if place is None else f"model.layers.{place}"
-        norm = None if small is None else f"{small}.input_layernorm.weight"
-        pieces[f"{layer}.input_layernorm.weight"] = fit.norm(norm)
-        pieces |= decoder_layer(fit, layer, small, fit.update)
-        if big.architecture == "qwen2":  # whose projections have biases
-            spaces = inner[place is None]
-            for part, space in zip(
-                PROJECTIONS, (spaces.queries, spaces.keys, spaces.values), strict=True
-            ):
-                pieces[f"{layer}.self_attn.{part}.bias"] = Vector(space)
-    pieces["model.norm.weight"] = fit.norm("model.norm.weight", gain)
-    pieces["lm_head.weight"] = fit.head("lm_head.weight")
-    return Blueprint(name, folder, _config(fit, folder), pieces, seed)
+        source = None if number is None else f"model.layers.{number}"
+        norm = placement.norm(_key(source, "input_layernorm"))
+        pieces[f"{layer}.input_layernorm.weight"] = norm
+        pieces |= _decoder_layer(placement, layer, source, placement.update)
+        if big.architecture == "qwen2":
+            inner = placement.layer(is_added=source is None)
+            biases = {"q_proj": inner.queries, "k_proj": inner.keys, "v_proj": inner.values}
+            for part, channels in biases.items():
+                pieces[f"{layer}.self_attn.{part}.bias"] = vector(channels)
+    pieces["model.norm.weight"] = placement.norm("model.norm.weight", gain)
+    pieces["lm_head.weight"] = placement.head("lm_head.weight")
+    return Blueprint(name, folder, _config(placement, folder), pieces, seed)
 
 
-def place_layers(
+def spread_layers(
     num_small: int, num_big: int, taps: Sequence[Sequence[int]] = ()
 ) -> list[int | None]:
-    """The small layer at each big one's place, None for an added layer.
+    """The small layer in the place of each big one, None for an added layer.
 
-    The inputs of tapped layers agree: as many small layers stand before them as in the small model.
+    The inputs of tapped layers agree: as many small layers are before them as in the small model.
     """
-    places: list[int | None] = [None] * num_big
+    layers: list[int | None] = [None] * num_big
     for (small, big), (next_small, next_big) in pairwise([(0, 0), *taps, (num_small, num_big)]):
         if next_small - small > next_big - big:
             raise ValueError(f"{num_small} layers do not fit into {num_big} at {taps}")
-        places[big : big + next_small - small] = range(small, next_small)
-    return places
+        layers[big : big + next_small - small] = range(small, next_small)
+    return layers
 
 
-def shape_fields(fit: Fit) -> dict[str, Any]:
+def medusa(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
+    """x + SiLU(W x + b) leaves silent channels and the constant as they are."""
+    small = read_config(folder)
+    num_heads = max(NUM_MEDUSA_HEADS, small["medusa_num_heads"])
+    num_blocks = small["medusa_num_layers"]
+    pieces: Pieces = {}
+    for head in range(num_heads):
+        source = min(head, small["medusa_num_heads"] - 1)
+        for block in range(num_blocks):
+            names = f"{head}.{block}.linear", f"{source}.{block}.linear"
+            pieces |= linear(names[0], target.update, target.stream, names[1])
+        pieces[f"{head}.{num_blocks}.weight"] = target.head(f"{source}.{num_blocks}.weight")
+    config = {"medusa_num_heads": num_heads, "medusa_num_layers": num_blocks}
+    return Blueprint(name, folder, config, pieces, seed)
+
+
+def hydra(folder: Path, target: Placement, *, name: str, seed: int) -> Blueprint:
+    """res(x) carries the hidden state's constant to the projection."""
+    config = read_config(folder)
+    update, stream = target.update, target.stream
+    pieces: Pieces = {}
+    for head in range(config["hydra_num_heads"]):
+        parts, first = [stream] * (head + 2), f"hydra_mlp.{head}.0"
+        residual, projection = f"{first}.res_connection", f"hydra_lm_head.{head}"
+        pieces |= linear(f"{first}.linear", update, concat(parts))
+        pieces[f"{residual}.weight"] = target.to_stream(f"{residual}.weight", *parts)
+        pieces[f"{residual}.bias"] = vector(update, f"{residual}.bias")
+        for block in range(1, config["hydra_num_layers"]):
+            pieces |= linear(f"hydra_mlp.{head}.{block}.linear", update, stream)
+        pieces[f"{projection}.weight"] = target.head(f"{projection}.weight")
+        pieces[f"{projection}.bias"] = vector(target.vocabulary, f"{projection}.bias")
+    return Blueprint(name, folder, config, pieces, seed)
+
+
+def eagle(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
+    """fc carries the embedding's constant, which is what the layer's norm allows for.
+
+    The target's own head reads the output, constant included. The embedding is the target's.
+    """
+    placement = place(folder, big)
+    pieces: Pieces = {
+        "fc.weight": placement.to_stream("fc.weight", placement.stream, placement.stream),
+        "fc.bias": vector(placement.update, "fc.bias"),
+        **_decoder_layer(placement, "layers.0", "layers.0", placement.stream),
+    }
+    return Blueprint(name, folder, {**_layer_config(placement), "bias": True}, pieces, seed)
+
+
+def eagle3(folder: Path, big: Shape, *, name: str, seed: int) -> Blueprint:
+    """fc carries the constant of the first layer's input; every norm then allows for it."""
+    placement, small = place(folder, big), read_config(folder)
+    size = min(EAGLE3_DRAFT_VOCAB, big.vocab_size)
+    layers = feature_layers(big.num_layers)
+    tokens = leading(small["draft_vocab_size"], size)
+    inputs = concat([placement.update, placement.update])
+    norms = ("midlayer.input_layernorm.weight", "midlayer.hidden_norm.weight")
+    pieces: Pieces = {
+        "d2t": Piece((size,), lambda draw, tensors: _offsets(tensors, size, big.vocab_size)),
+        "fc.weight": placement.to_stream("fc.weight", *[placement.stream] * len(layers)),
+        **{norm: placement.norm(norm) for norm in norms},
+        **_decoder_layer(placement, "midlayer", "midlayer", inputs),
+        "norm.weight": placement.norm("norm.weight", EAGLE3_GAIN),
+        "lm_head.weight": placement.head("lm_head.weight", tokens),
+    }
+    fields = {"draft_vocab_size": size, CONFIG_KEY: list(layers)}
+    return Blueprint(name, folder, _layer_config(placement) | fields, pieces, seed)
+
+
+def _decoder_layer(
+    placement: Placement, name: str, source: str | None, attention_input: Channels
+) -> Pieces:
+    """A layer without its input norm. `source` is the small model's, None for an added layer."""
+    inner = placement.layer(is_added=source is None)
+    update = placement.update
+    projections = {
+        "self_attn.q_proj": (inner.queries, attention_input, placement.query_scale),
+        "self_attn.k_proj": (inner.keys, attention_input, 1.0),
+        "self_attn.v_proj": (inner.values, attention_input, 1.0),
+        "self_attn.o_proj": (update, inner.attended, 1.0),
+        "mlp.gate_proj": (inner.gates, update, 1.0),
+        "mlp.up_proj": (inner.neurons, update, 1.0),
+        "mlp.down_proj": (update, inner.neurons, 1.0),
+    }
+    pieces = {
+        f"{name}.{part}.weight": matrix(out, into, _key(source, part), scale=scale)
+        for part, (out, into, scale) in projections.items()
+    }
+    norm = "post_attention_layernorm"
+    return pieces | {f"{name}.{norm}.weight": placement.norm(_key(source, norm))}
+
+
+def _key(source: str | None, part: str) -> str | None:
+    return None if source is None else f"{source}.{part}.weight"
+
+
+def _shape_fields(placement: Placement) -> dict[str, Any]:
     """The sizes of a layer, as a config holds them."""
-    big = fit.big
+    big = placement.big
     return {
         "hidden_size": big.hidden_size,
         "intermediate_size": big.intermediate_size,
         "num_attention_heads": big.num_heads,
         "num_key_value_heads": big.num_kv_heads,
         "hidden_act": "silu",
-        "rms_norm_eps": fit.big_eps,
-        "max_position_embeddings": fit.small.context,
+        "rms_norm_eps": placement.big_eps,
+        "max_position_embeddings": placement.small.context,
         "vocab_size": big.vocab_size,
     }
 
 
-def _config(fit: Fit, folder: Path) -> dict[str, Any]:
-    small = read_config(folder)
-    rope = {"rope_type": "default", "rope_theta": fit.rope_theta}
-    window = {} if fit.big.architecture == "llama" else {"sliding_window": None}
+def _config(placement: Placement, folder: Path) -> dict[str, Any]:
+    big, small = placement.big, read_config(folder)
     return {
-        "model_type": fit.big.architecture,
-        **shape_fields(fit),
-        "num_hidden_layers": fit.big.num_layers,
-        "head_dim": fit.big.head_dim,
-        "rope_parameters": rope,
+        "model_type": big.architecture,
+        **_shape_fields(placement),
+        "num_hidden_layers": big.num_layers,
+        "head_dim": big.head_dim,
+        "rope_parameters": {"rope_type": "default", "rope_theta": placement.rope_theta},
         "tie_word_embeddings": False,
-        **window,
+        **({} if big.architecture == "llama" else {"sliding_window": None}),
         **{key: small[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")},
     }
+
+
+def _layer_config(placement: Placement) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        **_shape_fields(placement),
+        "rope_theta": placement.rope_theta,
+    }
+
+
+def _offsets(small: Small, size: int, vocab_size: int) -> Tensor:
+    """d2t [size]: the small draft vocabulary's tokens, then the first ones that are left."""
+    known = small["d2t"].long()
+    known = known + torch.arange(known.shape[0])
+    is_left = torch.ones(vocab_size, dtype=torch.bool)
+    is_left[known] = False
+    ids = torch.cat([known, is_left.nonzero()[:, 0]])[:size]
+    return ids - torch.arange(size)

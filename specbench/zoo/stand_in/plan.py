@@ -1,29 +1,23 @@
-"""A stand-in as a whole: a target and its drafters for a shape, planned in no time, made later.
+"""A whole stand-in: a target and its drafters for a shape, planned at once, made later.
 
-Knows shapes. Knows nothing of model cards, devices or memory.
+Knows shapes, but neither model cards nor devices nor memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from specbench.errors import UserError
 from specbench.types import Shape
-from specbench.zoo.heads.eagle3 import feature_layers
-from specbench.zoo.stand_in import heads
+from specbench.zoo import TINY
+from specbench.zoo.feature_layers import CONFIG_KEY, feature_layers
+from specbench.zoo.stand_in import models
 from specbench.zoo.stand_in.blueprint import Blueprint
-from specbench.zoo.stand_in.fit import Fit, fit_in, read_config
-from specbench.zoo.stand_in.models import language_model
+from specbench.zoo.stand_in.placement import Placement, place, read_config
 
-TINY = Path(__file__).resolve().parent.parent / "tiny"
 ARCHITECTURES = ("llama", "mistral", "qwen2")
 """Model types that are a Llama's layers, with biases or without."""
-
-TARGET_GAIN, SPS_GAIN = 1024.0, 1.0
-"""The constant behind the last norm times the norm of what enters it, which is 320 to 3700 in tiny
-and 0.6 to 2.7 in its draft model: the added vocabulary's logits are then -1000 to -50000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,47 +38,39 @@ def plan_stand_in(name: str, shape: Shape, draft: Shape | None = None, *, seed: 
     Raises:
         UserError: the shape is no Llama-like model's, or too small to hold tiny.
     """
-    fit, taps = fit_in(TINY / "target", shape), _taps(shape)
-    _check(f"A stand-in of {name}", fit)
-    of = f"the stand-in of {name}"
-    target = language_model(
-        TINY / "target", shape, name=of, gain=TARGET_GAIN, taps=taps, seed=seed
-    )  # fmt: skip
+    placement, of = place(TINY / "target", shape), f"the stand-in of {name}"
+    _check(f"A stand-in of {name}", placement)
+    small_layers = read_config(TINY / "eagle3")[CONFIG_KEY]
+    taps = list(zip(small_layers, feature_layers(shape.num_layers), strict=True))
+    gain = models.TARGET_GAIN
+    target = models.language_model(TINY / "target", shape, name=of, gain=gain, taps=taps, seed=seed)
     drafters = {
-        "medusa": heads.medusa(TINY / "medusa", fit, name=of, seed=seed + 1),
-        "hydra": heads.hydra(TINY / "hydra", fit, name=of, seed=seed + 2),
-        "eagle": heads.eagle(TINY / "eagle", shape, name=of, seed=seed + 3),
-        "eagle3": heads.eagle3(TINY / "eagle3", shape, name=of, seed=seed + 4),
+        "medusa": models.medusa(TINY / "medusa", placement, name=of, seed=seed + 1),
+        "hydra": models.hydra(TINY / "hydra", placement, name=of, seed=seed + 2),
+        "eagle": models.eagle(TINY / "eagle", shape, name=of, seed=seed + 3),
+        "eagle3": models.eagle3(TINY / "eagle3", shape, name=of, seed=seed + 4),
     }
     if draft is not None:
-        _check(f"A stand-in of the SpS draft model of {name}", fit_in(TINY / "sps", draft))
-        drafters["sps"] = language_model(
-            TINY / "sps", draft, name=of, gain=SPS_GAIN, taps=(), seed=seed + 5
+        _check(f"A stand-in of the SpS draft model of {name}", place(TINY / "sps", draft))
+        drafters["sps"] = models.language_model(
+            TINY / "sps", draft, name=of, gain=models.SPS_GAIN, taps=(), seed=seed + 5
         )
     return StandIn(name, shape, target, drafters)
 
 
-def _taps(shape: Shape) -> list[tuple[int, int]]:
-    """The layers whose inputs EAGLE-3 reads, in tiny and in the shape."""
-    if shape.num_layers < read_config(TINY / "target")["num_hidden_layers"]:
-        return []  # refused by `_check`
-    small = read_config(TINY / "eagle3")["eagle_aux_hidden_state_layer_ids"]
-    return list(zip(small, feature_layers(shape.num_layers), strict=True))
-
-
-def _check(what: str, fit: Fit) -> None:
+def _check(what: str, placement: Placement) -> None:
     """Refuse a shape that cannot hold the small model."""
-    small, big = fit.small, fit.big
+    small, big = placement.small, placement.big
     if big.architecture not in ARCHITECTURES or big.num_experts > 1:
         experts = f" of {big.num_experts} experts" if big.num_experts > 1 else ""
         raise UserError(
             f"{what} cannot be made: it is a {big.architecture} model{experts}.",
             f"Stand-ins are made in the shape of {', '.join(ARCHITECTURES)} models.",
         )
-    width, heads = big.hidden_size, big.num_heads
-    if heads % big.num_kv_heads or big.head_dim % small.head_dim or width % heads:
+    width, num_heads = big.hidden_size, big.num_heads
+    if num_heads % big.num_kv_heads or big.head_dim % small.head_dim or width % num_heads:
         raise UserError(
-            f"{what} cannot be made: it has {heads} heads of {big.head_dim} in "
+            f"{what} cannot be made: it has {num_heads} heads of {big.head_dim} in "
             f"{big.num_kv_heads} groups, and is {width:,} wide.",
             f"Heads have to be a multiple of {small.head_dim} wide, as many in each group, and to "
             "divide the width.",
@@ -97,9 +83,10 @@ def _check(what: str, fit: Fit) -> None:
         "tokens (vocab_size)": (big.vocab_size, small.vocab_size),
     }
     lacking = [
-        f"{has:,} {name}, {needs:,} are needed" for name, (has, needs) in least.items()
+        f"{has:,} {name}, {needs:,} are needed"
+        for name, (has, needs) in least.items()
         if has < needs
-    ]  # fmt: skip
+    ]
     if lacking:
         raise UserError(
             f"{what} cannot be made, for tiny does not fit into it: {'; '.join(lacking)}.",

@@ -1,0 +1,110 @@
+"""A run's records in one table, each with vanilla's answer to the same request.
+
+Knows records and their columns. Computes no number of a report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbench.analysis.frames import REQUEST_KEY, records_frame
+from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.types import Record
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+IntArray: TypeAlias = NDArray[np.intp]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+BASELINE = "vanilla"
+_BASELINE_COLUMNS = ["num_tokens", "num_steps", "decode_s", "wall_s"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordTable:
+    """The records of a run, made into columns once. A cell is some of its rows.
+
+    `frame` is `records_frame` with further columns:
+
+    - `cluster`: the number of the sample. Its turns and repeats are one cluster, since they depend
+      on each other.
+    - `baseline_row`: the row of vanilla's measured record of the same request, or -1; and that
+      record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
+      `baseline_wall_s`, all 0 without one.
+    - `is_same`: True if the token ids are vanilla's.
+    - `is_cut`: True if the last step may have accepted one more guess than it shows.
+    - `first_step`: the place of the record's first step in `accept_lengths` [steps].
+
+    `columns` are those of the frame as arrays [records], except categories: a column of a cell is
+    ten times faster to take from an array.
+    """
+
+    records: Sequence[Record]
+    frame: DataFrame
+    columns: Mapping[str, NDArray[Any]]
+    accept_lengths: IntArray
+
+    def values(self, rows: IntArray, *names: str) -> list[NDArray[Any]]:
+        """These columns at these rows: [rows] each."""
+        return [self.columns[name][rows] for name in names]
+
+    def lengths(self, rows: IntArray) -> IntArray:
+        """Accept lengths [steps] of these rows, one record after the other."""
+        counts, first = self.values(rows, "num_steps", "first_step")
+        shift = first + counts - counts.cumsum()
+        return self.accept_lengths[np.arange(counts.sum()) + np.repeat(shift, counts)]
+
+
+def make_table(records: Sequence[Record]) -> RecordTable:
+    """The table of these records."""
+    frame = records_frame(records)
+    # Sorted by name: the order in which records were written must not change an interval.
+    frame["cluster"] = frame.groupby(["task", "sample_id"], observed=True).ngroup()
+    partner = _baseline_rows(frame)
+    frame["baseline_row"] = partner
+    for name in _BASELINE_COLUMNS:
+        frame[f"baseline_{name}"] = np.where(partner >= 0, frame[name].to_numpy()[partner], 0)
+    frame["is_same"] = np.array(
+        [
+            row >= 0 and record.token_ids == records[row].token_ids
+            for record, row in zip(records, partner.tolist(), strict=True)
+        ],
+        dtype=bool,
+    )
+    frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
+    frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
+    lengths = chain.from_iterable(record.accept_lengths for record in records)
+    return RecordTable(
+        records,
+        frame,
+        columns={name: frame[name].to_numpy() for name in frame.select_dtypes(exclude="category")},
+        accept_lengths=np.fromiter(lengths, np.intp, frame["num_steps"].sum()),
+    )
+
+
+def cluster_sums(clusters: IntArray, columns: Sequence[FloatArray]) -> FloatArray:
+    """The columns summed per cluster: [clusters, columns]."""
+    _, dense = np.unique(clusters, return_inverse=True)
+    return np.stack([np.bincount(dense, weights=column) for column in columns], axis=1)
+
+
+def _baseline_rows(frame: DataFrame) -> IntArray:
+    """The row of vanilla's measured record of each row's request; -1 without one."""
+    request = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup().to_numpy()
+    baseline = np.flatnonzero((frame["method"] == BASELINE) & frame["is_measured"])
+    row_of = np.full(len(frame), -1, dtype=np.intp)
+    row_of[request[baseline]] = baseline
+    return row_of[request]
+
+
+def _is_cut(record: Record) -> bool:
+    """EOS and the budget hide whether the last token was a guess or the target's own."""
+    lengths, nodes = record.accept_lengths, record.num_nodes
+    return bool(lengths) and (not nodes or nodes[-1] != lengths[-1])

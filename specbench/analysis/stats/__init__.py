@@ -1,0 +1,1 @@
+"""Statistics that know nothing of runs: intervals, trends and tests."""

@@ -1,0 +1,276 @@
+"""Warnings about a run's numbers, each with its size and what to do about it.
+
+Knows how a run on one steady machine looks. A warning changes no number: intervals and medians stay
+as they are.
+
+Times are compared as seconds a step, which hardly depend on what was accepted, and only between
+completions of one method on the same turn of one task.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from specbench.analysis.cells import BASELINE, CellKey, CellMetrics
+from specbench.analysis.records import RecordTable
+from specbench.analysis.repeats import RepeatSpeedups, find_changing_speedups
+from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.trend import Series, relative_change
+from specbench.log.header import RunHeader
+from specbench.types import RecordKey
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LEAST_DRIFT = 0.05
+"""The smallest change of the baseline over a run that is reported."""
+SLOW = 1.5
+"""A completion is slow from this many times the median on."""
+_MANY, _VERY_SLOW = 0.01, 3.0
+"""Outliers are reported from this share of slow completions on, or if one is this slow."""
+_FAR = 5.0
+"""Robust standard deviations from which on a number is an outlier."""
+_LEAST_GROUP = 8
+"""Completions that a median and a spread need."""
+
+
+class RunWarning(Protocol):
+    """A reason to distrust numbers of a run. The fields are its data."""
+
+    def message(self, info: RunHeader) -> str:
+        """The warning in words: the event, its size, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Relative change of the baseline's time a step over the run: 0.1 is 10 % slower."""
+
+    change: Estimate
+
+    def message(self, info: RunHeader) -> str:
+        interval = self.change.interval
+        direction = "slower" if self.change.value > 0 else "faster"
+        ends = sorted(abs(end) for end in (interval.low, interval.high)) if interval else ()
+        span = f" (95 % CI {' to '.join(_percent(end) for end in ends)} %)" if ends else ""
+        return (
+            f"Vanilla got {_percent(abs(self.change.value))} % {direction} during the run{span}. "
+            "Speedups suffer less than tokens/s, since methods alternate. Repeat the run on an "
+            "idle, cooled machine with fixed clocks, or with --repeats."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFirst:
+    """A method's first completion took `ratio` times as long a step as the others of its group."""
+
+    key: RecordKey
+    ratio: float
+
+    def message(self, info: RunHeader) -> str:
+        return (
+            f"The first completion of {info.method(self.key.method).label} took {self.ratio:.1f} "
+            f"times as long a step as the others on {info.task_title(self.key.task)}. The warm-up "
+            "missed some one-time work. --repeats gives it less weight."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """Completions that took far longer a step than the others of their group."""
+
+    num_slow: int
+    num_measured: int
+    worst: RecordKey
+    worst_ratio: float
+
+    def message(self, info: RunHeader) -> str:
+        where = f"{info.method(self.worst.method).label} on {self.worst.sample_id}"
+        return (
+            f"{self.num_slow} of {self.num_measured} completions took over {SLOW} times as long a "
+            f"step as similar ones; the slowest is {where} ({self.worst_ratio:.1f} times). Another "
+            "program probably used the machine. The intervals include these completions. Repeat "
+            "the run on an idle machine."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Completions that were repeated for a pause of the machine, and those that paused again."""
+
+    num_repeated: int
+    num_paused: int
+
+    def message(self, info: RunHeader) -> str:
+        again = "None paused again, and their times are of the repeats."
+        if self.num_paused:
+            again = f"{self.num_paused} paused again: their times are in the results."
+        return (
+            f"The machine paused during {self.num_repeated} completions, which were repeated once. "
+            f"{again} Keep the machine from sleeping, and stop other programs."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangingSpeedups:
+    """Methods at one temperature whose speedup changes between repeats by more than chance."""
+
+    methods: tuple[RepeatSpeedups, ...]
+
+    def message(self, info: RunHeader) -> str:
+        parts = [
+            f"{info.method(one.method).label} {', '.join(f'{x:.2f}x' for x in one.speedups)}"
+            for one in self.methods
+        ]
+        return (
+            f"Speedups changed between repeats of the same prompts at "
+            f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this, and "
+            "the intervals do not cover it: another run may differ by as much. Use an idle machine "
+            "with fixed clocks."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FewSamples:
+    """Tasks (name -> samples) with too few samples for an interval."""
+
+    tasks: Mapping[str, int]
+
+    def message(self, info: RunHeader) -> str:
+        tasks = ", ".join(f"{info.task_title(task)} ({n})" for task, n in self.tasks.items())
+        return f"Too few samples for an interval: {tasks}. Raise --limit, or use --prompts paper."
+
+
+@dataclass(frozen=True, slots=True)
+class NotSignificant:
+    """Methods at one temperature whose mean speedup does not differ significantly from 1.
+
+    `methods` maps each to about how many times the samples would show the difference.
+    """
+
+    temperature: float
+    methods: Mapping[str, float]
+
+    def message(self, info: RunHeader) -> str:
+        names = ", ".join(
+            f"{info.method(method).label} ({_times(factor)} the samples)"
+            for method, factor in self.methods.items()
+        )
+        return (
+            f"Not significantly different from vanilla at T={self.temperature:g}: {names}. "
+            "Use more prompts: about as many as in brackets would separate the speedup from 1."
+        )
+
+
+def find_warnings(
+    table: RecordTable,
+    cells: Mapping[CellKey, CellMetrics],
+    speedups: Mapping[tuple[str, float], Value],
+) -> tuple[RunWarning, ...]:
+    """All warnings about a run. The records of `table` stand in the order in which they ran."""
+    steps = _step_times(table.frame)
+    return (
+        *_pauses(table),
+        *_drift(steps, len(table.records)),
+        *_slow(table, steps),
+        *_changing(table.frame),
+        *_few_samples(cells),
+        *_not_significant(speedups),
+    )
+
+
+_GROUP = ["method", "temperature", "task", "turn"]
+
+
+def _step_times(frame: DataFrame) -> DataFrame:
+    """Measured completions with steps: `step_s`, and how it compares to the median of its group.
+
+    `ratio` is `step_s` / the median. `is_far` tells if it lies far above the median, in units of
+    the median absolute deviation of the logarithms (Iglewicz and Hoaglin 1993), at least 5 %.
+    """
+    is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
+    steps = frame.loc[is_timed, [*_GROUP, "num_steps", "decode_s"]]
+    groups = [steps[name] for name in _GROUP]
+    steps["step_s"] = steps["decode_s"] / steps["num_steps"]
+    logs = np.log(steps["step_s"])
+    above = logs - logs.groupby(groups, observed=True).transform("median")
+    spread = 1.4826 * above.abs().groupby(groups, observed=True).transform("median")
+    size = logs.groupby(groups, observed=True).transform("size")
+    steps["ratio"] = np.exp(above)
+    steps["is_far"] = (above > _FAR * spread.clip(lower=0.05)) & (size >= _LEAST_GROUP)
+    return steps
+
+
+def _pauses(table: RecordTable) -> Iterable[Pauses]:
+    counts = [record.num_paused for record in table.records if record.num_paused]
+    return [Pauses(len(counts), sum(count > 1 for count in counts))] if counts else []
+
+
+def _drift(steps: DataFrame, num_records: int) -> Iterable[Drift]:
+    """The trend of the baseline alone: other methods share its machine, not its steps."""
+    baseline = steps[steps["method"] == BASELINE]
+    groups = [
+        Series(group.index.to_numpy() / num_records, group["step_s"].to_numpy())
+        for _, group in baseline.groupby(_GROUP, observed=True, sort=False)
+    ]
+    change = relative_change(groups)
+    if change is None or change.interval is None or 0.0 in change.interval:
+        return []
+    return [Drift(change)] if abs(change.value) >= LEAST_DRIFT else []
+
+
+def _slow(table: RecordTable, steps: DataFrame) -> Iterable[RunWarning]:
+    """Slow first completions, then the outliers among the others."""
+    slow = steps[steps["is_far"] & (steps["ratio"] > SLOW)]
+    is_first = slow.index.isin(steps.drop_duplicates("method").index)
+    for row, ratio in slow.loc[is_first, "ratio"].items():
+        yield SlowFirst(table.records[row].key, float(ratio))
+    ratios = slow.loc[~is_first, "ratio"]
+    if len(ratios) and (len(ratios) >= _MANY * len(steps) or ratios.max() >= _VERY_SLOW):
+        worst = table.records[ratios.idxmax()].key
+        yield Outliers(len(ratios), len(steps), worst=worst, worst_ratio=float(ratios.max()))
+
+
+def _changing(frame: DataFrame) -> Iterable[ChangingSpeedups]:
+    by_temperature: dict[float, list[RepeatSpeedups]] = defaultdict(list)
+    for one in find_changing_speedups(frame):
+        by_temperature[one.temperature].append(one)
+    return [ChangingSpeedups(tuple(methods)) for methods in by_temperature.values()]
+
+
+def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[FewSamples]:
+    few: dict[str, int] = {}
+    for key, cell in cells.items():
+        numbers = [v for v in (cell.speedup, cell.mat) if isinstance(v, Estimate)]
+        has_none = bool(numbers) and numbers[0].interval is None
+        if key.task and key.method != BASELINE and has_none:
+            few[key.task] = min(cell.num_samples, few.get(key.task, cell.num_samples))
+    return [FewSamples(few)] if few else []
+
+
+def _not_significant(speedups: Mapping[tuple[str, float], Value]) -> Iterable[NotSignificant]:
+    """An interval shrinks with the root of the samples, on the log scale on which it was made."""
+    found: dict[float, dict[str, float]] = defaultdict(dict)
+    for (method, temperature), value in speedups.items():
+        interval = value.interval if isinstance(value, Estimate) else None
+        if method == BASELINE or interval is None or not interval.low < 1.0 < interval.high:
+            continue
+        assert isinstance(value, Estimate)
+        half = np.log(interval.high / interval.low) / 2
+        gap = abs(float(np.log(value.value)))
+        found[temperature][method] = float((half / gap) ** 2) if gap else float("inf")
+    return [NotSignificant(temperature, methods) for temperature, methods in found.items()]
+
+
+def _times(factor: float) -> str:
+    if factor > 100:
+        return "over 100x"
+    return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f}"

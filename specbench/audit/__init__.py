@@ -1,0 +1,1 @@
+"""`specbench audit`: are the outputs of a run lossless?"""

@@ -1,0 +1,100 @@
+"""The audit at temperature 0: each first difference from vanilla, looked at by the target.
+
+The prompt and the shared tokens go through the target in one pass. Its logits tell how far apart
+the two tokens are. In a re-check, vanilla and the method run the step itself again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+
+from specbench.analysis.divergence import Agreement, Divergence
+from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.audit.model import RunModel
+from specbench.audit.verdicts import Difference, GreedyAudit, near_tie
+from specbench.log.header import RunHeader
+from specbench.types import Record, Request
+
+NUM_BEST = 100
+"""Number of best logits whose largest magnitude is the scale of a position."""
+
+
+def audit_greedy(
+    agreement: Agreement,
+    table: RecordTable,
+    info: RunHeader,
+    *,
+    model: RunModel | None,
+    is_recheck: bool,
+    say: Callable[[str], None],
+) -> GreedyAudit:
+    """Audit a method's differences from vanilla; without a model, there must be none."""
+    differences: list[Difference] = []
+    if agreement.divergences:
+        assert model is not None
+        say(f"{agreement.method}: looking at {len(agreement.divergences)} differences …")
+        examiner = _Examiner(table, model, run_dtype=info.model.dtype, is_recheck=is_recheck)
+        differences = [examiner.examine(divergence) for divergence in agreement.divergences]
+    is_lossless = info.method(agreement.method).is_lossless
+    return GreedyAudit(agreement, tuple(differences), is_lossless)
+
+
+class _Examiner:
+    """Examines single steps of greedy completions with the run's model."""
+
+    def __init__(
+        self, table: RecordTable, model: RunModel, *, run_dtype: str, is_recheck: bool
+    ) -> None:
+        self._records = {record.key: record for record in table.records}
+        self._model, self._run_dtype, self._is_recheck = model, run_dtype, is_recheck
+
+    def examine(self, divergence: Divergence) -> Difference:
+        """The verdict on one difference, from the logits at its position."""
+        own = self._records[divergence.key]
+        # The baseline's prompt: with a history of its own, the method's would be another text.
+        prompt = self._model.prompt_ids(self._records[replace(own.key, method=BASELINE)])
+        logits = self._model.logits(prompt + own.token_ids[: divergence.position])
+        difference = Difference(divergence, near_tie(self._run_dtype, _scale(logits)))
+        tokens = divergence.baseline_token, divergence.own_token
+        if tokens[0] is None or tokens[1] is None:
+            return difference
+        gaps = _below_best(logits, tokens[0]), _below_best(logits, tokens[1])
+        difference = replace(difference, baseline_gap=gaps[0], gap=gaps[1])
+        if not self._is_recheck:
+            return difference
+        is_same, is_bug = self._run_again(own, prompt, divergence.position)
+        return replace(difference, is_same_again=is_same, is_bug_again=is_bug)
+
+    def _run_again(self, own: Record, prompt: tuple[int, ...], position: int) -> tuple[bool, bool]:
+        """Run the step again: does it give vanilla's tokens now, and if not, is it a bug?
+
+        The tokens before the step's root become the prompt, and the prefill gives the root.
+        """
+        starts = [1, *(1 + end for end in accumulate(own.accept_lengths))]
+        start = max((start for start in starts if start <= position), default=1)
+        context = prompt + own.token_ids[: start - 1]
+        request = Request(context, len(prompt) + position + 1 - len(context))
+        expected = self._model.complete(BASELINE, request)
+        actual = self._model.complete(own.key.method, request)
+        if actual == expected:
+            return True, False
+        pairs = enumerate(zip(expected, actual, strict=True))
+        first, tokens = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        logits = self._model.logits(context + expected[:first])
+        gap = max(_below_best(logits, token) for token in tokens)
+        return False, gap > near_tie(self._model.dtype, _scale(logits))
+
+
+def _below_best(logits: FloatArray, token: int) -> float:
+    return float(logits.max() - logits[token])
+
+
+def _scale(logits: FloatArray) -> float:
+    """The largest magnitude among the best logits. The others may be anything, such as masked."""
+    best = np.partition(logits, -min(NUM_BEST, len(logits)))[-NUM_BEST:]
+    return float(np.abs(best).max())

@@ -1,0 +1,62 @@
+"""The audit of a run: are its outputs lossless, and where not, why?
+
+`greedy` looks at completions that differ at temperature 0, `sampled` tests distributions above it.
+The model is loaded only if there is something to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from specbench.analysis.divergence import find_agreements
+from specbench.analysis.metrics import Run
+from specbench.analysis.records import make_table
+from specbench.audit.greedy import audit_greedy
+from specbench.audit.model import RunModel
+from specbench.audit.sampled import audit_sampled, sampled_records
+from specbench.audit.verdicts import Audit
+from specbench.errors import UserError
+
+OpenModel: TypeAlias = Callable[[bool], RunModel]
+"""Loads the run's model with all its methods, or (False) with vanilla alone."""
+
+
+def audit(
+    run: Run,
+    open_model: OpenModel,
+    *,
+    is_recheck: bool,
+    num_seeds: int,
+    say: Callable[[str], None],
+) -> Audit:
+    """Audit a run. With `is_recheck`, steps that differ are run again in the model's dtype.
+
+    Raises:
+        UserError: there is nothing to compare, or the model or its prompts are not the run's.
+    """
+    info, table = run.header, make_table(run.records)
+    agreements = find_agreements(table, info.spec.values.history)
+    sampled = sampled_records(table) if num_seeds else {}
+    if not agreements and not sampled:
+        raise UserError(
+            f"Run {info.id} has nothing to audit: no method except vanilla finished a greedy "
+            "sample that vanilla finished too, and none was sampled.",
+            "Audit a run with vanilla and at least one other method.",
+        )
+    has_divergence = any(agreement.divergences for agreement in agreements.values())
+    model = None
+    if has_divergence or sampled:
+        model = open_model(is_recheck or bool(sampled))
+    greedy = [
+        audit_greedy(agreement, table, info, model=model, is_recheck=is_recheck, say=say)
+        for agreement in agreements.values()
+    ]
+    tests = audit_sampled(sampled, info, model, num_seeds=num_seeds, say=say) if model else []
+    return Audit(
+        run_id=info.id,
+        dtype=info.model.dtype,
+        recheck_dtype=model.dtype if model and is_recheck else None,
+        greedy=tuple(greedy),
+        sampled=tuple(tests),
+    )

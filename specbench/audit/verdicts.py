@@ -1,0 +1,129 @@
+"""Verdicts of an audit, on each difference and on each method: numerics or a bug.
+
+Knows numbers and thresholds. Knows no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specbench.analysis.divergence import Agreement, Divergence
+
+Verdict = Literal["identical", "numerics", "no difference", "bug", "lossy"]
+"""Of greedy output: `identical`, or different by rounding (`numerics`) or by a `bug`.
+
+Of sampled output: `no difference` between the distributions, or a `bug`. A bug in a method that
+does not claim to be lossless is `lossy`.
+"""
+
+ALPHA = 0.01
+"""A corrected p-value below this is a difference between distributions."""
+
+_EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+_FACTOR = {"float32": 64.0, "bfloat16": 8.0, "float16": 8.0}
+
+
+def near_tie(dtype: str, scale: float) -> float:
+    """The largest gap between two logits that rounding explains.
+
+    A token's logits differ when the same tokens pass through the model in other shapes: a tree of
+    60 nodes, one token, a whole prompt. Every number that the model stores has a relative error of
+    up to the dtype's machine epsilon, so the error of a logit is a multiple of epsilon times the
+    size of the logits (`scale`: the largest magnitude among the 100 best). The multiple was
+    measured on `tiny` between prefill, tree and single tokens: the gap between two of the 20 best
+    tokens moved by up to 6 epsilon x scale in bfloat16, 4 in float16 and 31 in float32, where sums
+    are rounded like all else, while half precision sums in float32. The thresholds, 8 and 64, leave
+    some room, since rounding errors grow like the root of the number of layers.
+
+    In bfloat16 this is about a whole logit, and a bug can hide below it. In float32
+    (`specbench audit --dtype float32`) it cannot.
+    """
+    return _FACTOR[dtype] * _EPSILON[dtype] * scale
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference from vanilla.
+
+    `gap` is how far the method's token lies below the best one in the target's logits,
+    `baseline_gap` vanilla's; both are None if one side ended early. Up to `threshold`, rounding
+    explains a gap. `is_same_again` tells if the step, run again, gave vanilla's tokens (None: not
+    run again), `is_bug_again` if it then differed by more than rounding.
+    """
+
+    divergence: Divergence
+    threshold: float
+    gap: float | None = None
+    baseline_gap: float | None = None
+    is_same_again: bool | None = None
+    is_bug_again: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.gap is None or self.baseline_gap is None or self.is_bug_again:
+            return "bug"
+        return "bug" if max(self.gap, self.baseline_gap) > self.threshold else "numerics"
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyAudit:
+    """A method at temperature 0."""
+
+    agreement: Agreement
+    differences: tuple[Difference, ...]
+    is_lossless: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of its differences."""
+        verdicts = {difference.verdict for difference in self.differences}
+        if "bug" in verdicts:
+            return "bug" if self.is_lossless else "lossy"
+        return "numerics" if verdicts else "identical"
+
+    @property
+    def largest_gap(self) -> float | None:
+        return max((d.gap for d in self.differences if d.gap is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledAudit:
+    """A method at a temperature above 0. `p_value` is corrected for the number of tests."""
+
+    method: str
+    temperature: float
+    num_contexts: int
+    num_draws: int
+    p_value: float
+    is_lossless: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.p_value >= ALPHA:
+            return "no difference"
+        return "bug" if self.is_lossless else "lossy"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All verdicts on a run.
+
+    `dtype` is the run's, `recheck_dtype` the dtype in which steps were run again, if any were.
+    """
+
+    run_id: str
+    dtype: str
+    recheck_dtype: str | None
+    greedy: tuple[GreedyAudit, ...]
+    sampled: tuple[SampledAudit, ...]
+
+    @property
+    def verdicts(self) -> frozenset[Verdict]:
+        """The verdicts that occur."""
+        greedy = {one.verdict for one in self.greedy}
+        return frozenset(greedy | {one.verdict for one in self.sampled})
+
+    @property
+    def has_bug(self) -> bool:
+        return "bug" in self.verdicts

@@ -1,1 +1,0 @@
-"""What is run, and the run: tasks, prompts, models, plan, runner, store, doctor."""

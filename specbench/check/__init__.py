@@ -1,0 +1,1 @@
+"""`specbench check`: the CI gate, a run against a baseline run."""

@@ -1,0 +1,93 @@
+"""The CI gate: checks a run against its baseline run.
+
+Knows what a maintainer wants to be stopped by. The checks of each cell of the baseline are:
+
+- samples: every completion of the baseline is there, and none failed that had not.
+- output: at temperature 0, a lossless method still gives vanilla's tokens where it did, and vanilla
+  still gives its own.
+- MAT: it has not dropped by more than the limit. This carries over between machines.
+- speed: the method has not become slower by more than the limit, in seconds per token and in
+  speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
+  speedup alone for a faster vanilla. Vanilla itself has only its seconds, which show what slows all
+  methods alike. Seconds of another machine mean nothing, so the GPU or CPU has to match.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.metrics import Run
+from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.check.checks import Check
+from specbench.check.limits import Limits, SpeedRule
+from specbench.check.outputs import check_outputs
+from specbench.check.performance import check_performance
+from specbench.compare.comparability import machine_difference
+from specbench.compare.comparison import MEAN, Comparison, compare
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """All checks of a run. A check of task `MEAN` is about a method's mean over tasks.
+
+    `problems` concern the run as a whole. `no_speed` is the reason if speed was not checked.
+    """
+
+    comparison: Comparison
+    limits: Limits
+    checks: tuple[Check, ...]
+    problems: tuple[str, ...]
+    no_speed: str | None
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.status == "failed")
+
+    @property
+    def is_passed(self) -> bool:
+        return not self.problems and not self.failures
+
+
+def check(
+    run: Run, baseline: Run, limits: Limits | None = None, bootstrap: Bootstrap | None = None
+) -> Gate:
+    """Check a run against its baseline run.
+
+    Raises:
+        UserError: the two runs are not comparable.
+    """
+    limits = limits or Limits()
+    comparison = compare(baseline, run, bootstrap=bootstrap, may_be_empty=True)
+    no_speed = _no_speed_reason(run, baseline, limits.speed)
+    checks = [
+        *check_outputs(run, baseline, comparison.reference, max_mismatch=limits.max_mismatch),
+        *check_performance(comparison, limits, has_speed=no_speed is None),
+    ]
+    order = _order(comparison, checks)
+    checks.sort(key=lambda check: order[check.cell])
+    status = comparison.subject.status
+    problems = () if status == "complete" else (f"The run is not complete (status {status}).",)
+    return Gate(comparison, limits, tuple(checks), problems=problems, no_speed=no_speed)
+
+
+def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:
+    if rule == "never":
+        return "--speed never"
+    difference = machine_difference(baseline.header, run.header)
+    if rule == "always" or difference is None:
+        return None
+    return f"another machine: {difference.first} in the baseline, {difference.second} here"
+
+
+def _order(comparison: Comparison, checks: Iterable[Check]) -> dict[CellKey, int]:
+    """Places of the cells: by temperature, then methods and tasks in the baseline's order."""
+    methods = [method.spelling for method in comparison.reference.method_labels]
+    tasks = [MEAN, *comparison.reference.columns]
+
+    def place(cell: CellKey) -> tuple[float, bool, int, int]:
+        method = [*methods, cell.method].index(cell.method)
+        task = [*tasks, cell.task].index(cell.task)
+        return cell.temperature, cell.method != BASELINE, method, task
+
+    cells = sorted({check.cell for check in checks}, key=place)
+    return {cell: number for number, cell in enumerate(cells)}

@@ -1,0 +1,53 @@
+"""The limits of the gate: how much worse a run may be."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from specbench.errors import UserError, unknown_name
+
+SpeedRule = Literal["matching", "always", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on the loss of a run against its baseline.
+
+    `max_mismatch` is the share of a lossless method's greedy answers that may stop being vanilla's.
+    None allows none in float32, and in half precision, where near-ties fall either way, as many as
+    chance explains.
+    """
+
+    max_slowdown: float = 0.05
+    max_mat_drop: float = 0.02
+    max_mismatch: float | None = None
+    speed: SpeedRule = "matching"
+
+
+def parse_limits(
+    max_slowdown: str, max_mat_drop: str, max_mismatch: str | None, speed: str
+) -> Limits:
+    """The limits from the texts of the command line, such as "5%" or "0.05".
+
+    Raises:
+        UserError: a value is not a share, or the rule for speed is unknown.
+    """
+    if speed not in get_args(SpeedRule):
+        raise unknown_name("rule for --speed", speed, get_args(SpeedRule))
+    return Limits(
+        max_slowdown=_share("--max-slowdown", max_slowdown),
+        max_mat_drop=_share("--max-mat-drop", max_mat_drop),
+        max_mismatch=None if max_mismatch is None else _share("--max-mismatch", max_mismatch),
+        speed=cast(SpeedRule, speed),
+    )
+
+
+def _share(option: str, text: str) -> float:
+    digits = text.strip().removesuffix("%")
+    try:
+        share = float(digits) / (100 if digits != text.strip() else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share < 1:
+        raise UserError(f"{option} {text} is not a share.", f"Give one such as {option} 5%.")
+    return share

@@ -1,0 +1,33 @@
+"""The command line: `main` is the console script, and each command has a file of its own.
+
+Importing this package imports no command, so that parts of it stay cheap to use alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_DEBUG = "--debug"
+
+
+def main() -> None:
+    """Run the command given in `sys.argv` and exit; an error is one message and an exit code."""
+    from specbench.cli.app import app
+    from specbench.cli.interrupts import Interrupted
+    from specbench.cli.streams import check_arguments, checked_streams
+    from specbench.errors import SpecbenchError
+    from specbench.outside import terminal_text
+
+    words = sys.argv[1:]
+    try:
+        with checked_streams():
+            check_arguments(words)
+            app([word for word in words if word != _DEBUG], prog_name="specbench")
+    except SpecbenchError as error:
+        if _DEBUG in words or os.environ.get("SPECBENCH_DEBUG"):
+            raise
+        is_error = not isinstance(error, Interrupted)
+        text = f"Error: {error.message}" if is_error else error.message
+        print(terminal_text("\n".join(filter(None, (text, error.hint)))), file=sys.stderr)
+        raise SystemExit(error.exit_code) from None

@@ -1,0 +1,93 @@
+"""The program: all commands in the order in which `--help` lists them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from specbench import __version__
+from specbench.cli import (
+    audit,
+    catalog,
+    check,
+    compare,
+    doctor,
+    fetch,
+    init,
+    race,
+    report,
+    run,
+    schema,
+    train,
+)
+from specbench.cli.interrupts import InterruptibleGroup
+
+
+class _Commands(InterruptibleGroup):
+    """The commands. Their help leaves out Python's types, and variables, which one rule names."""
+
+    def format_help(self, *arguments: Any) -> None:
+        _put_in_words(self)
+        super().format_help(*arguments)
+
+    def get_command(self, *arguments: Any) -> Any:
+        command: Any = super().get_command(*arguments)
+        if command:
+            _put_in_words(command)
+        return command
+
+
+def _put_in_words(command: Any) -> None:
+    for param in command.params:
+        param.show_envvar = False
+        if param.param_type_name == "argument":  # an option's metavar replaces its type
+            param.display_type_rich = lambda **_: ""
+
+
+app = typer.Typer(
+    name="specbench",
+    cls=_Commands,
+    help="Measure how much faster speculative decoding is on this machine, by method and task.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SPECBENCH"},
+    epilog="An option is also an environment variable: SPECBENCH_RUN_MODEL is --model of run.",
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"specbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; at any place.")
+    ] = False,
+) -> None:
+    """Declare the options of the program itself; `main` reads `--debug`."""
+
+
+app.command()(run.run)
+app.command()(report.report)
+app.command()(compare.compare)
+app.command()(check.check)
+app.command()(audit.audit)
+app.command(name="list")(catalog.list_)
+app.command()(catalog.show)
+app.command()(doctor.doctor)
+app.command()(fetch.fetch)
+app.command()(train.train)
+app.command()(race.race)
+app.command()(init.init)
+app.command()(schema.schema)

@@ -1,0 +1,41 @@
+"""Shell completion: names of methods, models, tasks, formats and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from specbench import registry
+from specbench.data.tasks import load_cards
+from specbench.log.store import list_runs
+from specbench.models.cards import known_models
+from specbench.report.export import FORMATS
+
+Complete = Callable[[str], list[str]]
+
+
+def _completing(names: Callable[[], Iterable[str]]) -> Complete:
+    def complete(incomplete: str) -> list[str]:
+        """The names that go on from the last part of a comma-separated list."""
+        head, comma, last = incomplete.rpartition(",")
+        return [f"{head}{comma}{name}" for name in names() if name.startswith(last)]
+
+    return complete
+
+
+def _run_names() -> Iterable[str]:
+    from specbench.cli.options import RUNS
+
+    return (str(run.path) for run in list_runs(RUNS))
+
+
+methods = _completing(registry.names)
+models = _completing(known_models)
+datasets = _completing(load_cards)
+formats = _completing(lambda: FORMATS)
+runs = _completing(_run_names)
+anything = _completing(lambda: [*registry.names(), *load_cards(), *known_models(), *_run_names()])
+
+
+def choice(*values: str) -> Complete:
+    """One of a few values."""
+    return _completing(lambda: values)

@@ -1,0 +1,62 @@
+"""`specbench init`: a package to start a method of one's own from."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from keyword import iskeyword
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.errors import UserError, unknown_name
+
+TEMPLATE = Path(__file__).with_name("plugin")
+EXAMPLE = "bigram"
+"""The method of the template: its name gives way to the new one."""
+
+
+def init(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="method.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name on the command line, such as my_idea.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder [default: specbench-NAME]")
+    ] = None,
+) -> None:
+    """Write a package with a method that works, to be changed."""
+    from specbench import registry
+
+    if kind != "method":
+        raise unknown_name("kind of package", kind, ["method"])
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or iskeyword(name):
+        hint = "Use lower-case letters, digits and underscores, such as my_idea."
+        raise UserError(f"{name!r} is no name for a method.", hint)
+    if name in registry.names():
+        hint = "See `specbench list methods`, and choose another name."
+        raise UserError(f"There is a method {name!r} already.", hint)
+    folder = out or Path(f"specbench-{name.replace('_', '-')}")
+    if folder.exists():
+        raise UserError(f"{folder} exists already.", "Give another folder by --out.")
+    try:
+        folder.mkdir(parents=True)
+        for template in sorted(TEMPLATE.glob("*.txt")):
+            file = folder / _renamed(template.name.removesuffix(".txt"), name)
+            file.write_text(_renamed(template.read_text("utf-8"), name), encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{folder} cannot be written: {reason}.", "Give --out.") from error
+    typer.echo(f"Package: {folder}")
+    typer.echo(f"Install it: pip install --editable {shlex.quote(str(folder))}")
+    typer.echo(f"Run it: specbench run --method {name}")
+
+
+def _renamed(text: str, name: str) -> str:
+    """The template's text for a method of this name."""
+    words = name.replace("_", " ").title()
+    text = text.replace(f"class {EXAMPLE.title()}", f"class {words.replace(' ', '')}")
+    text = text.replace(f"build={EXAMPLE.title()}", f"build={words.replace(' ', '')}")
+    text = text.replace(f"specbench-{EXAMPLE}", f"specbench-{name.replace('_', '-')}")
+    return text.replace(EXAMPLE.title(), words).replace(EXAMPLE, name)

@@ -1,0 +1,98 @@
+"""Ctrl-C, SIGTERM, SIGHUP and SIGQUIT: a message that names the folder and the command that
+continues the work.
+
+They end a command with exit code 130. Typer turns KeyboardInterrupt into a silent exit, so that it
+is caught before typer sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperGroup
+
+from specbench.cli.streams import told_os_errors
+from specbench.errors import SpecbenchError
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Interrupted(SpecbenchError):
+    """The user, or the system, stopped the command. It exits with 130."""
+
+    exit_code = 130
+
+
+class InterruptibleGroup(TyperGroup):
+    """Commands that signals to end a process end as Ctrl-C does."""
+
+    def invoke(self, ctx: Any) -> Any:
+        handlers = {one: signal.getsignal(one) for one in _SIGNALS}
+        for one, previous in handlers.items():
+            if previous != signal.SIG_IGN:  # nohup
+                signal.signal(one, interrupt_once)
+        try:
+            with told_os_errors():  # before typer, which ends silently if a pipe is closed
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted("Interrupted.") from None
+        finally:
+            for one, previous in handlers.items():
+                signal.signal(one, previous)
+
+
+def interrupt_once(number: int, frame: Any) -> None:
+    """Ignore these signals from now on: a second one must not stop what the first one ends.
+
+    After a hang-up, what a command writes to its terminal is dropped: the terminal is gone.
+    """
+    for one in _SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    if number == signal.SIGHUP:
+        for stream in (sys.stdout, sys.stderr):
+            if stream.isatty():
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def resumable(folder: Path, option: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Say how to continue the work in `folder` if it is interrupted.
+
+    `option` is the option that names the folder, `arguments` are those of the interrupted call.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not folder.is_dir() or not any(folder.iterdir()):
+            raise
+        raise Interrupted(
+            f"Interrupted. What was done is kept in {folder}.",
+            f"Continue with: {resume_command(arguments, option, folder)}",
+        ) from None
+
+
+def resume_command(arguments: Sequence[str], option: str, folder: Path) -> str:
+    """The same call with its folder named and with `--resume`."""
+    words = [*_program(), *arguments]
+    if not any(word == option or word.startswith(f"{option}=") for word in words):
+        words += [option, str(folder)]
+    return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+
+def _program() -> list[str]:
+    """The words that start this program from the folder where it was started."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return [sys.executable, "-m", "specbench"]
+    found = shutil.which("specbench")
+    is_found = found is not None and Path(found).resolve() == called.resolve()
+    return [sys.argv[0] if called.is_file() and not is_found else "specbench"]

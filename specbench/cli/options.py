@@ -1,0 +1,122 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli import complete
+from specbench.errors import UserError
+from specbench.log.state import run_folder
+from specbench.outside import terminal_text
+from specbench.report.export import FORMATS
+from specbench.run.folder import RUNS as RUNS
+
+REPORTS = Path("reports")
+"""Default folder of the reports of runs."""
+
+Many = list[str] | None
+"""An option that repeats; most take commas too."""
+
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        help="auto, cpu, cuda or cuda:1.",
+        autocompletion=complete.choice("auto", "cpu", "cuda"),
+    ),
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Use no network.")]
+Sort = Annotated[
+    str,
+    typer.Option(
+        metavar="ORDER",
+        help="Order of the methods: paper or speedup.",
+        autocompletion=complete.choice("paper", "speedup"),
+    ),
+]
+Full = Annotated[bool, typer.Option("--full", help="Print all tables, definitions and facts.")]
+RunArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's folder, or a file in it.",
+        callback=run_folder,
+        autocompletion=complete.runs,
+    ),
+]
+RunArguments = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN",
+        help="Folders of runs, or files in them.",
+        callback=lambda paths: [run_folder(path) for path in paths],
+        autocompletion=complete.runs,
+    ),
+]
+Template = Annotated[
+    str, typer.Option(metavar="NAME", help="Chat template: auto, none, or its name.")
+]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="hub, or stand-in: tiny in the model's real shape, no download.",
+        autocompletion=complete.choice("hub", "stand-in"),
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option(metavar="FORMAT", help=f"{', '.join(FORMATS)}.", autocompletion=complete.formats),
+]
+
+
+def split(values: Many) -> tuple[str, ...]:
+    """The parts of comma-separated values."""
+    parts = [part.strip() for value in values or () for part in value.split(",")]
+    return tuple(part for part in parts if part)
+
+
+def temperatures(values: Many) -> tuple[float, ...]:
+    """The distinct temperatures in the order given; greedy decoding without any.
+
+    Raises:
+        UserError: a value is not a number.
+    """
+    try:
+        return tuple(dict.fromkeys(float(text) for text in split(values))) or (0.0,)
+    except ValueError as error:
+        raise UserError(f"--temperature: {error}.", "Give numbers, such as 0 or 0,1.") from error
+
+
+def given(context: typer.Context) -> list[str]:
+    """Names of the options that the user gave, in the command or in the environment."""
+    return [
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") in ("COMMANDLINE", "ENVIRONMENT")
+    ]
+
+
+def quiet_libraries() -> None:
+    """Silence the progress bars and advice of transformers."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def say(text: str, *, is_error: bool = True) -> None:
+    """Print progress and warnings to stderr, which is for them, or a result to stdout."""
+    typer.echo(terminal_text(text), err=is_error)
+
+
+def write_data(text: str) -> None:
+    """Write a document to stdout, in UTF-8 whatever the terminal's encoding is."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(text)

@@ -1,0 +1,144 @@
+"""`specbench race`: methods that answer one prompt in front of one's eyes."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from specbench.cli.options import Device, Offline, Template, Weights, quiet_libraries, say
+from specbench.cli.run import Dtype, MaxNewTokens, Method, Model, Seed
+
+if TYPE_CHECKING:
+    from specbench.run.backends.base import Codec
+    from specbench.run.race import Written
+    from specbench.types import Completion
+
+NOTE = "One prompt, once: a demonstration. `specbench run` measures."
+_REDRAW_S = 0.05
+_OTHER_LINES = 4
+"""Lines of a terminal that the live text leaves free."""
+
+
+def race(
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="The prompt, put into the chat template.")
+    ],
+    method: Method = None,
+    model: Model = "tiny",
+    max_new_tokens: MaxNewTokens = None,
+    temperature: Annotated[float, typer.Option(metavar="T", help="0 is greedy.")] = 0.0,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    weights: Weights = "hub",
+    template: Template = "auto",
+    offline: Offline = False,
+) -> None:
+    """Watch methods answer one prompt, one after the other."""
+    from specbench.report.console import SafeConsole
+    from specbench.run.backends.engine_setup import make_engine_setup
+    from specbench.run.race import Written
+    from specbench.run.race import race as run_race
+    from specbench.run.requests import user
+    from specbench.run.spec import RunSpec
+    from specbench.types import Request
+
+    spec = RunSpec(
+        model=model,
+        methods=tuple(method or ()),
+        temperatures=(temperature,),
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        weights=weights,
+        template=template,
+        is_baseline_run=not method,
+    )
+    quiet_libraries()
+    setup = make_engine_setup(spec, is_offline=offline)
+    codec = setup.codec
+    request = Request(
+        codec.render([user(prompt)]),
+        max_new_tokens or setup.default_budget,
+        sampling=spec.sampling(temperature),
+        eos_ids=codec.eos_ids,
+        seed=seed,
+    )
+    say(f"Loading {setup.title} …")
+    done: dict[str, Completion] = {}
+    console = SafeConsole()
+    with _View(console, codec) as view:
+        for label, completion in run_race(setup, request, view.draw):
+            done[label] = completion
+            view.finish(label, Written(completion.token_ids, completion.accept_lengths))
+    console.print(_results(done), Text(NOTE, style="dim"), sep="\n")
+
+
+class _View:
+    """The answer under way, redrawn at most 20 times a second; finished ones stay above it."""
+
+    def __init__(self, console: Console, codec: Codec) -> None:
+        self._console, self._codec = console, codec
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._drawn = 0.0
+
+    def __enter__(self) -> _View:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
+
+    def draw(self, label: str, written: Written) -> None:
+        if not self._live.is_started or perf_counter() - self._drawn < _REDRAW_S:
+            return
+        text = self._text(written)
+        lines = text.wrap(self._console, self._console.width)
+        tail = lines[-max(1, self._console.height - _OTHER_LINES) :]
+        self._live.update(Group(_heading(label, written), *tail), refresh=True)
+        self._drawn = perf_counter()
+
+    def finish(self, label: str, written: Written) -> None:
+        if self._live.is_started:
+            self._live.update(Text(), refresh=True)
+        self._console.print(_heading(label, written), self._text(written), sep="\n", end="\n\n")
+
+    def _text(self, written: Written) -> Text:
+        """The text with accepted draft tokens in green; what cannot be encoded is replaced."""
+        from specbench.report.answers import step_ends
+
+        text, ends = written.text(self._codec)
+        encoding = self._console.encoding
+        shown, start = Text(), 0
+        for kept, end in step_ends(ends, written.accept_lengths):
+            for piece, style in ((text[start:kept], "green"), (text[max(start, kept) : end], "")):
+                shown.append(piece.encode(encoding, "replace").decode(encoding), style)
+            start = end
+        return shown
+
+
+def _heading(label: str, written: Written) -> Text:
+    counts = f"{len(written.token_ids)} tokens in {len(written.accept_lengths)} steps"
+    return Text.assemble((label, "bold"), "  ", (counts, "dim"))
+
+
+def _results(done: dict[str, Completion]) -> Table:
+    """Speed and accepted tokens of each method, and its speedup over the first."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("method")
+    for name in ("tokens/s", "times the first", "steps", "MAT"):
+        table.add_column(name, justify="right")
+    rates = [completion.num_tokens / completion.wall_s for completion in done.values()]
+    for (label, completion), rate in zip(done.items(), rates, strict=True):
+        steps = len(completion.steps)
+        mat = f"{sum(completion.accept_lengths) / steps:.2f}" if steps else "-"
+        table.add_row(label, f"{rate:.1f}", f"{rate / rates[0]:.2f}x", str(steps), mat)
+    return table

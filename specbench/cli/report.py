@@ -1,0 +1,47 @@
+"""`specbench report`: the table of finished runs, in any format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli.options import Format, Full, RunArguments, Sort, say, write_data
+from specbench.report.export import FORMATS
+
+
+def report(
+    run: RunArguments,
+    format: Format = FORMATS[0],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for all formats and the plots.")
+    ] = None,
+    full: Full = False,
+    sort: Sort = "paper",
+    arithmetic: Annotated[
+        str, typer.Option(metavar="KIND", help="ours, or paper: the ratio of mean tokens/s.")
+    ] = "ours",
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Leave out lines that no run can have written.")
+    ] = False,
+) -> None:
+    """Print the table of finished runs, in any format."""
+    from specbench.analysis.metrics import check_arithmetic
+    from specbench.log.store import read_run
+    from specbench.report.build import make_report
+    from specbench.report.export import load_format
+    from specbench.report.export.terminal import print_report
+    from specbench.report.files import write_report
+    from specbench.report.results import check_sort
+
+    formula, exporter = check_arithmetic(arithmetic), load_format(format)
+    stored = [read_run(path, is_lenient=lenient) for path in run]
+    made = make_report(stored, arithmetic=formula, sort=check_sort(sort))
+    if format == FORMATS[0]:
+        print_report(made, is_full=full)
+    else:
+        write_data(exporter.render(made))
+    if out is not None:
+        for path in write_report(made, out):
+            say(str(path))

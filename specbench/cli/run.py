@@ -1,0 +1,232 @@
+"""`specbench run`: measure methods on tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specbench.cli import complete
+from specbench.cli.interrupts import resumable
+from specbench.cli.options import (
+    REPORTS,
+    RUNS,
+    Device,
+    Full,
+    Many,
+    Offline,
+    Sort,
+    Template,
+    Weights,
+    given,
+    quiet_libraries,
+    split,
+    temperatures,
+)
+
+if TYPE_CHECKING:
+    from specbench.cli.progress import ProgressView
+    from specbench.report.results import Sort as SortName
+    from specbench.run.spec import RunSpec
+    from specbench.types import Record
+
+
+Method = Annotated[
+    Many,
+    typer.Option(
+        metavar="METHOD,...",
+        help="Methods, such as pld,sps:num_tokens=4 [default: all]",
+        autocompletion=complete.methods,
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        metavar="MODEL",
+        help="A known model, a folder or a Hub id.",
+        autocompletion=complete.models,
+    ),
+]
+Dataset = Annotated[
+    Many,
+    typer.Option(
+        metavar="TASK,...",
+        help="Tasks [default: the six of the papers]",
+        autocompletion=complete.datasets,
+    ),
+]
+Prompts = Annotated[
+    str,
+    typer.Option(
+        metavar="SOURCE",
+        autocompletion=complete.choice("bundled", "paper", "hub"),
+        help="bundled, paper, hub, or a JSONL file [default: bundled for tiny and stand-ins, "
+        "else paper]",
+        show_default=False,
+    ),
+]
+Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N prompts of a task.")]
+Sample = Annotated[
+    int | None, typer.Option(metavar="N", help="Use N prompts of a task, drawn with the seed.")
+]
+Task = Annotated[
+    Many, typer.Option(metavar="FILE.toml", help="The card of a task that is your own.")
+]
+Temperature = Annotated[
+    Many, typer.Option(metavar="T,...", help="0 is greedy; several values are all run [default: 0]")
+]
+TopP = Annotated[float, typer.Option(metavar="P", help="Nucleus sampling at T > 0.")]
+TopK = Annotated[int, typer.Option(metavar="K", help="The K most likely tokens; 0 is off.")]
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Tokens per answer [default: 128 for tiny and stand-ins, else 512]"
+    ),
+]
+Repeats = Annotated[int, typer.Option(metavar="N", help="Passes over all prompts.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.")]
+Dtype = Annotated[str, typer.Option(metavar="DTYPE", help="auto, float32, bfloat16 or float16.")]
+History = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND", help="Earlier answers in a chat: vanilla's (shared) or the method's own."
+    ),
+]
+Baseline = Annotated[bool, typer.Option(help="Run vanilla too, for speedups.")]
+Output = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an unfinished run.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Resume on another machine or with other versions.")
+]
+Execution = Annotated[
+    str, typer.Option(metavar="MODE", help="auto, eager, or graph: replay CUDA graphs.")
+]
+Trace = Annotated[bool, typer.Option("--trace", help="Keep the draft's confidence in every node.")]
+CheckDrafts = Annotated[
+    bool, typer.Option("--check-drafts", help="Check every draft tree against the contract.")
+]
+Phases = Annotated[
+    bool, typer.Option("--phases", help="Time the phases of a step; reports no speedup.")
+]
+LogJson = Annotated[
+    bool, typer.Option("--log-json", help="Write progress as JSON, one event a line.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the table only.")]
+
+
+def run(
+    context: typer.Context,
+    method: Method = None,
+    model: Model = "tiny",
+    dataset: Dataset = None,
+    prompts: Prompts = "auto",
+    task: Task = None,
+    limit: Limit = None,
+    sample: Sample = None,
+    temperature: Temperature = None,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    max_new_tokens: MaxNewTokens = None,
+    repeats: Repeats = 1,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    weights: Weights = "hub",
+    template: Template = "auto",
+    history: History = "shared",
+    baseline: Baseline = True,
+    output: Output = None,
+    resume: Resume = False,
+    force: Force = False,
+    offline: Offline = False,
+    execution: Execution = "auto",
+    trace: Trace = False,
+    check_drafts: CheckDrafts = False,
+    phases: Phases = False,
+    full: Full = False,
+    sort: Sort = "paper",
+    log_json: LogJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure methods on tasks; keep the run and its report."""
+    from specbench.cli.progress import progress_view
+    from specbench.report.results import check_sort
+    from specbench.run.spec import RunSpec
+
+    spec = RunSpec(
+        model=model,
+        methods=tuple(part.strip() for part in method or () if part.strip()),
+        tasks=(*split(dataset), *(task or ())),
+        prompts=prompts,
+        limit=limit,
+        sample=sample,
+        temperatures=temperatures(temperature),
+        top_p=top_p,
+        top_k=top_k,
+        max_new_tokens=max_new_tokens,
+        repeats=repeats,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        template=template,
+        history=history,  # type: ignore[arg-type]  # RunSpec checks it
+        is_baseline_run=baseline,
+        phases=phases,
+        weights=weights,
+        execution=execution,
+        trace=trace,
+        check_drafts=check_drafts,
+    )
+    view = progress_view(is_quiet=quiet, is_json=log_json)
+    records = _run(
+        spec,
+        output,
+        resume,
+        given=given(context),
+        is_forced=force,
+        is_offline=offline,
+        is_full=full,
+        sort=check_sort(sort),
+        view=view,
+    )
+    raise typer.Exit(0 if all(record.is_ok for record in records) else 1)
+
+
+def _run(
+    spec: RunSpec,
+    output: Path | None,
+    is_resumed: bool,
+    *,
+    given: Sequence[str],
+    is_forced: bool,
+    is_offline: bool,
+    is_full: bool,
+    sort: SortName,
+    view: ProgressView,
+) -> Sequence[Record]:
+    from specbench.report.build import make_report
+    from specbench.report.export.terminal import print_report
+    from specbench.report.files import write_report
+    from specbench.run.folder import claim_folder, new_run, resumed_run
+    from specbench.run.plan import make_plan
+    from specbench.run.session import run_plan
+
+    choose = resumed_run if is_resumed else new_run
+    path, spec, given = choose(spec, given, output, RUNS)
+    if is_resumed:
+        view.message(f"Continuing the run in {path}")
+    quiet_libraries()
+    plan = make_plan(spec, is_offline=is_offline)
+    path = path if output or is_resumed else claim_folder(path)
+    arguments = sys.argv[1:]
+    with resumable(path, "--output", arguments), view:
+        stored = run_plan(plan, path, view, given=given, command=arguments, is_forced=is_forced)
+    report = make_report(stored, sort=sort)
+    print_report(report, is_full=is_full)
+    folder = path / "report" if output else REPORTS / path.name
+    write_report(report, folder)
+    view.saved(path, folder)
+    return stored.records

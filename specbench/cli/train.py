@@ -1,0 +1,73 @@
+"""`specbench train`: train a head for a model that has none."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli.interrupts import resumable
+from specbench.cli.options import Device, Offline, Template, quiet_libraries, say
+
+
+def train(
+    method: Annotated[
+        str,
+        typer.Argument(
+            metavar="METHOD", help="medusa, hydra, eagle (also serves eagle2) or eagle3."
+        ),
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="The target: a known model, a folder or a Hub id.")
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Chats (turns, messages or ShareGPT) or text, as JSONL or JSON."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the head, in the official format.")
+    ],
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Training steps; more of them extend one.")
+    ] = 2000,
+    rows: Annotated[int, typer.Option(metavar="N", help="Examples per step.")] = 8,
+    length: Annotated[int, typer.Option(metavar="N", help="Longest example, in tokens.")] = 1024,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the initial weights and the order.")
+    ] = 1,
+    device: Device = "auto",
+    template: Template = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a training.")] = False,
+    offline: Offline = False,
+) -> None:
+    """Train a method's head for a model that has none."""
+    from specbench.models.cards import find_model
+    from specbench.models.chat import load_codec
+    from specbench.models.hub import resolve_model
+    from specbench.run.backends.engine_setup import pick_device
+    from specbench.training.command import check_method, train_head
+    from specbench.training.recipe import Settings
+
+    check_method(method)
+    card = find_model(model)
+    path = resolve_model(card, offline=offline)
+    quiet_libraries()
+    with resumable(out, "--out", sys.argv[1:]):
+        train_head(
+            method=method,
+            model_dir=path,
+            data=data,
+            out=out,
+            codec=load_codec(path, card, template),
+            settings=Settings(num_steps=steps, num_rows=rows, length=length, seed=seed),
+            device=pick_device(device).name,
+            is_resumed=resume,
+            say=say,
+        )
+    command = ["specbench", "run", "--model", model, "--method", f"{method}:weights={out}"]
+    say(f"Head: {out}\nRun it: {shlex.join(command)}", is_error=False)

@@ -1,0 +1,1 @@
+"""`specbench compare`: two or more runs side by side."""

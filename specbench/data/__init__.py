@@ -1,0 +1,1 @@
+"""Tasks and their prompts. No model is known here."""

@@ -1,0 +1,189 @@
+"""Cache of published prompt files, downloaded from pinned URLs and checked by sha256.
+
+Knows files, hashes and URLs, not their content.
+"""
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specbench.data.tasks import PaperSource
+from specbench.errors import UserError
+from specbench.log.files import write_whole
+from specbench.outside import time_limit
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DOWNLOAD_LIMIT_S, STALL_LIMIT_S = 600.0, 30.0
+"""The longest that a prompt file may take to download, and to send nothing."""
+CACHE_VARIABLE = "SPECBENCH_CACHE"
+"""Moves the cache folder. Files are checked by sha256, so this cannot change a result."""
+_LARGE = 16 * 2**20
+"""Bytes from which on the hash of a file is kept."""
+_FRESH_NS = 10**9
+"""Age of a change below which it is not kept: the next one may have the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """A file in the cache with its verified hash."""
+
+    path: Path
+    sha256: str
+    was_downloaded: bool
+
+
+def cache_dir() -> Path:
+    """$SPECBENCH_CACHE, or the platform's cache folder."""
+    if given := os.environ.get(CACHE_VARIABLE):
+        return Path(given).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("specbench"))
+
+
+def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "") -> CachedFile:
+    """The published file of a task, downloaded if it is not in the cache.
+
+    A cached file is only read, so a read-only cache folder works.
+
+    Raises:
+        UserError: the file cannot be downloaded, or differs from the one pinned in the card.
+    """
+    path = cache_dir() / source.path
+    if path.is_file():
+        _check_hash(path, source)
+        return CachedFile(path, source.sha256, was_downloaded=False)
+    where = f"put {source.url} at {path} ({CACHE_VARIABLE} moves the folder)."
+    where = f"{hint} Or {where}" if hint else f"P{where[1:]}"
+    if offline:
+        message = f"The paper prompts of {task} are not in the cache and --offline is set: {path}"
+        raise UserError(message, where)
+    _download(task, source, path, where)
+    return CachedFile(path, source.sha256, was_downloaded=True)
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, as hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cached_sha256(path: Path) -> str:
+    """SHA-256 of the bytes of a file. That of a large file is kept in the cache.
+
+    It is read again if its inode, size or times change. A cache that cannot be written is not used.
+    """
+    about = path.stat()
+    if about.st_size < _LARGE:
+        return file_sha256(path)
+    times = f"{about.st_mtime_ns}-{about.st_ctime_ns}"
+    kept = cache_dir() / "sha256" / f"{about.st_dev}-{about.st_ino}-{about.st_size}-{times}"
+    with suppress(OSError, ValueError):
+        if len(found := kept.read_text(encoding="ascii")) == 64:
+            return found
+    digest = file_sha256(path)
+    if time.time_ns() - about.st_ctime_ns < _FRESH_NS:
+        return digest
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, digest.encode())
+    return digest
+
+
+def _check_hash(path: Path, source: PaperSource) -> None:
+    try:
+        found = file_sha256(path)
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}", "Make it readable.") from error
+    if found != source.sha256:
+        raise UserError(
+            f"{path} is not the published file: sha256 is {found}, expected {source.sha256}.",
+            "Delete it and run `specbench fetch`; to use it as it is: `--prompts FILE.jsonl`.",
+        )
+
+
+def _download(task: str, source: PaperSource, path: Path, where: str) -> None:
+    import pooch
+    import requests.exceptions
+
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        limit = time_limit(DOWNLOAD_LIMIT_S, f"The download of {source.url}", where)
+        with limit, _progress() as progress:
+            bar = _Bar(progress, f"{task} prompts")
+            load = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16, timeout=STALL_LIMIT_S)
+            pooch.retrieve(
+                source.url,
+                known_hash=f"sha256:{source.sha256}",
+                fname=path.name,
+                path=path.parent,
+                downloader=partial(_load_file, load),
+            )
+    except requests.exceptions.RequestException as error:
+        message = f"The paper prompts of {task} cannot be downloaded: {_reason(error)}"
+        raise UserError(message, where) from error
+    except ValueError as error:  # a wrong hash; the message has both
+        message = f"{source.url} is not the file the card pins: {error}"
+        raise UserError(message, "Nothing was kept. Try again; a proxy may rewrite it.") from error
+    except OSError as error:
+        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        message = f"Cannot write the prompts of {task} to {path.parent}: {reason}."
+        hint = f"Point {CACHE_VARIABLE} to a folder that can be written."
+        raise UserError(message, hint) from error
+
+
+def _load_file(load: Callable[..., object], url: str, output: str, pooch: object) -> None:
+    load(url, output, pooch)
+    with Path(output).open("rb") as file:
+        if file.read(99).lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            raise ValueError("the answer is an HTML page")
+
+
+def _reason(error: Exception) -> str:
+    """The root cause of a chain of network errors."""
+    cause: BaseException = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None:
+        cause = deeper
+    return f"{type(error).__name__} ({cause})"
+
+
+def _progress() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+class _Bar:
+    """Adapter from pooch's progress interface to a rich progress bar."""
+
+    def __init__(self, progress: "Progress", description: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(description, total=None)
+
+    @property
+    def total(self) -> float | None:
+        return self._progress.tasks[0].total
+
+    @total.setter
+    def total(self, value: float | None) -> None:
+        self._progress.update(self._task, total=value or None)
+
+    def update(self, num_bytes: int) -> None:
+        self._progress.advance(self._task, num_bytes)
+
+    def reset(self) -> None:
+        self._progress.reset(self._task, total=self.total)
+
+    def close(self) -> None:
+        self._progress.stop()

@@ -1,0 +1,142 @@
+"""Prompts from the original data sets on the Hugging Face Hub, through the `datasets` library.
+
+Knows rows and how a card turns a row into a prompt. Converts the library's errors to UserError.
+"""
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from specbench.data.hub import unreachable, unreachable_reason
+from specbench.data.prompt_files import Prompt
+from specbench.data.tasks import HubSource
+from specbench.errors import UserError
+from specbench.outside import printable
+
+
+@dataclass(frozen=True, slots=True)
+class HubPrompts:
+    """The first prompts of a data set. `origin` names it: id, config, split and revision."""
+
+    origin: str
+    num_available: int
+    prompts: tuple[Prompt, ...]
+
+
+def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: bool) -> HubPrompts:
+    """The first `limit` rows of a data set as prompts, or the card's `default_limit` rows.
+
+    Rows keep the data set's order; rows with an empty prompt are skipped.
+
+    Raises:
+        UserError: the library or the data set is not available, or a column is missing.
+    """
+    rows = _load(task, source, offline)
+    wanted = limit if limit is not None else source.default_limit
+    prompts: list[Prompt] = []
+    for index in range(len(rows)):
+        if wanted is not None and len(prompts) == wanted:
+            break
+        try:
+            prompt = _make_prompt(task, source, rows[index], index)
+        except KeyError as error:
+            columns = ", ".join(rows[index])
+            message = f"{source.id} has no column {error.args[0]!r}; it has: {columns}."
+            raise UserError(message, f"Correct [hub] in datasets/cards/{task}.toml.") from error
+        if prompt.turns:
+            prompts.append(prompt)
+    if not prompts:
+        raise UserError(f"{source.id} ({source.split}) holds no prompt.", "Use `--prompts paper`.")
+    return HubPrompts(_origin(source), len(rows), tuple(prompts))
+
+
+def import_datasets() -> ModuleType:
+    """The Hugging Face `datasets` library.
+
+    In a checkout without the library, `import datasets` finds our folder of task cards, which has
+    no `load_dataset`.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise _not_installed(f"it cannot be imported ({error})") from error
+    if not hasattr(datasets, "load_dataset"):
+        raise _not_installed("`import datasets` finds this project's folder of task cards instead")
+    return datasets
+
+
+def _not_installed(reason: str) -> UserError:
+    return UserError(
+        f"`--prompts hub` needs the Hugging Face datasets library: {reason}.",
+        "`pip install datasets`, or use `--prompts paper` or `--prompts bundled`.",
+    )
+
+
+def _load(task: str, source: HubSource, offline: bool) -> Any:
+    library = import_datasets()
+    load: Callable[..., Any] = library.load_dataset
+    # Without a connection the library retries for half a minute, so check the Hub first.
+    no_network = None if offline else unreachable(source.id)
+    is_cache_only = offline or no_network is not None
+    try:
+        with _network_off(library) if is_cache_only else nullcontext():
+            return load(source.id, source.config, split=source.split, revision=source.revision)
+    except Exception as error:  # the library's network, format and disk errors share no base
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            reason = "the disk is full"
+        elif offline:
+            reason = "it is not in the local cache, and --offline is set"
+        elif no_network is not None:
+            reason = f"it is not in the local cache, and {unreachable_reason(no_network)}"
+        else:
+            lines = str(error).strip().splitlines()
+            reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+        raise UserError(
+            f"The data set {_origin(source)} of task {task} cannot be loaded: {reason}.",
+            "Load it once where there is network (HF_HOME moves the cache to another machine), or "
+            "use `--prompts paper` or `--prompts bundled`.",
+        ) from error
+
+
+@contextmanager
+def _network_off(library: ModuleType) -> Iterator[None]:
+    """Turn on Hugging Face's offline switches, which are otherwise read once at import."""
+    from huggingface_hub import constants
+
+    switches = [
+        (constants, "HF_HUB_OFFLINE"),
+        (library.config, "HF_HUB_OFFLINE"),
+        (library.config, "HF_DATASETS_OFFLINE"),
+    ]
+    before = [
+        (place, name, getattr(place, name)) for place, name in switches if hasattr(place, name)
+    ]
+    try:
+        for place, name, _ in before:
+            setattr(place, name, True)
+        yield
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+
+
+def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: int) -> Prompt:
+    """A row as a prompt, without turns if the row has no text. KeyError for a missing column."""
+    if source.turns_field is not None:
+        texts = tuple(str(turn) for turn in row[source.turns_field])
+    else:
+        texts = tuple(template.format_map(row) for template in source.turns)
+    if source.is_stripped:
+        texts = tuple(text.strip() for text in texts)
+    row_id = row.get(source.id_field, index) if source.id_field else index
+    category = str(row[source.category_field]) if source.category_field else source.category
+    has_text = all(text.strip() for text in texts)
+    return Prompt(f"{task}/{printable(str(row_id))}", category, texts if has_text else ())
+
+
+def _origin(source: HubSource) -> str:
+    config = f", config {source.config}" if source.config else ""
+    return f"{source.id}@{source.revision or 'main'}{config}, split {source.split}"

@@ -1,0 +1,1 @@
+"""Decoder layers in few, large operations: in torch, and as Triton kernels."""

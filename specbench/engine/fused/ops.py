@@ -1,0 +1,273 @@
+"""The operations of decoder layers and of drafts, on rows of tokens and of a cache.
+
+Knows tensors, positions and masks, not layers, trees or methods. The inputs' shapes determine
+every shape and no value reaches the host, so a call can be replayed as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention
+
+from specbench.engine.tree import dense_mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheSlots:
+    """Cache rows that a forward writes, and their rotary embeddings."""
+
+    rows: Tensor  # [n] int64, indices of cache rows
+    cos_sin: (
+        Tensor  # [n or 1, 2, 1, 2, head_dim / 2] cosines, then sines, negative in the first half
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheRows:
+    """The cache of one layer: one row per token, and its parts by head."""
+
+    all: Tensor  # [capacity, width], keys then values
+    keys: Tensor  # [num_kv, capacity, head_dim]
+    values: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, key: tuple[int, int], value: tuple[int, int]) -> CacheRows:
+        """Wrap rows [capacity, width], given (heads, head_dim) of the keys and of the values."""
+        split = key[0] * key[1]
+        keys, values = rows[:, :split].unflatten(1, key), rows[:, split:].unflatten(1, value)
+        return cls(rows, keys.transpose(0, 1), values.transpose(0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpan:
+    """Number of cache rows that attention reads, known on the host.
+
+    If exact, these are the filled rows; otherwise a fixed number, of which the rest is masked, so
+    shapes stay the same from step to step.
+    """
+
+    num_rows: int
+    is_exact: bool = True
+
+    def rows_with(self, num_more: int) -> int:
+        """Number of rows read if `num_more` follow the committed ones."""
+        return self.num_rows + num_more if self.is_exact else self.num_rows
+
+
+@dataclass(frozen=True, eq=False)
+class TreeMask:
+    """Visibility of cache rows to the n rows of a forward.
+
+    All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after them.
+    Rows beyond `cache_span` are not read.
+    """
+
+    start: Tensor  # []
+    bias: Tensor
+    cache_span: CacheSpan
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of cache rows that attention reads."""
+        return self.cache_span.rows_with(self.bias.shape[1])
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """Additive mask [n, span]; None if nothing is masked."""
+        if not self.cache_span.is_exact:
+            return dense_mask(self.start, self.bias, self.num_rows)
+        # A single row after the first ones sees everything.
+        return None if self.bias.numel() <= 1 else pad(self.bias, (self.cache_span.num_rows, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The attention heads of a layer: `group` query heads per key head, `num_kv` key heads."""
+
+    num_kv: int
+    group: int
+    dim: int
+
+    @property
+    def query_width(self) -> int:
+        return self.num_kv * self.group * self.dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.num_kv * self.dim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Norm:
+    """Root mean square norm."""
+
+    weight: Tensor  # [hidden]
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+Chain: TypeAlias = Callable[[int], Callable[[], Tensor]]
+"""Some layers of a model: maps a number of rows to a call that runs over them."""
+
+
+class Ops:
+    """Torch's own operations, and the reason if they replace requested kernels."""
+
+    name = "torch"
+
+    def __init__(self, kernels_unsupported_reason: str | None = None) -> None:
+        self.kernels_unsupported_reason = kernels_unsupported_reason
+        self.fallbacks: dict[str, str] = {}
+        """Operation that does not run as requested -> the reason."""
+
+    @property
+    def reason(self) -> str | None:
+        """Reasons of all that does not run as requested; None if all does."""
+        told = [] if self.kernels_unsupported_reason is None else [self.kernels_unsupported_reason]
+        told += [f"{what}: {why}" for what, why in self.fallbacks.items()]
+        return "; ".join(told) or None
+
+    def describe(self) -> dict[str, Any]:
+        """Name and reason, for the header of a run."""
+        return {"name": self.name, "reason": self.reason}
+
+    def prepare(self, chain: Chain) -> None:
+        """Choose launches for the operations of a chain, if there is a choice."""
+
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        """Apply `norm` to `x` [n, hidden]."""
+        return norm(x)
+
+    def project(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """A linear layer over x [n, input], after `norm` if given.
+
+        If `residual` [n, output] is given, the result is added to it in place.
+        """
+        if norm is not None:
+            x = self.norm(x, norm)
+        num_parts = _num_parts(x, weight)
+        if residual is not None and bias is None and num_parts == 1:
+            return residual.addmm_(x, weight.t())
+        out = linear(x, weight, bias) if num_parts == 1 else _in_parts(x, weight, bias, num_parts)
+        return out if residual is None else residual.add_(out)
+
+    def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
+        """A separate linear layer for each row of x [n, input]; weights [n, output, input]."""
+        out = torch.bmm(x[:, None], weights.mT)[:, 0]
+        return out if biases is None else out.add_(biases)
+
+    def gated(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        """act(gate) * up [n, inner] of x [n, hidden]; `weight` [2 * inner, hidden] holds both."""
+        gate, up = self.project(x, weight, bias, norm=norm).chunk(2, -1)
+        return act(gate).mul_(up)
+
+    def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [n, k] and ids [n, k] of the k most likely tokens, best first.
+
+        `logits` [n, vocab]. The log-probabilities are at least float32.
+        """
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        best = torch.log_softmax(logits, -1, dtype=dtype).topk(k)
+        return best.values, best.indices
+
+    def topk_ids(self, logits: Tensor, k: int) -> Tensor:
+        """Ids [n, k] of the k most likely tokens, best first."""
+        return logits.topk(k).indices
+
+    def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k largest of values [m], largest first, and their indices [k]."""
+        best = values.topk(k)
+        return best.values, best.indices
+
+    def write_kv(self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads) -> None:
+        """Rotate the queries of qkv [n, width] in place; cache its rotated keys and its values."""
+        n, dim = qkv.shape[0], heads.dim
+        turned = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
+        cos, sin = slots.cos_sin.unbind(1)
+        swapped = turned.flip(2) if n == 1 else turned.roll(1, 2)  # the faster of the two
+        turned.mul_(cos).addcmul_(swapped, sin)
+        cached.all.index_copy_(0, slots.rows, qkv[:, heads.query_width :])
+
+    def attend(
+        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads
+    ) -> Tensor:
+        """Attention's output [n, heads.query_width] for queries of that shape.
+
+        Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
+        """
+        n, num_kv, group, dim = queries.shape[0], heads.num_kv, heads.group, heads.dim
+        span = n if tree_mask is None else tree_mask.num_rows
+        keys, values = cached.keys.narrow(1, 0, span), cached.values.narrow(1, 0, span)
+        split = queries.unflatten(1, (num_kv, group, dim))
+        if tree_mask is None:
+            out = _causal(split.flatten(1, 2).transpose(0, 1), keys, values, group)
+            return out.transpose(0, 1).reshape(n, -1)
+        # Query heads that share keys are rows of one head.
+        stacked = split.permute(1, 2, 0, 3).reshape(num_kv, group * n, dim)
+        is_few = n > 1 and tree_mask.cache_span.is_exact and queries.itemsize >= 4
+        if is_few and queries.device.type == "cpu":
+            out = _few(stacked, keys, values, tree_mask.bias)
+        else:
+            mask = tree_mask.mask
+            if mask is not None and group > 1:
+                mask = mask.repeat(group, 1)
+            out = scaled_dot_product_attention(stacked[None], keys[None], values[None], mask)[0]
+        return out.unflatten(1, (group, n)).permute(2, 0, 1, 3).reshape(n, -1)
+
+
+def _num_parts(x: Tensor, weight: Tensor) -> int:
+    """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
+
+    There, BLAS uses one core for a single row and distributes few rows badly. A part is worth a
+    thread from about 30,000 weights.
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
+        return 1
+    num_parts = min(torch.get_num_threads(), weight.numel() >> 15)
+    while num_parts > 1 and weight.shape[0] % num_parts:
+        num_parts -= 1
+    return max(num_parts, 1)
+
+
+def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:
+    """A linear layer over x [n, input], with the weight's rows split into parallel products."""
+    parts = weight.unflatten(0, (num_parts, -1)).mT
+    out = torch.bmm(x.expand(num_parts, *x.shape), parts)
+    out = out.transpose(0, 1).reshape(x.shape[0], -1)
+    return out if bias is None else out.add_(bias)
+
+
+def _few(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """Attention for few queries [num_kv, group * n, head_dim], with less overhead than torch's.
+
+    `bias` [n, m] masks the last m keys; all keys before them are visible.
+    """
+    scale = queries.shape[2] ** -0.5
+    scores = torch.baddbmm(queries.new_empty(1), queries, keys.mT, beta=0, alpha=scale)
+    own = scores.narrow(2, scores.shape[2] - bias.shape[1], bias.shape[1])
+    own.unflatten(1, (-1, bias.shape[0])).add_(bias)
+    return torch.bmm(scores.softmax(-1), values)
+
+
+def _causal(queries: Tensor, keys: Tensor, values: Tensor, group: int) -> Tensor:
+    """Causal attention of rows [heads, n, head_dim] among themselves."""
+    if group > 1:
+        keys, values = (part.repeat_interleave(group, 0) for part in (keys, values))
+    return scaled_dot_product_attention(queries[None], keys[None], values[None], is_causal=True)[0]
+
+
+TORCH = Ops()

@@ -1,0 +1,90 @@
+"""The decoder stack of a Llama-family model, run layer by layer in few, large operations.
+
+Knows the weights of transformers models and their arithmetic, not trees or methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import embedding
+from transformers import PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
+
+from specbench.engine.fused.chain import LayerChain
+from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.fused.ops import CacheSlots, Norm, Ops, TreeMask
+from specbench.engine.kv import KVCache
+from specbench.engine.windows import attention_kinds
+
+KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM)
+_FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
+"""Rotary embeddings whose angles do not depend on the sequence's length."""
+
+
+def unsupported_reason(model: PreTrainedModel) -> str | None:
+    """Reason that the model must run its own forward; None if the stack can run it."""
+    if type(model) not in KNOWN:
+        return f"{type(model).__name__} is run by transformers' own forward"
+    rope = (model.config.rope_parameters or {}).get("rope_type", "default")
+    if rope not in _FIXED_ROPES:
+        return f"rotary embeddings of type {rope} depend on the length"
+    if any(attention_kinds(model.config).values()):
+        return "attention within a window is run by transformers' own forward"
+    if len({parameter.device for parameter in model.parameters()}) > 1:
+        return "the model is spread over several devices"
+    return None
+
+
+class Stack:
+    """Embedding, decoder layers and final norm of a supported model (see `unsupported_reason`).
+
+    Same arithmetic as the model's own forward; rounding differs, because products are fused.
+    """
+
+    def __init__(self, model: PreTrainedModel, ops: Ops) -> None:
+        base = model.model
+        self._embedding = base.embed_tokens.weight
+        self.rotary = Rotary(base.rotary_emb, self._embedding)
+        self._norm = Norm(base.norm.weight, base.norm.variance_epsilon)
+        act = activation(model.config.hidden_act)
+        self._layers = [_fused(layer, act, ops) for layer in base.layers]
+        self._ops = ops
+        head = model.get_output_embeddings().weight
+        ops.prepare(LayerChain(self._layers, self._norm, head, ops))
+
+    def __call__(
+        self,
+        ids: Tensor,
+        cache: KVCache,
+        slots: CacheSlots,
+        tree_mask: TreeMask | None,
+        wanted: Collection[int],
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run over tokens [n]; returns hidden states [n, hidden] and inputs of `wanted` layers."""
+        x = embedding(ids, self._embedding)
+        inputs: dict[int, Tensor] = {}
+        for index, (norm, layer) in enumerate(self._layers):
+            if index in wanted:
+                inputs[index] = x.clone()  # the layers work in place
+            cached = cache.rows(index)
+            queries = layer.write_kv(x, cached, slots, norm)
+            x = layer.mlp(layer.attend(x, queries, cached, tree_mask))
+        return self._ops.norm(x, self._norm), inputs
+
+
+def _fused(layer: Any, act: Callable[[Tensor], Tensor], ops: Ops) -> tuple[Norm, FusedLayer]:
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = Projections(
+        attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+        mlp.gate_proj, mlp.up_proj, mlp.down_proj,
+    )  # fmt: skip
+    before, between = (
+        Norm(norm.weight, norm.variance_epsilon)
+        for norm in (layer.input_layernorm, layer.post_attention_layernorm)
+    )
+    return before, FusedLayer(parts, between, attention.head_dim, act, ops)

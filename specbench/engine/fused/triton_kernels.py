@@ -1,0 +1,254 @@
+"""Triton kernels of decoder layers: few rows, every weight and every cached key read once.
+
+Knows pointers, strides and block sizes; `engine.fused.triton_ops` launches them. Sums are in
+float32, and a result is rounded once.
+
+With EARLY, a kernel begins while the previous one ends (programmatic dependent launch): before
+`follow`, it reads only weights and writes nothing. The previous kernel has followed its own
+predecessor by then, so all earlier results are available.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+LINE_BITS = tl.constexpr(1024)
+"""Bits of a line of the L2 cache."""
+
+
+@triton.jit
+def follow(EARLY: tl.constexpr):
+    """Let the next kernel begin, and wait for the results of all earlier kernels."""
+    if EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+@triton.jit
+def fetch(lines):
+    """Prefetch lines at these addresses, which are 16-byte aligned, to the L2 cache."""
+    tl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], 128; mov.u32 $0, 0;", "=r,l",
+        [lines.to(tl.int64, bitcast=True)], tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def norm_rows(
+    x, weight, out, size, x_stride, eps, BLOCK: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
+    """Root mean square norm of a row [size]."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    is_in = columns < size
+    weights = tl.load(weight + columns, mask=is_in, other=0.0).to(tl.float32)
+    follow(EARLY)
+    values = tl.load(x + row * x_stride + columns, mask=is_in, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(values * values) / size + eps)
+    tl.store(out + row * size + columns, values * scale * weights, mask=is_in)
+
+
+@triton.jit
+def _scaled(x, norm, squares, columns, size, HAS_NORM: tl.constexpr):
+    """Values of a row as float32 times the norm's weights, and the sums of squares so far."""
+    is_in = columns < size
+    values = tl.load(x + columns, mask=is_in, other=0.0).to(tl.float32)
+    if HAS_NORM:
+        squares += values * values
+        values *= tl.load(norm + columns, mask=is_in, other=0.0).to(tl.float32)
+    return values, squares
+
+
+@triton.jit
+def project_row(
+    x, weight, bias, norm, out, num_out, size, eps,
+    HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
+    IS_GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Product of a row x [size] and ROWS rows of weight [num_out, size], in or added to `out`.
+
+    A norm's weights are applied to x and its scale to the sums. If gated, weight is
+    [2 * num_out, size] and the result silu(first half) * second half. The weights are loaded
+    through STAGES buffers in shared memory, and an early launch prefetches them to the L2 cache
+    before `x` is ready. Without stages, each block is requested before the previous one is used,
+    and the first one before `x` is ready.
+    """
+    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    is_row = (rows < num_out)[:, None]
+    columns = tl.arange(0, BLOCK)
+    places = weight + rows[:, None] * size + columns[None, :]
+    others = places + num_out.to(tl.int64) * size
+    sums = tl.zeros([ROWS, BLOCK], tl.float32)
+    other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
+    squares = tl.zeros([BLOCK], tl.float32)
+    if STAGES:
+        if EARLY:
+            step: tl.constexpr = LINE_BITS // weight.dtype.element_ty.primitive_bitwidth
+            lines = tl.minimum(tl.arange(0, STAGES * BLOCK // step) * step, size - step)[None, :]
+            kept = weight + tl.minimum(rows, num_out - 1)[:, None] * size
+            fetch(kept + lines)
+            if IS_GATED:
+                fetch(kept + num_out.to(tl.int64) * size + lines)
+        follow(EARLY)
+        for begin in tl.range(0, size, BLOCK, num_stages=STAGES):
+            mask = is_row & (begin + columns < size)[None, :]
+            part = tl.load(places + begin, mask=mask, other=0.0)
+            values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
+            sums += part.to(tl.float32) * values[None, :]
+            if IS_GATED:
+                other_part = tl.load(others + begin, mask=mask, other=0.0)
+                other_sums += other_part.to(tl.float32) * values[None, :]
+    else:
+        mask = is_row & (columns < size)[None, :]
+        coming = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
+        if IS_GATED:
+            other_coming = tl.load(others, mask=mask, other=0.0, eviction_policy="evict_first")
+        follow(EARLY)
+        # Unrolled, because an iteration waits at its end for the loads it passes to the next.
+        for begin in tl.range(0, size, BLOCK, loop_unroll_factor=2):
+            part = coming
+            ahead = begin + BLOCK
+            mask = is_row & (ahead + columns < size)[None, :]
+            coming = tl.load(places + ahead, mask=mask, other=0.0, eviction_policy="evict_first")
+            if IS_GATED:
+                other_part = other_coming
+                other_coming = tl.load(
+                    others + ahead, mask=mask, other=0.0, eviction_policy="evict_first"
+                )
+            values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
+            sums += part.to(tl.float32) * values[None, :]
+            if IS_GATED:
+                other_sums += other_part.to(tl.float32) * values[None, :]
+    scale = 1.0
+    if HAS_NORM:
+        scale = tl.rsqrt(tl.sum(squares) / size + eps)
+    found = tl.sum(sums, 1) * scale
+    is_kept = rows < num_out
+    if HAS_BIAS:
+        found += tl.load(bias + rows, mask=is_kept, other=0.0).to(tl.float32)
+    if IS_GATED:
+        other = tl.sum(other_sums, 1) * scale
+        if HAS_BIAS:
+            other += tl.load(bias + num_out + rows, mask=is_kept, other=0.0).to(tl.float32)
+        found = found * tl.sigmoid(found) * other
+    if IS_ADDED:
+        found += tl.load(out + rows, mask=is_kept, other=0.0).to(tl.float32)
+    tl.store(out + rows, found, mask=is_kept)
+
+
+@triton.jit
+def gate_rows(both, out, inner, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    """silu(gate) * up for BLOCK columns of a row [gate ; up], each `inner` wide."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_in = columns < inner
+    places = both + row * 2 * inner + columns
+    follow(EARLY)
+    gate = tl.load(places, mask=is_in, other=0.0).to(tl.float32)
+    up = tl.load(places + inner, mask=is_in, other=0.0).to(tl.float32)
+    tl.store(out + row * inner + columns, gate * tl.sigmoid(gate) * up, mask=is_in)
+
+
+@triton.jit
+def rotate_and_write_kv(
+    qkv, rows, kept, cos_sin, qkv_stride, rows_stride, cos_sin_stride, num_queries, num_kv,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """One head of a row [queries ; keys ; values], whose cache row is in `kept`.
+
+    Queries are rotated in place; keys are rotated on their way to the cache.
+    """
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    columns = tl.arange(0, BLOCK)
+    is_in = columns < DIM
+    source = qkv + row * qkv_stride + head * DIM
+    follow(EARLY)
+    values = tl.load(source + columns, mask=is_in, other=0.0)
+    to = rows + tl.load(kept + row) * rows_stride + (head - num_queries) * DIM
+    if head >= num_queries + num_kv:
+        tl.store(to + columns, values, mask=is_in)
+    else:
+        across = tl.load(source + (columns + DIM // 2) % DIM, mask=is_in, other=0.0)
+        angles = cos_sin + row * cos_sin_stride + columns
+        by = tl.load(angles, mask=is_in, other=0.0).to(tl.float32)
+        by_across = tl.load(angles + DIM, mask=is_in, other=0.0).to(tl.float32)
+        turned = values.to(tl.float32) * by + across.to(tl.float32) * by_across
+        tl.debug_barrier()  # a query overwrites the half that other threads read
+        if head < num_queries:
+            tl.store(source + columns, turned, mask=is_in)
+        else:
+            tl.store(to + columns, turned, mask=is_in)
+
+
+@triton.jit
+def attend_split(
+    queries, rows, bias, first, parts, tops, totals,
+    n, num_more, group, queries_stride, rows_stride, kv_width, scale,
+    DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Attention of ROWS queries that share a key head, over one split of the filled cache rows.
+
+    A query sees the `first` rows; `bias` [n, num_more] masks the rows after them. Stores, for each
+    query head of each row, the highest score and, relative to it, the sums of the weights and of
+    the weighted values.
+    """
+    head, block, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    places = block * ROWS + tl.arange(0, ROWS)
+    is_row = places < group * n
+    row, query_head = places % n, head * group + places // n
+    dims = tl.arange(0, DIM)
+    follow(EARLY)
+    source = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
+    asked = tl.load(source + dims[None, :], mask=is_row[:, None], other=0.0)
+    start = tl.load(first).to(tl.int32)
+    num_rows = start + num_more
+    share = tl.cdiv(tl.cdiv(num_rows, BLOCK), tl.num_programs(2)) * BLOCK
+    begin = split * share
+    end = tl.minimum(begin + share, num_rows)
+    own = rows + head * DIM
+    top = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    found = tl.zeros([ROWS, DIM], tl.float32)
+    for at in range(begin, end, BLOCK):
+        columns = at + tl.arange(0, BLOCK)
+        is_in = columns < end
+        lines = own + columns.to(tl.int64)[:, None] * rows_stride + dims[None, :]
+        keys = tl.load(lines, mask=is_in[:, None], other=0.0)
+        scores = tl.dot(asked, tl.trans(keys), input_precision="ieee") * scale
+        behind = columns - start
+        masked = bias + row[:, None] * num_more + behind[None, :]
+        is_behind = is_row[:, None] & (is_in & (behind >= 0))[None, :]
+        scores += tl.load(masked, mask=is_behind, other=0.0).to(tl.float32)
+        scores = tl.where(is_in[None, :], scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.exp(scores - new_top[:, None])
+        shrink = tl.exp(top - new_top)
+        values = tl.load(lines + kv_width, mask=is_in[:, None], other=0.0)
+        product = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+        found = found * shrink[:, None] + product
+        total = total * shrink + tl.sum(weights, 1)
+        top = new_top
+    num_heads = tl.num_programs(0) * group
+    to = (split * n + row).to(tl.int64) * num_heads + query_head
+    tl.store(parts + to[:, None] * DIM + dims[None, :], found, mask=is_row[:, None])
+    tl.store(tops + to, top, mask=is_row)
+    tl.store(totals + to, total, mask=is_row)
+
+
+@triton.jit
+def join_splits(
+    parts, tops, totals, out, num_places, num_splits,
+    DIM: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """The attention's output for a query head of a row, from the results of its splits."""
+    slots = tl.program_id(0).to(tl.int64)
+    splits, dims = tl.arange(0, SPLITS), tl.arange(0, DIM)
+    is_in = splits < num_splits
+    at = splits.to(tl.int64) * num_places + slots
+    follow(EARLY)
+    top = tl.load(tops + at, mask=is_in, other=float("-inf"))
+    weights = tl.exp(top - tl.max(top))
+    total = tl.sum(weights * tl.load(totals + at, mask=is_in, other=0.0))
+    found = tl.load(parts + at[:, None] * DIM + dims[None, :], mask=is_in[:, None], other=0.0)
+    tl.store(out + slots * DIM + dims, tl.sum(found * weights[:, None], 0) / total)

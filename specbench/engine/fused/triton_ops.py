@@ -1,0 +1,259 @@
+"""The operations of a decoder layer as Triton kernels, for decoding on a GPU.
+
+A captured layer of torch's own operations has about 35 small kernels. Here it has seven for a
+single row, where each product includes its norm, activation or residual in one pass over the
+weights, and seven to ten for a tree, whose products use cuBLAS if it is faster. A tree's attention
+reads the mask of its own nodes only.
+
+Knows tensors and launches. A kernel rounds once where torch's operations round several times.
+Measurements on the device do not change a single row's results by a bit. For few rows they choose
+between cuBLAS and a kernel, which add in different orders, so a run records the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+from specbench.engine.fused.ops import CacheRows, CacheSlots, Chain, Heads, Norm, TreeMask
+from specbench.engine.fused.pick_products import Timer, pick_launches
+from specbench.engine.fused.products import (
+    ROW,
+    Choice,
+    FewLaunch,
+    Launch,
+    LinearCall,
+    Product,
+    RowLaunch,
+)
+from specbench.engine.fused.triton_fallback import GuardedOps, or_torch
+from specbench.engine.fused.triton_kernels import (
+    attend_split,
+    gate_rows,
+    join_splits,
+    norm_rows,
+    rotate_and_write_kv,
+)
+from specbench.engine.fused.triton_plan import CACHE_ROWS, plan_attention
+from specbench.engine.fused.triton_products import Products
+from specbench.engine.fused.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
+from specbench.errors import reason_of
+
+MAX_TOPK = 32
+"""Largest k of the most likely tokens; torch computes larger ones."""
+CHUNK = 1024
+"""Logits per program."""
+MOST_FEW = 4096
+"""Largest number of values that one program searches for the largest."""
+TILES = {
+    16: {"num_warps": 4, "num_stages": 3},
+    32: {"num_warps": 8, "num_stages": 2},
+    64: {"num_warps": 8, "num_stages": 2},
+}
+"""Queries per program -> launch options of attention."""
+
+
+class TritonOps(GuardedOps):
+    """Kernels for the cases that have one, torch's operations for the others.
+
+    With `is_early`, each kernel begins while the previous one ends; this needs compute capability
+    9.0. If Triton cannot compile or launch an operation, torch runs it from then on, with the
+    reason in `fallbacks`. Torch also runs products of few rows unless `few` or a choice differs.
+    """
+
+    def __init__(
+        self, num_processors: int, *, is_early: bool = False, few: FewLaunch | None = None
+    ) -> None:
+        super().__init__()
+        self.name = f"triton {triton.__version__}" + (", overlapped" if is_early else "")
+        self._num_processors = num_processors
+        self._how: dict[str, bool] = {"EARLY": is_early}
+        if is_early:
+            self._how["launch_pdl"] = True
+        self.choices: dict[Product, Choice] = {}
+        self._few = few
+        self._products = Products(num_processors, self._how)
+        self._measured_by: tuple[Timer, Sequence[FewLaunch]] | None = None
+        self._watched: list[LinearCall] | None = None
+
+    def measure_by(self, timer: Timer, few: Sequence[FewLaunch]) -> None:
+        """From now on, choose launches of prepared chains with `timer`; `few` are allowed."""
+        self._measured_by = timer, few
+
+    def prepare(self, chain: Chain) -> None:
+        if self._measured_by is None:
+            return
+        try:
+            pick_launches(self, chain, *self._measured_by)
+        except Exception as error:  # such as no memory: use the launches without measurements
+            self.choices.clear()
+            self.fallbacks["launches are not measured"] = reason_of(error)
+
+    def describe(self) -> dict[str, Any]:
+        choices = [choice.to_json() for choice in self.choices.values()]
+        return {**super().describe(), "products": choices}
+
+    def watch(self, run: Callable[[], object]) -> list[LinearCall]:
+        """Calls of linear layers during `run`."""
+        self._watched = []
+        try:
+            run()
+            return self._watched
+        finally:
+            self._watched = None
+
+    @or_torch("norms")
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        n, size = x.shape
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        block = triton.next_power_of_2(size)
+        warps = min(max(block // 512, 1), 16)
+        norm_rows[(n,)](
+            x, norm.weight, out, size, x.stride(0), norm.eps, block, num_warps=warps, **self._how
+        )
+        return out
+
+    def project(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        return self.linear(LinearCall(x, weight, bias, norm, residual))
+
+    def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
+        return torch.cat([
+            self.linear(LinearCall(row, weight, None if biases is None else biases[i]))
+            for i, (row, weight) in enumerate(zip(x.split(1), weights, strict=True))
+        ])  # fmt: skip
+
+    def gated(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        if act is not silu:
+            return super().gated(x, weight, bias, norm, act)
+        return self.linear(LinearCall(x, weight, bias, norm, is_gated=True))
+
+    def linear(self, call: LinearCall) -> Tensor:
+        """Run a linear layer with its chosen launch."""
+        if self._watched is not None:
+            self._watched.append(call)
+        product, by_torch = call.product, partial(self._torchs, call)
+        launch = None if product is None else self.launch_of(product)
+        if launch is None or not call.is_dense:
+            return by_torch()
+        return self.tried(str(product), partial(self.launched, call, launch), by_torch)
+
+    def launch_of(self, product: Product) -> Launch:
+        """The launch of a product."""
+        usual = ROW[0] if product.num_rows == 1 else self._few
+        chosen = self.choices.get(product)
+        return usual if chosen is None else chosen.launch
+
+    def launched(self, call: LinearCall, launch: RowLaunch | FewLaunch) -> Tensor:
+        """Run a linear layer with this launch."""
+        if isinstance(launch, RowLaunch):
+            return self._products.row(call, launch)
+        if call.norm is not None and not launch.is_norm_inside:
+            call = replace(call, x=self.norm(call.x, call.norm), norm=None)
+        return self._products.few(call, launch)
+
+    def _torchs(self, call: LinearCall) -> Tensor:
+        """Run a linear layer with torch, its norm and gate with kernels."""
+        if not call.is_gated:
+            return super().project(
+                call.x, call.weight, call.bias, norm=call.norm, residual=call.residual
+            )
+        x = call.x if call.norm is None else self.norm(call.x, call.norm)
+        both = linear(x, call.weight, call.bias)
+        return self.tried("gates", partial(self._gate, both), partial(_gated, both))
+
+    def _gate(self, both: Tensor) -> Tensor:
+        n, inner = both.shape[0], both.shape[1] // 2
+        out = both.new_empty(n, inner)
+        gate_rows[(n, triton.cdiv(inner, 1024))](both, out, inner, BLOCK=1024, **self._how)
+        return out
+
+    @or_torch("most likely tokens")
+    def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        n, vocab_size = logits.shape
+        if k > MAX_TOPK or logits.itemsize > 4:
+            return super().topk_logprobs(logits, k)
+        num_chunks = triton.cdiv(vocab_size, CHUNK)
+        best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)
+        ids = torch.empty_like(best, dtype=torch.int32)
+        tops, totals = (best.new_empty(n, num_chunks) for _ in range(2))
+        topk_of_chunk[(n, num_chunks)](
+            logits, best, ids, tops, totals, vocab_size, logits.stride(0), k, CHUNK, **self._how
+        )
+        log_probs, chosen = best.new_empty(n, k), ids.new_empty(n, k, dtype=torch.long)
+        topk_of_row[(n,)](
+            best, ids, tops, totals, log_probs, chosen, num_chunks, k,
+            triton.next_power_of_2(num_chunks), triton.next_power_of_2(num_chunks * k), **self._how,
+        )  # fmt: skip
+        return log_probs, chosen
+
+    def topk_ids(self, logits: Tensor, k: int) -> Tensor:
+        return self.topk_logprobs(logits, k)[1]
+
+    @or_torch("largest candidates")
+    def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if len(values) > MOST_FEW or values.dtype != torch.float64:
+            return super().topk(values, k)
+        best, places = values.new_empty(k), values.new_empty(k, dtype=torch.long)
+        block = triton.next_power_of_2(len(values))
+        topk_of_few[(1,)](values, best, places, len(values), k, block, **self._how)
+        return best, places
+
+    @or_torch("rotary embeddings")
+    def write_kv(self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads) -> None:
+        num_queries, rows, cos_sin = heads.num_kv * heads.group, cached.all, slots.cos_sin
+        grid = (qkv.shape[0], num_queries + 2 * heads.num_kv)
+        rotate_and_write_kv[grid](
+            qkv, rows, slots.rows, cos_sin, qkv.stride(0), rows.stride(0),
+            cos_sin.stride(0) if cos_sin.shape[0] > 1 else 0, num_queries, heads.num_kv,
+            heads.dim, triton.next_power_of_2(heads.dim), num_warps=1, **self._how,
+        )  # fmt: skip
+
+    @or_torch("attention")
+    def attend(
+        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads
+    ) -> Tensor:
+        dim, rows = heads.dim, cached.all
+        if tree_mask is None or dim < 16 or dim & (dim - 1):
+            return super().attend(queries, cached, tree_mask, heads)
+        n, num_more = tree_mask.bias.shape
+        plan = plan_attention(
+            self._num_processors,
+            heads,
+            num_rows=n,
+            span=tree_mask.num_rows,
+            itemsize=queries.itemsize,
+        )
+        num_splits = plan.num_splits
+        num_places = n * heads.num_kv * heads.group
+        parts = queries.new_empty(num_splits, num_places, dim, dtype=torch.float32)
+        tops, totals = (parts.new_empty(num_splits, num_places) for _ in range(2))
+        attend_split[(heads.num_kv, plan.num_blocks, num_splits)](
+            queries, rows, tree_mask.bias.contiguous(), tree_mask.start, parts, tops, totals, n,
+            num_more, heads.group, queries.stride(0), rows.stride(0), heads.kv_width, dim**-0.5,
+            dim, plan.block_rows, CACHE_ROWS, **TILES[plan.block_rows], **self._how,
+        )  # fmt: skip
+        out = queries.new_empty(n, heads.query_width)
+        width = triton.next_power_of_2(num_splits)
+        join_splits[(num_places,)](
+            parts, tops, totals, out, num_places, num_splits, dim, width,
+            num_warps=max(width * dim // 2048, 1), **self._how,
+        )  # fmt: skip
+        return out
+
+
+def _gated(both: Tensor) -> Tensor:
+    gate, up = both.chunk(2, -1)
+    return silu(gate).mul_(up)

@@ -1,0 +1,1 @@
+"""Fixed-shape functions replayed as CUDA graphs."""

@@ -1,0 +1,55 @@
+"""Capture, before anything is timed, the steps that few completions need.
+
+A method's first steps capture what all its steps need. Without this module, trees of changing size
+would be captured in the middle of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from specbench.engine.accept import judge
+from specbench.engine.graphs.cuda import buckets
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.types import Sampling
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Drafter
+
+
+@torch.inference_mode()
+def capture_graphs(
+    target: Target, drafter: Drafter, num_tokens: int, num_new: int, samplings: Iterable[Sampling]
+) -> None:
+    """Run every step that the drafter's trees may need, in sequences of up to `num_tokens` tokens.
+
+    At most `num_new` of these are generated.
+    """
+    drafter.capture_graphs(num_tokens)
+    with target.capture(drafter.needs):
+        for sampling in samplings:
+            sampler = target.sampler(sampling, seed=0)
+            trees = list(drafter.trees_to_record(num_new, sampler))
+            for tree in reversed(trees):  # large ones first, as below
+                tree = tree.padded(target.execution.num_nodes(tree.num_nodes))
+                logits = run_in_every_bucket(target, tree, num_tokens)
+                chosen = judge(drafter.rule, tree, logits, sampler, target.execution)
+                target.commit_path(tree.layout, chosen)
+    target.cache.reset()
+
+
+def run_in_every_bucket(model: Target, tree: DraftTree, num_tokens: int) -> Tensor:
+    """Run a tree at every cache size of sequences up to `num_tokens`; returns its logits."""
+    ends = buckets(num_tokens - 1 + tree.num_nodes)
+    model.reserve(ends[-1])
+    if model.unfused_reason or model.execution.is_paused:  # nothing is captured
+        ends = ends[-1:]
+    for end in reversed(ends):  # the largest scratch memory first, so the others share it
+        model.cache.length = end - tree.num_nodes
+        logits = model.forward(tree).logits
+    return logits

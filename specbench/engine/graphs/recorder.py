@@ -1,0 +1,106 @@
+"""Recordings of functions of tensors, and their capture on a CUDA device.
+
+Knows streams, captures and their memory, not the functions or how often they are recorded.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from specbench.errors import reason_of
+
+Outputs: TypeAlias = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A function's outputs, which `replay` recomputes from the current content of its inputs.
+
+    `scratch_bytes` is the memory that a replay uses besides its inputs and outputs.
+    """
+
+    outputs: Outputs
+    replay: Callable[[], None]
+    scratch_bytes: int = 0
+
+
+def alike(outputs: Outputs) -> Outputs:
+    """New memory like `outputs`."""
+    return tuple(map(torch.empty_like, outputs))
+
+
+class Recorder(Protocol):
+    """Records a function. `generators` are those that it may draw from.
+
+    `keep` returns the memory for outputs like its argument.
+    """
+
+    def __call__(
+        self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
+        keep: Callable[[Outputs], Outputs] = alike,
+    ) -> Recording: ...  # fmt: skip
+
+
+class CudaRecorder:
+    """Captures CUDA graphs that share one pool of scratch memory.
+
+    They are replayed in any order, and the content of the pool lasts only until the next replay.
+    So each graph ends by copying its outputs out of the pool, and reads no input from it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        with torch.cuda.stream(self._stream):  # cuBLAS allocates its workspace for the stream now
+            torch.ones(16, 16, device=device).mm(torch.ones(16, 16, device=device))
+        self._first: torch.cuda.CUDAGraph | None = None  # holds the pool
+        self._broken_reason: str | None = None
+
+    def __call__(
+        self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
+        keep: Callable[[Outputs], Outputs] = alike,
+    ) -> Recording:  # fmt: skip
+        if self._broken_reason is not None:
+            raise RuntimeError(f"an earlier recording failed: {self._broken_reason}")
+        current = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            for _ in range(2):  # libraries choose their kernels, and compile them
+                outputs = keep(function())
+        current.wait_stream(self._stream)
+        torch.cuda.synchronize(self._stream.device)
+        before = torch.cuda.memory_allocated(self._stream.device)
+        torch.cuda.reset_peak_memory_stats(self._stream.device)
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        try:
+            pool = None if self._first is None else self._first.pool()
+            with _no_garbage_collection(), torch.cuda.graph(graph, pool, self._stream):
+                for output, made in zip(outputs, function(), strict=True):
+                    output.copy_(made)
+        except Exception as error:  # after a failed capture, no other one can begin
+            torch.cuda.set_stream(current)
+            self._broken_reason = reason_of(error)
+            raise
+        self._first = self._first or graph
+        peak = torch.cuda.max_memory_allocated(self._stream.device)
+        return Recording(outputs, graph.replay, peak - before)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector: it must not destroy graphs during a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

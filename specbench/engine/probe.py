@@ -1,0 +1,99 @@
+"""A proof that a model runs over trees: the logits are those of plain forwards over the paths.
+
+Knows a target and its config, not where it was loaded from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.errors import reason_of
+
+TESTED = frozenset({
+    "ApertusForCausalLM", "ArceeForCausalLM", "BioGptForCausalLM", "CodeGenForCausalLM",
+    "Cohere2ForCausalLM", "CohereForCausalLM", "CwmForCausalLM", "DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5_MoeForCausalLM", "Exaone4ForCausalLM",
+    "FalconForCausalLM", "GPT2LMHeadModel", "GPTBigCodeForCausalLM", "GPTJForCausalLM",
+    "GPTNeoXForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
+    "GemmaForCausalLM", "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
+    "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM", "GraniteMoeForCausalLM",
+    "GraniteSWAForCausalLM", "HeliumForCausalLM", "HunYuanDenseV1ForCausalLM",
+    "HunYuanMoEV1ForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MiMoV2FlashForCausalLM",
+    "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM", "MistralForCausalLM",
+    "MixtralForCausalLM", "NemotronForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM",
+    "Olmo3ForCausalLM", "OlmoForCausalLM", "PersimmonForCausalLM", "Phi3ForCausalLM",
+    "PhiForCausalLM", "PhimoeForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
+    "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "SeedOssForCausalLM", "SmolLM3ForCausalLM",
+    "StableLmForCausalLM", "Starcoder2ForCausalLM",
+})  # fmt: skip
+"""Classes of models that the project's tests hold against plain forwards and `generate`."""
+
+_PARENTS = (0, 0, 0, 0, 2, 2, 1, 4, 5, 7)
+"""Siblings, and a depth of 4. A node's row is its position for the first two nodes only."""
+
+_LEAVES = (3, 6, 8, 9)
+
+_SIZES = ("window", "chunk", "block", "local")
+_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}
+_HALF_TOLERANCE = 0.05
+"""Of the logits' spread. A wrong mask or position changes most nodes by about as much as that."""
+
+
+def tree_fault(target: Target) -> str | None:
+    """The error of the model's logits over a tree; None if they are right.
+
+    The tree follows more tokens than any window or chunk that the config names. The median over
+    the nodes decides: rounding may lead a token to other experts, a fault is in most nodes.
+    """
+    layout = TreeLayout.from_parents(_PARENTS, target.device)
+    depth, n = layout.max_depth, layout.num_nodes
+    length = max(1, min(_longest(target.config) + 5, target.context - depth - 1))
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(target.vocab_size, (length + n,), generator=draw).to(target.device)
+    try:
+        with torch.no_grad():
+            target.prefill(ids[:length].tolist(), num_new=n)
+            found = target.forward(DraftTree(ids[length:], layout, n)).logits
+            expected = _expected(target, ids, layout, length)
+    except Exception as error:  # a model may fail in any way
+        return f"it fails over a tree: {reason_of(error)}"
+    finally:
+        target.cache.reset()
+    spread = expected.std(-1).clamp_min(torch.finfo(target.dtype).tiny)
+    gap = float(((found - expected).abs().amax(-1) / spread).median())
+    tolerance = _TOLERANCE.get(target.dtype, _HALF_TOLERANCE)
+    if gap <= tolerance:
+        return None
+    return (
+        f"its logits over a tree differ from those of a plain forward by {gap:.2g} of their "
+        f"spread (at most {tolerance:g} is rounding)"
+    )
+
+
+def _expected(target: Target, ids: Tensor, layout: TreeLayout, length: int) -> Tensor:
+    """Logits [nodes, vocab] of a plain forward over each path."""
+    rows: dict[int, Tensor] = {}
+    for leaf in _LEAVES:
+        path = layout.ancestors[leaf].nonzero().view(-1)
+        sequence = torch.cat([ids[:length], ids[length + path]])
+        out = target.model(input_ids=sequence[None], use_cache=False, logits_to_keep=len(path))
+        rows.update(zip(path.tolist(), out.logits[0], strict=True))
+    return torch.stack([rows[node] for node in range(layout.num_nodes)])
+
+
+def _longest(config: Any) -> int:
+    """The longest window or chunk that a config names, by whatever field."""
+    return max(
+        (
+            value
+            for name, value in config.to_dict().items()
+            if isinstance(value, int) and any(word in name for word in _SIZES)
+        ),
+        default=0,
+    )

@@ -1,0 +1,1 @@
+"""The files of a run (`run.json`, `samples.jsonl`, `trace.jsonl`): one reader, one writer."""

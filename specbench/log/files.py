@@ -1,0 +1,124 @@
+"""Files that survive kills, full disks and second processes, and their errors in words.
+
+Bytes and paths; must not know what is in a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from specbench.errors import RunFolderError
+
+
+class LineFile:
+    """A file of lines that one process at a time appends to, open from the start.
+
+    The lock is on the file itself and ends with the process: who deletes the file to get around the
+    lock stops the first writer. A last line without its newline is removed.
+
+    Raises:
+        RunFolderError: another process has the file open, or it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with folder_errors(path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o644)
+            try:
+                self._lock()
+                self.check_in_place()
+                os.ftruncate(self._descriptor, _end_of_last_line(self._descriptor))
+            except BaseException:
+                self.close()
+                raise
+
+    def append(self, line: bytes) -> None:
+        """Add a line. After an error the file is as before.
+
+        Raises:
+            RunFolderError: the disk is full, or the file is no longer where it was.
+        """
+        self.check_in_place()
+        end = os.fstat(self._descriptor).st_size
+        with folder_errors(self.path):
+            try:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+            except BaseException:
+                os.ftruncate(self._descriptor, end)
+                raise
+
+    def check_in_place(self) -> None:
+        """Raise RunFolderError if the path leads to another file, or to none."""
+        with suppress(OSError):
+            if os.path.samestat(self.path.stat(), os.fstat(self._descriptor)):
+                return
+        raise RunFolderError(
+            f"{self.path} was removed, moved or replaced by another program during the run.",
+            "Put the file back and go on with --resume, which runs what is missing.",
+        )
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunFolderError(
+                f"Another process is writing to {self.path.parent}.",
+                "Wait for it to end, or give another --output.",
+            ) from error
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.path} cannot be locked: {error.strerror}. Its filesystem has no locks.",
+                "Give an --output on a local disk.",
+            ) from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file as a whole, by way of a file beside it. After an error it is as before."""
+    scratch = path.with_name(f".{path.name}.new")  # one name: a kill leaves at most one behind
+    try:
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            scratch.unlink()
+        raise
+
+
+@contextmanager
+def folder_errors(path: Path) -> Iterator[None]:
+    """Turn what the system refuses into a RunFolderError."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "Free space" if is_full else "Make it writable"
+        raise RunFolderError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            f"{hint}, then go on with --resume; or choose another --output.",
+        ) from error
+
+
+def _end_of_last_line(descriptor: int) -> int:
+    """The number of bytes up to the last newline."""
+    end = os.fstat(descriptor).st_size
+    while end:
+        start = max(0, end - 65536)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0

@@ -1,0 +1,287 @@
+"""The header of a run, `run.json`, as one typed value.
+
+Names and phrases that every report needs are derived here. Must not know files (see `log.store`),
+nor what makes or judges a run.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Struct, to_builtins
+
+from specbench.log.machine import Environment, GpuUse
+from specbench.types import Shape, doc
+
+SCHEMA = 1
+"""Version of the run files."""
+
+_ABSENT = frozenset(
+    {"num_records", "preparation", "roofline", "kernels", "execution", "gpu", "shape"}
+    | {"segments", "template_sha256", "check_drafts", "sample", "top_k"}
+)
+"""Parts that are left out of `run.json` while they are empty."""
+
+Status = Literal["running", "complete", "interrupted", "failed"]
+
+
+class SpecValues(Struct, frozen=True):
+    """All values of a run. A value that an older version did not write has its default."""
+
+    model: Annotated[str, doc("name, folder or Hub id of the model")] = "tiny"
+    methods: Annotated[tuple[str, ...], doc("methods with their given options")] = ()
+    tasks: Annotated[tuple[str, ...], doc("names of the tasks")] = ()
+    prompts: Annotated[str, doc("bundled, paper, hub, or a JSONL file; auto as asked")] = "auto"
+    limit: Annotated[int | None, doc("first prompts per task; null for all")] = None
+    sample: Annotated[int | None, doc("prompts per task, drawn with the seed; null for all")] = None
+    temperatures: Annotated[tuple[float, ...], doc("sampling temperatures; 0 is greedy")] = (0.0,)
+    top_p: Annotated[float, doc("nucleus sampling above temperature 0; 1 is off")] = 1.0
+    top_k: Annotated[int, doc("sampling among the k most likely tokens; 0 is off")] = 0
+    max_new_tokens: Annotated[
+        int | None, doc("token budget of an answer; null for the model's default")
+    ] = None
+    repeats: Annotated[int, doc("passes over all prompts")] = 1
+    seed: Annotated[int, doc("seed of every draw")] = 0
+    device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
+    dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"
+    template: Annotated[str, doc("chat template: auto, none or a name")] = "auto"
+    history: Annotated[
+        Literal["shared", "own"], doc("replies a later turn sees: the first method's, or its own")
+    ] = "shared"
+    is_baseline_run: Annotated[bool, doc("vanilla is run even if it is not asked for")] = True
+    phases: Annotated[bool, doc("phases of every step are timed")] = False
+    weights: Annotated[str, doc("hub or stand-in")] = "hub"
+    execution: Annotated[str, doc("auto, eager or graph")] = "auto"
+    trace: Annotated[bool, doc("the tree of every step is kept in trace.jsonl")] = False
+    check_drafts: Annotated[bool, doc("every draft tree was checked, within the timed steps")] = (
+        False
+    )
+
+
+class SpecHeader(Struct, frozen=True):
+    """The specification of a run."""
+
+    values: Annotated[SpecValues, doc("values in effect")]
+    asked: Annotated[SpecValues | None, doc("values as the user gave them")] = None
+    given: Annotated[tuple[str, ...], doc("options that the user gave")] = ()
+
+
+class FileHeader(Struct, frozen=True):
+    """A file of a checkpoint."""
+
+    bytes: Annotated[int, doc("size of the file")]
+    sha256: Annotated[str | None, doc("hash; null for a large file of an older version")]
+
+
+class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A checkpoint. A stand-in's files are those of the small model it embeds."""
+
+    is_stand_in: Annotated[bool, doc("weights of a stand-in")] = False
+    num_numbers: Annotated[int | None, doc("numbers in a stand-in's tensors")] = None
+    seed: Annotated[int | None, doc("seed of a stand-in's noise")] = None
+    revision: Annotated[str | None, doc("commit on the Hub; null for a local folder")]
+    files: Annotated[dict[str, FileHeader], doc("files by name")]
+
+
+class ModelHeader(Struct, frozen=True, kw_only=True):
+    """The target model."""
+
+    name: Annotated[str, doc("name on the model card, or folder")]
+    label: Annotated[str, doc("name in tables")]
+    source: Annotated[str, doc("Hub id or folder of the weights, or `embedded`")]
+    dtype: Annotated[str, doc("number format of the weights")]
+    is_stand_in: Annotated[bool, doc("a small model in the real model's shape")] = False
+    is_embedded: Annotated[bool, doc("weights ship with specbench")] = False
+    shape: Annotated[Shape | None, doc("shape of a stand-in; absent for other models")] = None
+    revision: Annotated[str | None, doc("commit on the Hub; null for a local folder")] = None
+    files: Annotated[dict[str, FileHeader], doc("files of the checkpoint by name")] = {}
+    template_sha256: Annotated[str | None, doc("hash of the chat template; absent without one")] = (
+        None
+    )
+
+
+class MethodHeader(Struct, frozen=True):
+    """A method of the run."""
+
+    name: Annotated[str, doc("registered name")]
+    title: Annotated[str, doc("name in tables")]
+    options: Annotated[dict[str, Any], doc("options in effect")]
+    is_lossless: Annotated[bool, doc("output distribution is the target's")]
+    weights: Annotated[WeightsHeader | None, doc("drafter's checkpoint; null if none is used")]
+
+
+class PromptsHeader(Struct, frozen=True, omit_defaults=True):
+    """The prompts of a task."""
+
+    task: Annotated[str, doc("name of the task")]
+    title: Annotated[str, doc("column in tables")]
+    source: Annotated[str, doc("bundled, paper, hub or file")]
+    origin: Annotated[str, doc("file name, URL or data set")]
+    file_sha256: Annotated[str | None, doc("hash of the file; null for the Hub")]
+    num_available: Annotated[int, doc("prompts of the source")]
+    num_prompts: Annotated[int, doc("prompts of the run")]
+    sha256: Annotated[str, doc("hash of the prompts of the run")]
+    categories: Annotated[
+        dict[str, tuple[str, ...]], doc("ids of the samples by category; absent if there is one")
+    ] = {}
+    is_original: Annotated[bool, doc("bundled prompts that stand in for no published ones")] = False
+
+    @property
+    def is_imitation(self) -> bool:
+        """True for prompts that this project wrote in the style of published ones."""
+        return self.source == "bundled" and not self.is_original
+
+
+class Preparation(Struct, frozen=True, omit_defaults=True):
+    """Seconds before the first sample."""
+
+    load_s: Annotated[float, doc("seconds to load the models")]
+    warm_up_s: Annotated[
+        float | None, doc("seconds of warm-up; absent if nothing was left to run")
+    ] = None
+    num_late: Annotated[int, doc("CUDA graphs captured after the warm-up; absent if none")] = 0
+
+
+class RooflineHeader(Struct, frozen=True):
+    """Memory bandwidth, and the bytes that a step reads."""
+
+    bandwidth_bytes_per_s: Annotated[float, doc("measured bandwidth of the memory")]
+    cache_bytes: Annotated[int, doc("size of the last-level cache; 0 if unknown")]
+    target_bytes: Annotated[int, doc("bytes of weights that a target forward reads")]
+    kv_bytes_per_token: Annotated[int, doc("bytes of keys and values per token")]
+    is_mixture_of_experts: Annotated[bool, doc("a step reads only a part of target_bytes")]
+    draft_bytes: Annotated[
+        dict[str, float], doc("bytes that a method's mean draft reads, by method")
+    ] = {}
+
+
+class ProductChoice(Struct, frozen=True):
+    """The launch of a linear layer on a GPU, chosen by time and by result."""
+
+    rows: Annotated[int, doc("most rows of tokens that it is for")]
+    weight: Annotated[tuple[int, int], doc("output and input size of the weight")]
+    is_gated: Annotated[bool, doc("gate and up projection in one weight")]
+    launch: Annotated[str, doc("the launch chosen: a kernel of ours, or torch")]
+    chain_us: Annotated[
+        dict[str, float], doc("microseconds of the layers around it, by launch tried")
+    ]
+    rejected: Annotated[dict[str, str], doc("launches not used, with the reason")]
+
+
+class Kernels(Struct, frozen=True, omit_defaults=True):
+    """The code that computes the layers."""
+
+    name: Annotated[str, doc("transformers, torch or triton, with its version")]
+    reason: Annotated[str | None, doc("why our own kernels are not used")]
+    products: Annotated[
+        tuple[ProductChoice, ...], doc("launches of linear layers; absent without a choice")
+    ] = ()
+
+
+class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
+    """The execution of a method's steps."""
+
+    mode: Annotated[Literal["eager", "graph"], doc("one by one, or replayed as CUDA graphs")]
+    reason: Annotated[str | None, doc("why graphs are not used")]
+    layer_inputs: Annotated[
+        tuple[int, ...], doc("target layers whose inputs the drafter reads; absent if none")
+    ] = ()
+
+
+class MethodLabel(NamedTuple):
+    """The names of a method in tables. `spelling` is its key in records: "pld:ngram=2"."""
+
+    spelling: str
+    title: str
+    is_lossless: bool = True
+
+    @property
+    def label(self) -> str:
+        """The title with the options that were given, and a star if the output may differ."""
+        _, _, options = self.spelling.partition(":")
+        label = f"{self.title} ({options.replace(',', ', ')})" if options else self.title
+        return label if self.is_lossless else f"{label}*"
+
+
+class MachinePhrases(NamedTuple):
+    """The machine and software of a run, in words."""
+
+    device: str
+    software: str
+    commit: str
+
+
+class Segment(Struct, frozen=True):
+    """A part of a run that was resumed on another machine or with other versions."""
+
+    num_before: Annotated[int, doc("records measured before")]
+    created: Annotated[str, doc("start in UTC, ISO 8601")]
+    environment: Annotated[Environment, doc("hardware and software from then on")]
+
+
+class RunHeader(Struct, frozen=True, kw_only=True):
+    """Everything known about a run besides its samples: the content of `run.json`."""
+
+    schema: Annotated[int, doc("version of the run files")] = SCHEMA
+    id: Annotated[str, doc("name of the run's folder")]
+    status: Annotated[Status, doc("state of the run")]
+    created: Annotated[str, doc("start in UTC, ISO 8601")]
+    finished: Annotated[str | None, doc("end in UTC, ISO 8601; null while it runs")] = None
+    command: Annotated[tuple[str, ...], doc("arguments of the command")] = ()
+    spec: Annotated[SpecHeader, doc("values of the run")]
+    environment: Annotated[Environment, doc("hardware and software at first")]
+    segments: Annotated[
+        tuple[Segment, ...], doc("resumptions by --force on another machine; absent if none")
+    ] = ()
+    warnings: Annotated[tuple[str, ...], doc("sentences about what makes the run doubtful")] = ()
+    model: Annotated[ModelHeader, doc("target model")]
+    methods: Annotated[dict[str, MethodHeader], doc("methods by spelling")]
+    no_checkpoint: Annotated[
+        tuple[str, ...], doc("methods not run, because the model has no checkpoint for them")
+    ] = ()
+    num_records: Annotated[int | None, doc("records of the whole run; absent if unknown")] = None
+    columns: Annotated[dict[str, str], doc("task to column title, in column order")]
+    prompts: Annotated[tuple[PromptsHeader, ...], doc("prompts by task")] = ()
+    preparation: Annotated[Preparation | None, doc("times before the first sample")] = None
+    roofline: Annotated[RooflineHeader | None, doc("memory traffic; absent if not measured")] = None
+    kernels: Annotated[Kernels | None, doc("kernels of the layers; absent before loading")] = None
+    execution: Annotated[dict[str, ExecutionHeader], doc("execution by method")] = {}
+    gpu: Annotated[GpuUse | None, doc("the GPU during the run; absent on a CPU")] = None
+
+    def method(self, spelling: str) -> MethodLabel:
+        """The names of a method; one that the header does not list goes by its own name."""
+        name = spelling.partition(":")[0]
+        about = self.methods.get(spelling) or self.methods.get(name)
+        if about is None:
+            return MethodLabel(spelling, name)
+        return MethodLabel(spelling, about.title, about.is_lossless)
+
+    def task_title(self, task: str) -> str:
+        """The column of a task: "MT-bench-like" over prompts written in its style."""
+        title = self.columns.get(task, task)
+        is_imitation = any(one.is_imitation for one in self.prompts if one.task == task)
+        return f"{title}-like" if is_imitation else title
+
+    @property
+    def method_labels(self) -> tuple[MethodLabel, ...]:
+        """The methods in the order of the command line, then those without a checkpoint."""
+        spellings = [*self.spec.values.methods, *self.methods, *self.no_checkpoint]
+        return tuple(map(self.method, dict.fromkeys(spellings)))
+
+    @property
+    def machine(self) -> MachinePhrases:
+        about = self.environment
+        return MachinePhrases(
+            about.device_phrase(self.spec.values.device), about.software_phrase, about.commit_phrase
+        )
+
+
+def header_values(header: RunHeader) -> dict[str, Any]:
+    """The header as plain values, as `run.json` holds it."""
+    values: dict[str, Any] = to_builtins(header)
+    spec = values["spec"]
+    for part in (values, values["model"], spec["values"], spec["asked"] or {}):
+        for name in _ABSENT & part.keys():
+            if not part[name]:
+                del part[name]
+    return values

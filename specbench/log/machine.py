@@ -1,0 +1,143 @@
+"""The machine and software of a run, as typed parts of `run.json`.
+
+Values only: `machine.environment` and `machine.gpu_sampler` measure them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from specbench.types import doc
+
+UNKNOWN = "unknown"
+
+
+class Git(Struct, frozen=True):
+    """The checkout that the package runs from."""
+
+    commit: Annotated[str, doc("full hash of the commit")]
+    is_dirty: Annotated[bool, doc("the working tree had uncommitted changes")]
+
+
+class Cpu(Struct, frozen=True):
+    """The processor and its memory."""
+
+    model: Annotated[str, doc("name of the processor")]
+    num_cores: Annotated[int | None, doc("physical cores")]
+    num_threads: Annotated[int | None, doc("logical processors")]
+    num_usable_threads: Annotated[int | None, doc("logical processors this process may use")]
+    memory_bytes: Annotated[int, doc("memory of the machine")]
+
+
+class Gpu(Struct, frozen=True):
+    """A GPU of the machine, as the driver describes it."""
+
+    name: Annotated[str, doc("name of the card")]
+    memory_bytes: Annotated[int | None, doc("memory of the card")] = None
+    driver: Annotated[str | None, doc("version of the driver")] = None
+    compute_capability: Annotated[str | None, doc("CUDA compute capability, such as 9.0")] = None
+    power_limit_w: Annotated[float | None, doc("enforced power limit in watts")] = None
+
+
+class Torch(Struct, frozen=True, omit_defaults=True):
+    """PyTorch and its settings."""
+
+    version: Annotated[str, doc("version of torch")]
+    cuda: Annotated[str | None, doc("CUDA version torch was built for; null for a CPU build")]
+    devices: Annotated[tuple[str, ...], doc("names of the GPUs torch may use, in its order")]
+    num_threads: Annotated[int, doc("CPU threads of one operation")]
+    float32_matmul_precision: Annotated[str, doc("highest, high or medium")]
+    attention_kernels: Annotated[
+        tuple[str, ...], doc("attention kernels torch may choose from on a GPU; empty if unknown")
+    ] = ()
+
+
+class Environment(Struct, frozen=True):
+    """Hardware, versions and settings. Never a path, user or host name."""
+
+    specbench: Annotated[str, doc("version of specbench")]
+    git: Annotated[Git | None, doc("state of the checkout; null for an installed package")]
+    python: Annotated[str, doc("version of Python")]
+    os: Annotated[str, doc("operating system, kernel and architecture")]
+    cpu: Annotated[Cpu, doc("processor")]
+    gpus: Annotated[tuple[Gpu, ...], doc("all GPUs of the machine")]
+    torch: Annotated[Torch, doc("PyTorch")]
+    transformers: Annotated[str | None, doc("version of transformers")]
+    variables: Annotated[
+        dict[str, str], doc("environment variables that change speed or numerics")
+    ] = {}  # msgspec copies it
+
+    def gpu(self, device: str) -> Gpu | None:
+        """The GPU of "cuda" or "cuda:1"; None for a CPU.
+
+        The driver lists GPUs in another order than torch: the name links the two.
+        """
+        kind, _, number = device.partition(":")
+        if kind != "cuda":
+            return None
+        index = int(number) if number.isdigit() else 0
+        if index >= len(self.torch.devices):
+            return self.gpus[0] if self.gpus else None
+        name = self.torch.devices[index]
+        return next((gpu for gpu in self.gpus if gpu.name == name), Gpu(name))
+
+    def device_phrase(self, device: str) -> str:
+        """The hardware that the device means, in words for a table's title."""
+        if gpu := self.gpu(device):
+            return f"{gpu.name}{_memory(gpu.memory_bytes)}, driver {gpu.driver or UNKNOWN}"
+        cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores
+        threads = self.torch.num_threads
+        unit = "thread" if threads == 1 else "threads"
+        memory = _memory(self.cpu.memory_bytes)
+        return f"{self.cpu.model}, {cores} cores{memory}, {threads} {unit}"
+
+    @property
+    def software_phrase(self) -> str:
+        """Versions of the software, in words."""
+        return (
+            f"specbench {self.specbench}, torch {self.torch.version}, "
+            f"transformers {self.transformers or UNKNOWN}, Python {self.python}"
+        )
+
+    @property
+    def commit_phrase(self) -> str:
+        """The commit in twelve digits, with "+dirty" if files were changed."""
+        if self.git is None:
+            return UNKNOWN
+        return self.git.commit[:12] + ("+dirty" if self.git.is_dirty else "")
+
+
+class Span(Struct, frozen=True):
+    """Minimum, mean and maximum of the sampled values."""
+
+    min: Annotated[float, doc("smallest value")]
+    mean: Annotated[float, doc("mean value")]
+    max: Annotated[float, doc("largest value")]
+
+
+class GpuUse(Struct, frozen=True):
+    """The GPU during a run, sampled from the driver."""
+
+    num_samples: Annotated[int, doc("samples taken")]
+    interval_s: Annotated[float, doc("seconds between samples")]
+    sm_clock_mhz: Annotated[Span | None, doc("clock of the multiprocessors in MHz")]
+    memory_clock_mhz: Annotated[Span | None, doc("clock of the memory in MHz")]
+    temperature_c: Annotated[Span | None, doc("temperature in degrees Celsius")]
+    power_w: Annotated[Span | None, doc("power draw in watts")]
+    memory_used_bytes: Annotated[Span | None, doc("memory in use on the card, by all processes")]
+    throttled: Annotated[dict[str, float], doc("share of samples throttled, by reason")]
+    percent_busy_before: Annotated[int | None, doc("utilisation in percent before the run")]
+    other_processes_before: Annotated[int, doc("other processes on the card before the run")]
+    other_processes_most: Annotated[int, doc("most other processes on the card at once")]
+    energy_source: Annotated[
+        Literal["counter", "power"] | None,
+        doc("source of `energy_j`: the driver's counter, or sampled power; null without energy"),
+    ]
+    is_partition: Annotated[bool, doc("the card is partitioned (MIG)")]
+    is_lost: Annotated[bool, doc("the driver lost the card during the run")]
+
+
+def _memory(num_bytes: int | None) -> str:
+    return "" if num_bytes is None else f", {num_bytes / 2**30:.0f} GiB"

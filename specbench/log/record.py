@@ -1,0 +1,132 @@
+"""One line of `samples.jsonl`, and the `Record` it becomes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
+
+from specbench.log.header import SCHEMA
+from specbench.outside import printable
+from specbench.types import Phases, Record, RecordKey, StopReason, doc
+
+Whole = Annotated[int, Meta(ge=0, lt=2**31)]
+Positive = Annotated[int, Meta(ge=1, lt=2**31)]
+Large = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Amount = Annotated[float, Meta(ge=0)]
+"""Numbers within the ranges that a run can write. JSON has neither NaN nor infinity."""
+
+
+class KeyFields(Struct, frozen=True):
+    """The identity of a line of `samples.jsonl` or `trace.jsonl`."""
+
+    method: Annotated[str, doc("method with the options that were given")]
+    temperature: Annotated[Amount, doc("sampling temperature; 0 is greedy")]
+    task: Annotated[str, doc("name of the task")]
+    sample_id: Annotated[str, doc("id of the prompt")]
+    turn: Annotated[Whole, doc("turn of the chat, from 0")]
+    repeat: Annotated[Whole, doc("pass over the prompts, from 0")]
+
+    def __post_init__(self) -> None:
+        for name in ("method", "task", "sample_id"):
+            force_setattr(self, name, printable(getattr(self, name)))
+
+    @property
+    def key(self) -> RecordKey:
+        return RecordKey(
+            self.method, self.temperature, self.task, self.sample_id, self.turn, self.repeat
+        )
+
+
+class RecordLine(
+    KeyFields, frozen=True, kw_only=True, omit_defaults=True, tag_field="schema", tag=SCHEMA
+):
+    """The outcome of one method on one turn of one prompt."""
+
+    status: Annotated[Literal["ok", "error"], doc("error: it failed, and has no tokens or times")]
+    prompt_tokens: Annotated[Whole, doc("tokens of the prompt")]
+    token_ids: Annotated[tuple[Whole, ...], doc("tokens of the answer; EOS is one of them")]
+    num_tokens: Annotated[Whole, doc("number of token_ids: 1 + sum(accept_lengths)")]
+    text: Annotated[str, doc("the answer in text")]
+    stop_reason: Annotated[
+        StopReason | None, doc("end token, token budget, or the model's context length")
+    ]
+    prefill_s: Annotated[Amount | None, doc("seconds until the first token is on the host")]
+    decode_s: Annotated[Amount | None, doc("seconds from the first token to the last")]
+    accept_lengths: Annotated[
+        tuple[Positive, ...],
+        doc("tokens emitted per step: accepted draft tokens + 1; 1 for vanilla"),
+    ]
+    num_nodes: Annotated[tuple[Positive, ...], doc("nodes of each step's tree")]
+    seed: Annotated[Large, doc("seed of the draws")]
+    error: Annotated[str | None, doc("reason of a failure")]
+    phases: Annotated[Phases | None, doc("seconds by phase; absent without --phases")] = None
+    peak_memory_bytes: Annotated[Large | None, doc("peak memory of the GPU; absent on a CPU")] = (
+        None
+    )
+    energy_j: Annotated[Amount | None, doc("energy of the whole GPU in joules")] = None
+    token_ends: Annotated[
+        tuple[Whole, ...], doc("characters of text up to the end of each token; absent if unknown")
+    ] = ()
+    num_paused: Annotated[
+        Whole,
+        doc("attempts that a pause slowed down: 1, the times are of the repeat; 2, both"),
+    ] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.error is not None:
+            force_setattr(self, "error", printable(self.error))
+
+
+def to_line(record: Record) -> RecordLine:
+    """The line of a record."""
+    return RecordLine(
+        **asdict(record.key),
+        num_tokens=record.num_tokens,
+        **{name: getattr(record, name) for name in _SAME},
+    )
+
+
+class RecordReader:
+    """Records of lines. Equal values become one object: most methods give the same tokens, and
+    large runs must fit into memory.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def read(self, line: RecordLine) -> Record:
+        share = self._share
+        key = RecordKey(
+            method=share(line.method), temperature=share(line.temperature), task=share(line.task),
+            sample_id=share(line.sample_id), turn=line.turn, repeat=line.repeat,
+        )  # fmt: skip
+        return Record(
+            key=key,
+            status=line.status,
+            prompt_tokens=line.prompt_tokens,
+            token_ids=share(line.token_ids),
+            text=share(line.text),
+            stop_reason=line.stop_reason,
+            prefill_s=line.prefill_s,
+            decode_s=line.decode_s,
+            accept_lengths=share(line.accept_lengths),
+            num_nodes=share(line.num_nodes),
+            seed=line.seed,
+            error=line.error,
+            phases=line.phases,
+            peak_memory_bytes=line.peak_memory_bytes,
+            energy_j=line.energy_j,
+            token_ends=share(line.token_ends),
+            num_paused=line.num_paused,
+        )
+
+    def _share(self, value: Any) -> Any:
+        return self._known.setdefault(value, value)
+
+
+_SAME = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
+"""Fields that a record and its line share."""

@@ -1,0 +1,266 @@
+"""The run folder: `run.json`, written whole; `samples.jsonl` and `trace.jsonl`, only appended to.
+
+Files and typed values; must not know models or methods. A line that was written survives a kill, a
+full disk and a second process; a line that one of them cut short is dropped before the next one.
+What no run can have written is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from specbench.errors import RunFolderError
+from specbench.log.checks import ImpossibleRecord, RecordCheck
+from specbench.log.files import LineFile, folder_errors, write_whole
+from specbench.log.header import SCHEMA, RunHeader, header_values
+from specbench.log.record import RecordLine, RecordReader, to_line
+from specbench.log.trace import TraceLine, to_trace_line
+from specbench.outside import printable
+from specbench.types import Record, RecordKey
+
+HEADER, SAMPLES, TRACE = "run.json", "samples.jsonl", "trace.jsonl"
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""Functions from a header of one schema to the next one, by the schema they start from."""
+
+_MOST_SHOWN = 60
+_decode_record = msgspec.json.Decoder(RecordLine).decode
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as read from its folder: the header, every whole record, and lines left out."""
+
+    path: Path
+    header: RunHeader
+    records: tuple[Record, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A folder with a run: its header, or the error why it cannot be read."""
+
+    path: Path
+    header: RunHeader | RunFolderError
+
+    @property
+    def created(self) -> str:
+        return self.header.created if isinstance(self.header, RunHeader) else ""
+
+
+class RunFolder:
+    """A run folder opened for writing, by one process at a time.
+
+    Use it as a context manager. The lock ends with the process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files = ExitStack()
+
+    def __enter__(self) -> RunFolder:
+        with folder_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        self._samples = self._open(SAMPLES)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._files.close()
+
+    def has_run(self) -> bool:
+        """True if the folder has a header already.
+
+        Raises:
+            RunFolderError: it has records without a header.
+        """
+        if (self.path / HEADER).exists():
+            return True
+        if (self.path / SAMPLES).stat().st_size:
+            raise RunFolderError(
+                f"{self.path} has {SAMPLES}, but no {HEADER} that says what they are.",
+                f"Restore {HEADER}, or give another --output.",
+            )
+        return False
+
+    def write_header(self, header: RunHeader) -> None:
+        """Replace `run.json` as a whole."""
+        self._samples.check_in_place()
+        with folder_errors(self.path):
+            write_whole(self.path / HEADER, header_json(header))
+
+    def append(self, record: Record) -> None:
+        """Add one line, after one of its trace if it has one. After an error a file is as before.
+
+        Raises:
+            RunFolderError: the disk is full, or the files are no longer where they were.
+        """
+        if record.trace:
+            self._trace.append(_line(to_trace_line(record)))
+        self._samples.append(_line(to_line(record)))
+
+    @cached_property
+    def _trace(self) -> LineFile:
+        return self._open(TRACE)
+
+    def _open(self, name: str) -> LineFile:
+        file = LineFile(self.path / name)
+        self._files.callback(file.close)
+        return file
+
+
+def header_json(header: RunHeader) -> bytes:
+    """The content of `run.json`."""
+    return msgspec.json.format(msgspec.json.encode(header_values(header)), indent=2) + b"\n"
+
+
+def read_run(path: Path, *, is_lenient: bool = False) -> StoredRun:
+    """Read the run in a folder. A last line that a kill cut short is left out.
+
+    Lenient, lines that no run can have written are left out too, and named in `left_out`.
+
+    Raises:
+        RunFolderError: there is no run, a value is missing, wrong or impossible, or the schema is
+            newer.
+    """
+    header, left_out = read_header(path), list[str]()
+    file, read, check = path / SAMPLES, RecordReader().read, RecordCheck(header).check
+
+    def read_record(content: bytes, number: int) -> Record:
+        line = _decode_record(content)
+        record = read(line)
+        check(line, record.key, number)
+        return record
+
+    records = _read_lines(file, read_record, left_out if is_lenient else None)
+    return StoredRun(path, header, tuple(records), tuple(left_out))
+
+
+def read_header(path: Path) -> RunHeader:
+    """Read the header of the run in a folder; errors as for `read_run`."""
+    file = path / HEADER
+    try:
+        values = msgspec.json.decode(content := file.read_bytes())
+    except FileNotFoundError as error:
+        raise RunFolderError(
+            f"There is no run in {path}: it has no {HEADER}.",
+            "See `specbench list runs` for the runs there are.",
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{file} cannot be read: {error}", "Restore it.") from error
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if type(schema) is not int or schema < 1:
+        raise RunFolderError(f"{file} is not the header of a run.", "Restore it.")
+    if schema > SCHEMA:
+        raise RunFolderError(
+            f"{path} was written by a newer specbench (schema {schema}, this version reads up to "
+            f"{SCHEMA}).",
+            "Upgrade: pip install -U specbench.",
+        )
+    values["id"] = path.resolve().name  # a copied folder goes by its own name
+    for old in range(schema, SCHEMA):
+        values = MIGRATIONS[old](values)
+    try:
+        return msgspec.convert(_printable(values), RunHeader)
+    except msgspec.ValidationError as error:
+        raise RunFolderError(
+            f"{file}: {_reason(error, content)}", "Restore or correct the file."
+        ) from error
+
+
+def _printable(value: Any) -> Any:
+    """The value with every text in it on one line, without control characters."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _printable(item) for key, item in value.items()}
+    return [*map(_printable, value)] if isinstance(value, list) else value
+
+
+def read_trace(path: Path) -> Iterator[TraceLine]:
+    """The traced records of the run in a folder; errors as for `read_run`.
+
+    A kill between a trace and its record leaves a trace that the resumed run writes again.
+    """
+    decode, seen = msgspec.json.Decoder(TraceLine).decode, set[RecordKey]()
+    for line in _read_lines(path / TRACE, lambda content, _: decode(content)):
+        if line.key not in seen:
+            seen.add(line.key)
+            yield line
+
+
+def list_runs(root: Path) -> list[ListedRun]:
+    """The run folders in `root`, newest first; those that cannot be read come last."""
+    found = []
+    for file in sorted(root.glob(f"*/{HEADER}")):
+        try:
+            found.append(ListedRun(file.parent, read_header(file.parent)))
+        except RunFolderError as error:
+            found.append(ListedRun(file.parent, error))
+    return sorted(found, key=lambda run: run.created, reverse=True)
+
+
+def _line(line: Struct) -> bytes:
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _read_lines(
+    path: Path, read: Callable[[bytes, int], T], left_out: list[str] | None = None
+) -> Iterator[T]:
+    """Values of `read` for each line and its number. `left_out`, if given, collects bad lines."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return  # cut short by a kill; the sample counts as not done
+                try:
+                    made = read(line, number)
+                except (ValueError, RecursionError) as error:
+                    text = f"{path}, line {number}: {_reason(error, line)}"
+                    if left_out is None:
+                        hint = (
+                            "Restore the file, or delete the line and resume the run. "
+                            "`specbench report --lenient` leaves such lines out."
+                        )
+                        raise RunFolderError(text, hint) from error
+                    left_out.append(text)
+                    continue
+                yield made
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be read: {error.strerror or error}.", "Make it readable."
+        ) from error
+
+
+def _reason(error: Exception, content: bytes) -> str:
+    """The message with the path of the wrong value first, then the value."""
+    if isinstance(error, ImpossibleRecord):
+        return str(error)
+    text, _, place = str(error).partition(" - at ")
+    text = (text[:1].lower() + text[1:]).replace("`", "")
+    if not place:
+        return f"$: {text}"
+    place = place.strip("`")
+    try:
+        value = json.loads(content)
+        for name, index in re.findall(r"\.(\w+)|\[(.+?)\]", place):
+            value = value[name or int(index)]
+    except (ValueError, RecursionError):  # "[...]" names no value, and the rest may be no JSON
+        return f"{place}: {text}"
+    shown = json.dumps(value)  # in ASCII
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]} ..."
+    return f"{place}: {text} ({shown})"

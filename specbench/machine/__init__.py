@@ -1,0 +1,1 @@
+"""The machine: hardware, versions, bandwidth and GPU counters."""

@@ -1,0 +1,87 @@
+"""Memory bandwidth, measured by copying blocks larger than any cache.
+
+Knows bytes and seconds. A copy counts both the bytes read and the bytes written.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specbench.models.memory import free_bytes
+
+MIB = 2**20
+GPU_BYTES = 512 * MIB
+"""Block size on a GPU: ten times its cache, copied in a fraction of a millisecond."""
+LEAST_BYTES, MOST_BYTES = 64 * MIB, 512 * MIB
+"""Limits of the block size on a CPU; CPU caches differ by a factor of a hundred."""
+MOST_SECONDS, MOST_COPIES = 0.5, 20
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def bandwidth(device: torch.device) -> float:
+    """Bandwidth of the device's memory in bytes/s: the best of several copies.
+
+    A CPU uses torch's number of threads. Takes about a second and at most a gigabyte.
+    """
+    size = _copy_bytes(device)
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)  # written once, so that all its pages exist
+    timed = _timed_on_gpu if device.type == "cuda" else _timed
+
+    copy = partial(target.copy_, source)
+    copy()
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < MOST_COPIES and (not times or time.perf_counter() - began < MOST_SECONDS):
+        times.append(timed(copy))
+    del source, target, copy
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # leave the memory to the model
+    return 2 * size / min(times)
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Size of the last-level cache in bytes; 0 if unknown."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).L2_cache_size)
+    sizes = [0]
+    for file in _CACHES.glob("index*/size"):
+        try:
+            found = re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip())
+        except OSError:
+            continue
+        if found:
+            sizes.append(int(found[1]) * _UNITS.get(found[2], 1))
+    return max(sizes)
+
+
+def _copy_bytes(device: torch.device) -> int:
+    """Block size: source and target together are four times the cache, or half the free memory."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        return max(MIB, min(GPU_BYTES, free // 4))
+    size = min(MOST_BYTES, max(LEAST_BYTES, 2 * cache_bytes(device)))
+    return max(MIB, min(size, free_bytes("cpu") // 4))
+
+
+def _timed(call: Callable[[], Tensor]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _timed_on_gpu(call: Callable[[], Tensor]) -> float:
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    call()
+    ended.record()
+    ended.synchronize()
+    return began.elapsed_time(ended) / 1e3

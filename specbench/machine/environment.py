@@ -1,0 +1,189 @@
+"""The machine and the versions a run was made with, for `run.json`.
+
+Knows hardware, versions and settings. Never records a path, user or host name.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import specbench
+from specbench.log.machine import Cpu, Environment, Git, Gpu, Torch
+
+_VARIABLES = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+"""Environment variables that change speed or numerics."""
+
+
+def capture() -> Environment:
+    """The machine, versions and settings of this process.
+
+    `gpus` are all GPUs of the machine, `torch.devices` those this process may use, in its order.
+    """
+    return Environment(
+        specbench=specbench.__version__,
+        git=git_state(),
+        python=platform.python_version(),
+        os=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpu=cpu(),
+        gpus=tuple(gpus()),
+        torch=_torch(),
+        transformers=_version_of("transformers"),
+        variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    )
+
+
+BUSY = 0.5
+"""Runnable processes for each usable core, before a run starts, above which times are noisy."""
+
+
+def busy_warning() -> str | None:
+    """Says so if other work keeps the processor busy; None on a quiet machine."""
+    import psutil
+
+    load, cores = psutil.getloadavg()[0], _usable_threads() or 1
+    if load <= BUSY * cores:
+        return None
+    return (
+        f"The machine was busy when the run began (load {load:.1f} on {cores} cores): times are "
+        "noisy, and speedups with them."
+    )
+
+
+def cpu() -> Cpu:
+    """The processor and its memory."""
+    import psutil
+
+    return Cpu(
+        model=_cpu_model(),
+        num_cores=psutil.cpu_count(logical=False),
+        num_threads=psutil.cpu_count(),
+        num_usable_threads=_usable_threads(),
+        memory_bytes=psutil.virtual_memory().total,
+    )
+
+
+def gpus() -> list[Gpu]:
+    """The NVIDIA GPUs of this machine, asked of the driver; none if there is no driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        count = pynvml.nvmlDeviceGetCount()
+        return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i), driver) for i in range(count)]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def git_state() -> Git | None:
+    """Commit and dirty flag of the checkout the package runs from; None outside a checkout.
+
+    An installed package that happens to lie in somebody else's repository has no commit.
+    """
+    root = Path(specbench.__file__).resolve().parent.parent
+    if not ((root / ".git").exists() and (root / "pyproject.toml").is_file()):
+        return None
+    commit = _git(root, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(root, "status", "--porcelain")
+    return Git(commit=commit, is_dirty=changes is None or changes != "")
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _gpu(pynvml: Any, handle: Any, driver: str) -> Gpu:
+    capability = limit = None
+    with suppress(pynvml.NVMLError):  # not every card answers
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        capability = f"{major}.{minor}"
+    with suppress(pynvml.NVMLError):
+        limit = pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
+    return Gpu(
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        driver=driver,
+        compute_capability=capability,
+        power_limit_w=limit,
+    )
+
+
+def _torch() -> Torch:
+    import torch
+
+    from specbench.engine.attention import attention_kernels, without_cudnn_attention
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    with without_cudnn_attention():  # as runs use them
+        kernels = tuple(attention_kernels())
+    return Torch(
+        version=str(torch.__version__),
+        cuda=torch.version.cuda,
+        devices=tuple(torch.cuda.get_device_name(i) for i in range(count)),
+        num_threads=torch.get_num_threads(),
+        float32_matmul_precision=torch.get_float32_matmul_precision(),
+        attention_kernels=kernels,
+    )
+
+
+def _version_of(package: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in {"model name", "Model", "cpu model"} and value.strip():
+                return value.strip()
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+            return done.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def _usable_threads() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _text(value: str | bytes) -> str:
+    """Older NVML bindings return bytes."""
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,233 @@
+"""The GPU's own account of a run: clocks, heat, power, throttling, and who else is on the card.
+
+Knows what to ask and what is worth a warning. A thread asks the driver ten times a second, beside
+the run: nothing waits for it, and no answer that it gets, or does not get, ends a run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from specbench.log.machine import GpuUse, Span
+from specbench.machine.nvml import Card, open_card
+
+INTERVAL_S = 0.1
+PROCESS_ROUNDS = 20
+"""Samples between two listings of processes, which cost more than the rest."""
+BUSY_PERCENT = 10
+"""Utilisation before the run from which a card counts as busy."""
+THROTTLED_SHARE = 0.02
+"""Share of samples from which throttling is worth a warning."""
+
+THROTTLING = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "heat (software)",
+    0x40: "heat (hardware)",
+    0x80: "power brake",
+}
+"""NVML's bits for what lowers the clocks against the user's will; being idle is none of them."""
+
+
+class _Values:
+    """Minimum, mean and maximum of the numbers that were added."""
+
+    def __init__(self) -> None:
+        self._count, self._total = 0, 0.0
+        self._low, self._high = float("inf"), float("-inf")
+
+    def add(self, value: float) -> None:
+        self._count += 1
+        self._total += value
+        self._low, self._high = min(self._low, value), max(self._high, value)
+
+    def span(self) -> Span | None:
+        """None if nothing was added."""
+        if not self._count:
+            return None
+        return Span(min=self._low, mean=self._total / self._count, max=self._high)
+
+
+class GpuSampler:
+    """Samples one card. `sample` is what the thread between `start` and `stop` calls.
+
+    `is_partition` says that the card is cut up (MIG): its power is then not this run's alone, and
+    gives no energy. `holds_card` tells whether this process is on the card by now.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        *,
+        holds_card: Callable[[], bool] = lambda: False,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._card, self._holds_card, self._now = card, holds_card, now
+        mode = card.query("nvmlDeviceGetMigMode")
+        self.is_partition = bool(mode and mode[0])
+        self._has_counter = card.query("nvmlDeviceGetTotalEnergyConsumption") is not None
+        self._integral: tuple[float, float, float] | None = None  # joules until then, when, watts
+        rates = card.query("nvmlDeviceGetUtilizationRates")
+        self.percent_before = None if rates is None else int(rates.gpu)
+        self.others_before = self.others_most = self._others()
+        self._spans = {
+            name: _Values()
+            for name in (
+                "sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memory_used_bytes"
+            )
+        }  # fmt: skip
+        self._reasons: Counter[int] = Counter()
+        self._num_samples = 0
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Sample in the background until `stop`."""
+        self._is_over.clear()
+        self._thread = threading.Thread(target=self._loop, name="gpu-sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the sampling; to be called however the run ends, and as often as one likes."""
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def energy_j(self) -> float | None:
+        """Joules that the card has used since some moment; None where it does not tell.
+
+        From the driver's counter (a tick of it is some 0.1 s long), else from the sampled power.
+        """
+        if self.is_partition or self._card.is_lost:
+            return None
+        if self._has_counter:
+            millijoules = self._card.query("nvmlDeviceGetTotalEnergyConsumption")
+            return None if millijoules is None else millijoules / 1e3
+        if self._integral is None:
+            return None
+        joules, at, watts = self._integral
+        return joules + watts * (self._now() - at)
+
+    def sample(self) -> None:
+        """One look at the card."""
+        nvml = self._card.nvml
+        milliwatts = self._card.query("nvmlDeviceGetPowerUsage")
+        memory = self._card.query("nvmlDeviceGetMemoryInfo")
+        seen = {
+            "sm_clock_mhz": self._card.query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": self._card.query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            "temperature_c": self._card.query(
+                "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU
+            ),
+            "power_w": None if milliwatts is None else milliwatts / 1e3,
+            "memory_used_bytes": None if memory is None else int(memory.used),
+        }
+        reasons = self._card.query("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:  # drivers and bindings before the name changed
+            reasons = self._card.query("nvmlDeviceGetCurrentClocksThrottleReasons")
+        if self._card.is_lost:
+            return
+        for name, value in seen.items():
+            if value is not None:
+                self._spans[name].add(value)
+        self._reasons.update(bit for bit in THROTTLING if (reasons or 0) & bit)
+        if seen["power_w"] is not None:
+            self._integrate(seen["power_w"])
+        if self._num_samples % PROCESS_ROUNDS == 0:
+            self.others_most = max(self.others_most, self._others())
+        self._num_samples += 1
+
+    def describe(self) -> GpuUse:
+        """The part `gpu` of the header."""
+        source: Literal["counter", "power"] | None = None
+        if not self.is_partition:
+            source = "counter" if self._has_counter else "power" if self._integral else None
+        return GpuUse(
+            num_samples=self._num_samples,
+            interval_s=INTERVAL_S,
+            **{name: values.span() for name, values in self._spans.items()},
+            throttled={THROTTLING[bit]: share for bit, share in self._throttled().items()},
+            percent_busy_before=self.percent_before,
+            other_processes_before=self.others_before,
+            other_processes_most=self.others_most,
+            energy_source=source,
+            is_partition=self.is_partition,
+            is_lost=self._card.is_lost,
+        )
+
+    def warnings(self) -> list[str]:
+        """Reasons to doubt the run's times, in sentences."""
+        found = []
+        if self.others_most:
+            others = "1 other process" if self.others_most == 1 else f"{self.others_most} others"
+            found.append(
+                f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
+                "alone."
+            )
+        elif (self.percent_before or 0) >= BUSY_PERCENT:
+            found.append(
+                f"The GPU was {self.percent_before} % busy before the run began: times are noisy."
+            )
+        slowed = [
+            f"{THROTTLING[bit]} {share * 100:.0f} %"
+            for bit, share in self._throttled().items()
+            if share >= THROTTLED_SHARE
+        ]
+        if slowed:
+            found.append(
+                f"The GPU lowered its clocks in a part of the run ({', '.join(slowed)}): cool it, "
+                "raise its power limit, or lock its clocks (nvidia-smi -lgc)."
+            )
+        if self.is_partition:
+            found.append("The GPU is cut into partitions (MIG): bandwidth and heat are shared.")
+        if self._card.is_lost:
+            found.append("The driver lost the GPU during the run: see `nvidia-smi` and its log.")
+        return found
+
+    def _loop(self) -> None:
+        while not self._card.is_lost:
+            self.sample()
+            if self._is_over.wait(INTERVAL_S):
+                return
+
+    def _throttled(self) -> dict[int, float]:
+        return {bit: count / self._num_samples for bit, count in sorted(self._reasons.items())}
+
+    def _integrate(self, watts: float) -> None:
+        now = self._now()
+        joules, at, before = self._integral or (0.0, now, watts)
+        self._integral = (joules + (watts + before) / 2 * (now - at), now, watts)
+
+    def _others(self) -> int:
+        """Processes that compute on the card, this one aside.
+
+        In a container NVML tells foreign process ids or none, so that ours is left out by number:
+        where this process holds the card, one of those listed is it.
+        """
+        listed = len(self._card.query("nvmlDeviceGetComputeRunningProcesses") or ())
+        return max(0, listed - 1) if self._holds_card() else listed
+
+
+@contextmanager
+def gpu_sampler(device: str) -> Iterator[GpuSampler | None]:
+    """A sampler of the card behind "cuda:0", not started yet, and stopped when the block ends.
+
+    None on a CPU, or where the driver cannot be asked.
+    """
+    with open_card(device) as card:
+        if card is None:
+            yield None
+            return
+        import torch
+
+        sampler = GpuSampler(card, holds_card=torch.cuda.is_initialized)
+        try:
+            yield sampler
+        finally:
+            sampler.stop()

@@ -1,0 +1,86 @@
+"""One GPU, queried through NVML.
+
+A query that the card, the driver or the user's rights do not allow returns None and raises
+nothing. A card that fell off the bus is not queried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_NEVER = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
+"""Errors after which a query is not repeated."""
+
+
+class Card:
+    """A GPU and its driver. `query` takes the name of any NVML function of a device."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self.nvml = nvml
+        self.is_lost = False
+        self._handle = handle
+        self._never = {getattr(nvml, name) for name in _NEVER}
+        self._mute: set[str] = set()
+
+    def query(self, name: str, *arguments: Any) -> Any:
+        """The driver's answer, or None."""
+        function = getattr(self.nvml, name, None)  # older bindings lack some functions
+        if self.is_lost or function is None or name in self._mute:
+            return None
+        try:
+            return function(self._handle, *arguments)
+        except self.nvml.NVMLError as error:
+            code = getattr(error, "value", None)
+            if code == self.nvml.NVML_ERROR_GPU_IS_LOST:
+                self.is_lost = True
+            elif code in self._never:
+                self._mute.add(name)
+            return None
+
+
+@contextmanager
+def open_card(device: str) -> Iterator[Card | None]:
+    """The GPU of "cuda" or "cuda:1"; None on a CPU or without a usable driver."""
+    nvml = _open_nvml() if device.startswith("cuda") else None
+    if nvml is None:
+        yield None
+        return
+    import torch
+
+    try:
+        yield find_card(nvml, torch.cuda.get_device_properties(device))
+    finally:
+        nvml.nvmlShutdown()
+
+
+def find_card(nvml: Any, properties: Any) -> Card | None:
+    """The GPU that torch describes; None if NVML does not know it.
+
+    Found by UUID, else by PCI bus id: the two libraries number GPUs differently, and
+    CUDA_VISIBLE_DEVICES changes torch's numbers only.
+    """
+    uuid, bus = getattr(properties, "uuid", None), getattr(properties, "pci_bus_id", None)
+    tries = [(nvml.nvmlDeviceGetHandleByUUID, f"{kind}-{uuid}") for kind in ("GPU", "MIG") if uuid]
+    if bus is not None:
+        domain, slot = (getattr(properties, f"pci_{name}_id", 0) for name in ("domain", "device"))
+        tries.append((nvml.nvmlDeviceGetHandleByPciBusId, f"{domain:08X}:{bus:02X}:{slot:02X}.0"))
+    for find, name in tries:
+        try:
+            return Card(nvml, find(name))
+        except nvml.NVMLError:
+            continue
+    return None
+
+
+def _open_nvml() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml

@@ -1,0 +1,235 @@
+"""Model cards: a name from `models.toml`, a local folder, or a Hugging Face id.
+
+Knows names, repositories, shapes and dtype rules. Loads no weights and uses no network.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from specbench.errors import UserError, unknown_name
+from specbench.toml_files import read_toml
+from specbench.types import Shape as Shape
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_TINY = _PACKAGE / "zoo" / "tiny"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+class DraftWeights(Struct, frozen=True):
+    """A method's checkpoint on a card: a repository id, or a local folder for `tiny`."""
+
+    method: str
+    repo: str
+    revision: str = "main"
+
+
+class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fields of a model in `models.toml`."""
+
+    title: str
+    repo: str
+    revision: str = "main"
+    dtype: Dtype | None = None
+    template: str | None = None
+    shape: Shape | None = None
+    note: str = ""
+    is_gated: bool = False
+    is_float16_unsafe: bool = False
+
+
+class ModelTable(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model as it is written in `models.toml`: draft weights are a table method -> repository."""
+
+    drafters: dict[str, str] = field(default_factory=dict)
+
+
+class ModelCard(ModelFields, frozen=True, kw_only=True):
+    """A target model as the user named it.
+
+    `repo` is a Hub id or the path of a folder. `template` None means the tokenizer's own template.
+    `is_known` is True for a card from `models.toml`.
+    """
+
+    name: str
+    draft_weights: tuple[DraftWeights, ...] = ()
+    is_known: bool = True
+    is_embedded: bool = False
+
+    def weights_of(self, method: str) -> DraftWeights | None:
+        """The method's checkpoint for this model; None without one.
+
+        EAGLE-2 runs EAGLE's weights, so it falls back to them.
+        """
+        by_method = {weights.method: weights for weights in self.draft_weights}
+        if method == "eagle2" and method not in by_method:
+            return by_method.get("eagle")
+        return by_method.get(method)
+
+
+class TemplateText(Struct, frozen=True, forbid_unknown_fields=True):
+    """A chat template of `models.toml`: its system prompt and its Jinja source."""
+
+    system: str
+    jinja: str
+
+
+class ModelsFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file `models.toml`. `draft_parameters` are in millions, by repository."""
+
+    model: dict[str, ModelTable]
+    template: dict[str, TemplateText]
+    draft_parameters: dict[str, int]
+    draft_shape: dict[str, Shape]
+
+
+def known_models() -> Mapping[str, ModelCard]:
+    """The models of `models.toml` in order, after `tiny`."""
+    models = {"tiny": _tiny_card()}
+    for name, table in _models_file().model.items():
+        given = {name: getattr(table, name) for name in ModelFields.__struct_fields__}
+        weights = tuple(DraftWeights(*item) for item in table.drafters.items())
+        models[name] = ModelCard(name=name, draft_weights=weights, **given)
+    return models
+
+
+@functools.cache
+def draft_parameters() -> Mapping[str, int]:
+    """Parameters of known draft models, by repository."""
+    file = _models_file()
+    return {repo: millions * 10**6 for repo, millions in file.draft_parameters.items()}
+
+
+def find_model(name: str) -> ModelCard:
+    """Find a model by alias, existing folder, or Hub id `org/name`, in this order.
+
+    A folder or Hub id of a known model gets that model's template, dtype and draft weights.
+
+    Raises:
+        UserError: the name is none of these.
+    """
+    known = known_models()
+    if name.lower() in known:
+        return known[name.lower()]
+    path = Path(name).expanduser()
+    if name and path.is_dir():
+        return _folder_card(path)
+    if path.is_file():
+        hint = "Give the folder that holds config.json and the weights."
+        raise UserError(f"--model {name} is a file.", hint)
+    if _HUB_ID.fullmatch(name):
+        return _hub_card(name)
+    if "/" in name or name.startswith((".", "~")):
+        hint = f"Give a folder that exists, a Hugging Face id, or one of {', '.join(known)}."
+        raise UserError(f"The model folder {name!r} does not exist.", hint)
+    raise unknown_name("model", name, known, "Or a local folder, or a Hugging Face id `org/name`.")
+
+
+def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None = None) -> Dtype:
+    """The dtype to load in, for `--dtype requested` on `device` ("cpu", "cuda", "cuda:1").
+
+    auto: float32 on a CPU; on a GPU the card's dtype, else the one in `path`/config.json, else
+    float16.
+
+    Raises:
+        UserError: an unknown dtype, or float16 for a model that overflows in it.
+    """
+    if requested != "auto":
+        for dtype in DTYPES:
+            if dtype == requested:
+                if dtype == "float16" and card.is_float16_unsafe:
+                    message = f"{card.name} overflows in float16."
+                    raise UserError(message, "Use `--dtype bfloat16` or `--dtype auto`.")
+                return dtype
+        raise unknown_name("dtype", requested, ("auto", *DTYPES))
+    if device == "cpu":
+        return "float32"
+    if card.dtype is not None:
+        return card.dtype
+    config = _read_config(path) if path is not None else {}
+    stored = config.get("dtype") or config.get("torch_dtype")
+    return next((dtype for dtype in DTYPES if dtype == stored), "float16")
+
+
+def draft_shapes() -> Mapping[str, Shape]:
+    """Shapes of known draft models, by repository."""
+    return _models_file().draft_shape
+
+
+def chat_templates() -> Mapping[str, TemplateText]:
+    """Our own chat templates by name."""
+    return _models_file().template
+
+
+@functools.cache
+def _models_file() -> ModelsFile:
+    path = Path(__file__).with_name("models.toml")
+    hint = "The comments at its top describe the fields."
+    return read_toml(path, ModelsFile, what="The list of models", hint=hint)
+
+
+def _tiny_card() -> ModelCard:
+    folders = sorted(_TINY.iterdir()) if _TINY.is_dir() else []
+    weights = tuple(
+        DraftWeights(folder.name, str(folder))
+        for folder in folders
+        if folder.name != "target" and (folder / "config.json").is_file()
+    )
+    return ModelCard(
+        name="tiny",
+        title="tiny (embedded, trained by specbench)",
+        repo=str(_TINY / "target"),
+        draft_weights=weights,
+        note="A small model that this project trained, to try everything without a download.",
+        is_embedded=True,
+    )
+
+
+def _hub_card(repo: str) -> ModelCard:
+    for card in known_models().values():
+        if card.repo.lower() == repo.lower():
+            return card
+    return ModelCard(name=repo, title=repo.partition("/")[2], repo=repo, is_known=False)
+
+
+def _folder_card(path: Path) -> ModelCard:
+    """The card of a folder: a known model's if the folder's name and shape both match."""
+    path = path.resolve()
+    own = ModelCard(name=path.name, title=path.name, repo=str(path), is_known=False)
+    config = _read_config(path)
+    for card in known_models().values():
+        if card.shape is None or not _is_named_after(path, card.repo):
+            continue
+        size = (config.get("num_hidden_layers"), config.get("hidden_size"))
+        if size == (card.shape.num_layers, card.shape.hidden_size):
+            note = f"Recognised as {card.repo} by the folder's name and shape."
+            return replace(
+                card, name=path.name, repo=str(path), revision="main", note=note, is_gated=False
+            )
+    return own
+
+
+def _is_named_after(path: Path, repo: str) -> bool:
+    """True if the folder has the repository's name, also inside the Hugging Face cache."""
+    names = {path.name.lower()}
+    if path.parent.name == "snapshots":
+        names.add(path.parent.parent.name.lower().rpartition("--")[2])
+    return repo.rpartition("/")[2].lower() in names
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """A folder's config.json, empty if unreadable (`checkpoints` reports that)."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}

@@ -1,0 +1,239 @@
+"""Chat templates: a dialogue to token ids, and answers back to text.
+
+Knows tokenizers, templates and end tokens, but no model weights. Prints nothing: a warning is a
+value.
+"""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specbench.errors import CheckpointError, UserError, reason_of, unknown_name
+from specbench.models.cards import ModelCard, chat_templates
+from specbench.outside import reading, time_limit
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Message = Mapping[str, str]
+"""A message: {"role": "user" or "assistant", "content": text without special tokens}."""
+
+_TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>")
+"""Tokens that end an answer. Some checkpoints have them but do not list them as EOS."""
+
+RENDER_LIMIT_S, MOST_RENDERED = 10.0, 10_000_000
+"""Seconds that a template may take, and characters that it may render."""
+
+_OTHER = "Use another `--template`, or `--template none`."
+
+_DATE = "26 Jul 2024"
+"""Fixed date for templates that print today's date, so that prompts do not change overnight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A chat template. `jinja` None sends the text unchanged.
+
+    `name` is recorded in run.json: "none", a name from models.toml, or "tokenizer".
+    """
+
+    name: str
+    jinja: str | None = None
+    system: str = ""
+    warning: str | None = None
+
+    @property
+    def sha256(self) -> str | None:
+        """Hash of the template and its system message; None without a template."""
+        if self.jinja is None:
+            return None
+        return hashlib.sha256(f"{self.jinja}\n{self.system}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCodec:
+    """Messages to prompt tokens, and tokens back to text, for one model and template."""
+
+    tokenizer: "PreTrainedTokenizerBase"
+    template: Template
+    eos_ids: frozenset[int]
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(render(self.template, self.tokenizer, messages))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return answer_text(self.tokenizer, token_ids)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """Texts that the tokenizer reads as control tokens wherever they stand."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        return tuple(str(token) for token in added if token.special)
+
+
+def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
+    """The codec of a checkpoint folder for `--template template`."""
+    tokenizer = load_tokenizer(path)
+    chosen = choose_template(template, card, tokenizer)
+    return ChatCodec(tokenizer, chosen, eos_ids(path, tokenizer))
+
+
+def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a checkpoint folder. Raises CheckpointError if it cannot be loaded."""
+    is_sentencepiece = (path / "tokenizer.model").is_file()
+    if is_sentencepiece and not (path / "tokenizer.json").is_file():
+        _require_sentencepiece(path)
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(path), local_files_only=True, trust_remote_code=False
+        )
+        answer_text(tokenizer, tokenizer("a")["input_ids"])  # wrong settings show at first use
+    except Exception as error:  # a broken file can raise anything
+        lines = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+        message = f"The tokenizer in {path} cannot be loaded ({reason})."
+        hint = "The folder needs tokenizer.json, or tokenizer.model, with tokenizer_config.json."
+        raise CheckpointError(message, hint) from error
+    loaded: PreTrainedTokenizerBase = tokenizer
+    return loaded
+
+
+def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerBase") -> Template:
+    """The template for `--template name`.
+
+    auto: the card's, else the tokenizer's own, else none with a warning. Raises UserError for a
+    name that is neither auto, none nor one of ours.
+    """
+    ours = chat_templates()
+    if name == "none":
+        return Template("none")
+    if name != "auto":
+        if name not in ours:
+            raise unknown_name("template", name, ("auto", "none", *ours))
+        return Template(name, ours[name].jinja, ours[name].system)
+    if card.template is not None:
+        return Template(card.template, ours[card.template].jinja, ours[card.template].system)
+    if isinstance(own := tokenizer.chat_template, str):
+        return Template("tokenizer", own)
+    if isinstance(own, dict) and "default" in own:
+        return Template("tokenizer", own["default"])
+    return Template(
+        "none",
+        warning=f"The tokenizer of {card.name} has no chat template, so prompts are sent "
+        f"unchanged. This lowers the acceptance of a chat model: give `--template NAME` "
+        f"({', '.join(ours)}), or `--template none` to silence this.",
+    )
+
+
+def render(
+    template: Template, tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message]
+) -> list[int]:
+    """The prompt's token ids with exactly one BOS in front, ready for an answer.
+
+    Without a template the text is sent unchanged: an answer directly follows its user turn, and a
+    blank line separates later user turns.
+    """
+    text = _text(template, tokenizer, messages)
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    has_bos = isinstance(tokenizer.bos_token, str) and text.startswith(tokenizer.bos_token)
+    ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
+    if isinstance(tokenizer.eos_token, str) and not text.endswith(tokenizer.eos_token):
+        while ids and ids[-1] == eos:  # a tokenizer that ends every text with EOS
+            ids = ids[:-1]
+    while bos is not None and ids[:2] == [bos, bos]:
+        ids = ids[1:]
+    if not ids:
+        raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
+    return ids
+
+
+def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -> str:
+    """The text of an answer without special tokens, for the history and the log."""
+    text = tokenizer.decode(
+        list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    assert isinstance(text, str)
+    return text
+
+
+def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
+    """Every token that ends an answer.
+
+    The union of generation_config's EOS (or config's, without one), the tokenizer's EOS and the
+    known end-of-turn tokens in the tokenizer.
+    """
+    found: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        if (path / name).is_file():
+            found |= _eos_of(path / name)
+            break
+    if isinstance(tokenizer.eos_token_id, int):
+        found.add(tokenizer.eos_token_id)
+    added = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
+    found |= {added[token] for token in _TURN_ENDS if token in added}
+    return frozenset(found)
+
+
+def _text(
+    template: Template, tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message]
+) -> str:
+    if template.jinja is None:
+        is_later = [i > 0 and message["role"] == "user" for i, message in enumerate(messages)]
+        parts = zip(is_later, messages, strict=True)
+        return "".join("\n\n" * later + message["content"] for later, message in parts)
+    extra: dict[str, Any] = {"system": template.system} if template.system else {}
+    with time_limit(RENDER_LIMIT_S, f"The chat template {template.name!r}", _OTHER):
+        try:
+            text = tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                chat_template=template.jinja,
+                tokenize=False,
+                add_generation_prompt=True,
+                date_string=_DATE,
+                **extra,
+            )
+        except Exception as error:  # a template is a program
+            raise _template_error(
+                template, f"fails on this dialogue: {reason_of(error)}"
+            ) from error
+    if not isinstance(text, str) or not text.strip():
+        raise _template_error(template, "renders no text")
+    if len(text) > MOST_RENDERED:
+        raise _template_error(template, f"renders {len(text):,} characters")
+    return text
+
+
+def _template_error(template: Template, what: str) -> UserError:
+    return UserError(f"The chat template {template.name!r} {what}.", _OTHER)
+
+
+def _eos_of(file: Path) -> set[int]:
+    with reading(file, "The end tokens", "Download or copy the folder again."):
+        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        values = value if isinstance(value, list) else [value]
+        return {token_id for token_id in values if type(token_id) is int}
+
+
+def _require_sentencepiece(path: Path) -> None:
+    """Require the packages without which transformers misreads tokenizer.model."""
+    modules = {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
+    missing = [package for module, package in modules.items() if not _is_installed(module)]
+    if missing:
+        raise CheckpointError(
+            f"{path} has a SentencePiece tokenizer (tokenizer.model), which needs "
+            f"{' and '.join(missing)}.",
+            f"`pip install {' '.join(missing)}`",
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent package is missing too
+        return False

@@ -1,0 +1,185 @@
+"""Checkpoints from the Hugging Face Hub: found in the local cache, or downloaded.
+
+Knows repositories, revisions and file names. Converts errors of the Hub and of the network to
+CheckpointError.
+"""
+
+import errno
+import fnmatch
+import glob
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from specbench.data.hub import TIMEOUT_S, unreachable_reason
+from specbench.errors import CheckpointError, UserError
+from specbench.models.cards import DraftWeights, ModelCard
+from specbench.models.checkpoints import (
+    WEIGHT_SUFFIXES,
+    check_checkpoint,
+    is_weight_name,
+    missing_files,
+)
+from specbench.outside import time_limit
+
+LIST_LIMIT_S = 60.0
+_TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
+
+
+def resolve_model(
+    card: ModelCard, *, offline: bool, before_download: Callable[[], object] | None = None
+) -> Path:
+    """The folder with a target's config, weights and tokenizer, checked for completeness.
+
+    `before_download` is called once the Hub has answered; it may raise UserError to refuse.
+    """
+    what = f"Model {card.name}"
+    path = resolve(
+        card.repo,
+        card.revision,
+        offline=offline,
+        what=what,
+        alias=card.name,
+        before_download=before_download,
+    )
+    check_checkpoint(path, what=what)
+    return path
+
+
+def resolve_weights(card: ModelCard, weights: DraftWeights, *, offline: bool) -> Path:
+    """The folder with a drafter's config and weights (and, for `sps`, its tokenizer)."""
+    what = f"The {weights.method} drafter of {card.name}"
+    is_model = weights.method == "sps"
+    path = resolve(
+        weights.repo,
+        weights.revision,
+        offline=offline,
+        what=what,
+        needs_tokenizer=is_model,
+        alias=card.name,
+    )
+    check_checkpoint(path, what=what, needs_tokenizer=is_model)
+    return path
+
+
+def resolve(
+    repo: str,
+    revision: str = "main",
+    *,
+    offline: bool,
+    what: str,
+    needs_tokenizer: bool = True,
+    alias: str = "NAME",
+    before_download: Callable[[], object] | None = None,
+) -> Path:
+    """The local folder of a repository, downloaded if needed; a folder's path is taken as it is.
+
+    Only what is loaded is downloaded: one weight format, config, tokenizer. Without network the
+    cache is used, if it is complete. `what` and `alias` name it in the CheckpointError that says
+    what is missing and how to get it.
+    """
+    folder = Path(repo).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute():
+        hint = "Reinstall specbench." if what.endswith("tiny") else "Check the path."
+        raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
+    failure: Exception | None = None
+    if not (offline or _is_offline_by_environment()):
+        try:
+            files = wanted_files(_list_files(repo, revision))
+            if before_download is not None:
+                before_download()
+            return _download(repo, revision, files)
+        except UserError:
+            raise
+        except Exception as error:  # the Hub's, the network's and the disk's errors share no base
+            failure = error
+    cached = _cached(repo, revision)
+    missing = missing_files(cached, needs_tokenizer=needs_tokenizer) if cached else ["config.json"]
+    if cached is not None and not missing:
+        return cached
+    if failure is not None:
+        _raise_refusal(failure, repo, revision, what)
+    kinds = "config.json, weights and tokenizer" if needs_tokenizer else "config.json and weights"
+    lack = f"{repo} is not in the Hugging Face cache (needed: {kinds})"
+    if cached is not None:
+        lack = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
+    reason = "the run is offline" if failure is None else unreachable_reason(failure)
+    raise CheckpointError(
+        f"{what}: {lack}, and {reason}.",
+        f"Where there is network: `specbench fetch --model {alias}` or `hf download {repo}`; then "
+        "copy the cache here (HF_HOME says where it is) or give the folder. "
+        "`--model tiny` needs no download.",
+    ) from failure
+
+
+def wanted_files(names: Iterable[str]) -> list[str]:
+    """The files of a repository to load: no subfolders, and weights in one format only."""
+    here = [name for name in names if "/" not in name]
+    wanted = [name for name in here if any(fnmatch.fnmatch(name, p) for p in _TEXT_FILES)]
+    for suffix in WEIGHT_SUFFIXES:
+        weights = [name for name in here if name.endswith(suffix) and is_weight_name(name)]
+        if weights:
+            others = [other for other in WEIGHT_SUFFIXES if other != suffix]
+            unused = tuple(f"{other}.index.json" for other in others)
+            return [name for name in wanted if not name.endswith(unused)] + weights
+    return wanted
+
+
+def _is_offline_by_environment() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _cached(repo: str, revision: str) -> Path | None:
+    """The snapshot folder of a revision in the local cache, complete or not."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(repo, "config.json", revision=revision)
+    except HFValidationError as error:
+        message = f"{repo!r} is neither a folder that exists nor a Hugging Face id."
+        raise CheckpointError(message, "Give a folder, or an id `org/name`.") from error
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _list_files(repo: str, revision: str) -> Sequence[str]:
+    from huggingface_hub import HfApi
+
+    try:
+        with time_limit(LIST_LIMIT_S, "its answer"):  # the library tries again after a reset
+            info = HfApi().model_info(repo, revision=revision, timeout=TIMEOUT_S)
+    except UserError as error:
+        raise TimeoutError(error.message) from error
+    return [sibling.rfilename for sibling in info.siblings or ()]
+
+
+def _download(repo: str, revision: str, names: Sequence[str]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    patterns = [glob.escape(name) for name in names]
+    return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
+
+
+def _raise_refusal(error: Exception, repo: str, revision: str, what: str) -> None:
+    """Raise CheckpointError for a refusal or a full disk; return if the Hub was not reached."""
+    from huggingface_hub import errors
+
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    page = f"https://huggingface.co/{repo}"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        message = f"{what}: the disk is full while downloading {repo}."
+        raise CheckpointError(message, "HF_HOME moves the cache; what is there is kept.") from error
+    if isinstance(error, errors.GatedRepoError) or status == 403:
+        message = f"{what}: {repo} asks for its licence to be accepted first."
+        raise CheckpointError(message, f"Accept it on {page}, then `hf auth login`.") from error
+    if isinstance(error, errors.RevisionNotFoundError):
+        message = f"{what}: {repo} has no revision {revision!r}."
+        raise CheckpointError(message, f"{page}/tree/main lists the revisions.") from error
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        raise CheckpointError(
+            f"{what}: there is no {repo} on the Hugging Face Hub, and no folder of that name here, "
+            "or it is private.",
+            "Check the name; for a private or gated repository, `hf auth login`.",
+        ) from error

@@ -1,0 +1,111 @@
+"""The answers that a page shows and replays: those of the first samples of each task.
+
+Records to texts and steps. Knows nothing of HTML.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from specbench.analysis.metrics import Run
+from specbench.outside import visible
+from specbench.types import Record, RequestKey
+
+SAMPLES_PER_TASK = 2
+"""Samples of each task whose answers a page has, in their first repeat: it has to stay small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The records of all methods for one request, by the method's label in tables."""
+
+    title: str
+    records: Mapping[str, Record]
+
+    @property
+    def done(self) -> dict[str, Record]:
+        """The records that did not fail."""
+        return {label: record for label, record in self.records.items() if record.is_ok}
+
+    @property
+    def by_text(self) -> Mapping[str, Sequence[str]]:
+        """The distinct texts, each with the methods that wrote it."""
+        methods = defaultdict(list)
+        for label, record in self.done.items():
+            methods[record.text].append(label)
+        return methods
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """The errors of the methods that failed."""
+        return {
+            label: record.error or "no reason given"
+            for label, record in self.records.items()
+            if not record.is_ok
+        }
+
+    def replay(self, prefix: str = "") -> dict[str, Any]:
+        """The texts and the steps of the methods, as plain values for a script."""
+        texts = list(self.by_text)
+        return {
+            "title": prefix + self.title,
+            "texts": texts,
+            "answers": [
+                {
+                    "method": label,
+                    "text": texts.index(record.text),
+                    "prefill_s": record.prefill_s,
+                    "decode_s": record.decode_s,
+                    "tokens": record.num_tokens,
+                    "steps": step_ends(_token_ends(record), record.accept_lengths),
+                    "exact": bool(record.token_ends),
+                }
+                for label, record in self.done.items()
+            ],
+        }
+
+
+def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Ends of the accepted draft and of the text, for the prefill and each step."""
+    bounds = (0, *token_ends)
+    return [(bounds[end - 1], bounds[end]) for end in accumulate((1, *accept_lengths))]
+
+
+def _token_ends(record: Record) -> Sequence[int]:
+    """Ends of a record's tokens in its text; evenly spaced for a record of an older version."""
+    count = record.num_tokens
+    return record.token_ends or [len(record.text) * (i + 1) // count for i in range(count)]
+
+
+def pick_answers(run: Run) -> tuple[Answers, ...]:
+    """The answers of a run's first samples of each task, in the order in which they ran."""
+    requests: dict[RequestKey, dict[str, Record]] = defaultdict(dict)
+    samples: dict[str, dict[str, None]] = defaultdict(dict)
+    for record in run.records:
+        key = record.key
+        own = samples[key.task]
+        if key.repeat or (key.sample_id not in own and len(own) == SAMPLES_PER_TASK):
+            continue
+        own[key.sample_id] = None
+        shown = replace(record, text=visible(record.text))
+        requests[key.request][key.method] = shown
+    order = list(run.header.method_labels)
+    return tuple(
+        Answers(
+            _title(run, key),
+            {method.label: found[method.spelling] for method in order if method.spelling in found},
+        )
+        for key, found in requests.items()
+    )
+
+
+def _title(run: Run, key: RequestKey) -> str:
+    """The sample in words: MT-bench, 81, turn 2, T=1."""
+    parts = [run.header.task_title(key.task), key.sample_id.removeprefix(f"{key.task}/")]
+    parts += [f"turn {key.turn + 1}"] if key.turn else []
+    parts += [f"T={key.temperature:g}"] if len(run.header.spec.values.temperatures) > 1 else []
+    return ", ".join(parts)

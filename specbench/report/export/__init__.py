@@ -1,0 +1,45 @@
+"""Output formats, one file each: the name of the file is the name of the format.
+
+A format is a module with `render(report) -> str`, the text that `--format` prints, and
+`files(report) -> dict[str, str]`, the files that `--out` writes. The table on a terminal is called
+"table". Modules are found by name and loaded when they are used.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from specbench.errors import unknown_name
+
+if TYPE_CHECKING:
+    from specbench.report.build import Report
+
+_TERMINAL = "terminal"
+
+FORMATS = (
+    "table",
+    *(name for _, name, _ in pkgutil.iter_modules(__path__) if name != _TERMINAL),
+)
+"""The names for `--format`; the first is the default."""
+
+
+class Format(Protocol):
+    """A module of this package."""
+
+    def render(self, report: Report) -> str: ...
+    def files(self, report: Report) -> Mapping[str, str]: ...
+
+
+def load_format(name: str) -> Format:
+    """The module of a format.
+
+    Raises:
+        UserError: there is no format of that name.
+    """
+    if name not in FORMATS:
+        raise unknown_name("format", name, FORMATS)
+    module = _TERMINAL if name == FORMATS[0] else name
+    return cast(Format, import_module(f"{__name__}.{module}"))

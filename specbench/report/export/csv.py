@@ -1,0 +1,113 @@
+"""All numbers as tidy tables: a line per run, temperature, method and task, and one per depth.
+
+A missing number is an empty field; its reason is in the column `speedup_missing` or `mat_missing`.
+Two more lines per method are over all tasks: "mean" has the arithmetic means of the tasks' values,
+"pooled" takes all tasks as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specbench.analysis.frames import summary_frame, value_columns
+from specbench.analysis.metrics import RunMetrics
+from specbench.report import facts
+from specbench.report.build import Report
+
+# fmt: off
+_COLUMNS = (
+    "run", "model", "weights", "dtype", "is_stand_in", "machine", "prompts",
+    "temperature", "method", "title", "is_lossless", "task",
+    "speedup", "speedup_low", "speedup_high", "speedup_missing",
+    "arithmetic", "speedup_ours", "speedup_paper",
+    "decode_speedup", "decode_speedup_low", "decode_speedup_high",
+    "mat", "mat_low", "mat_high", "mat_missing", "mat_macro",
+    "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "match_rate",
+    "first_token_s_p50", "first_token_s_p90", "first_token_s_p99",
+    "per_token_s_p50", "per_token_s_p90", "per_token_s_p99",
+    "num_samples", "num_pairs", "num_done", "num_failed", "num_tokens", "num_steps",
+    "step_s", "relative_step_cost", "draft_s", "verify_s", "commit_s", "host_s",
+    "limit", "limit_reached", "joules_per_token", "peak_memory_bytes",
+)
+_POSITION_COLUMNS = (
+    "run", "model", "temperature", "method", "task", "depth", "num_reached", "num_accepted",
+    "conditional", "conditional_low", "conditional_high",
+    "unconditional", "unconditional_low", "unconditional_high",
+)
+# fmt: on
+
+
+def render(report: Report) -> str:
+    """The table of all cells."""
+    import pandas as pd
+
+    frames = [pd.DataFrame(columns=list(_COLUMNS))]
+    for source in report.sources:
+        run, frame = source.metrics, summary_frame(source.metrics)
+        if frame.empty:
+            continue
+        methods = frame["method"].map(run.info.method)
+        frames.append(
+            frame.assign(
+                **_identity(run),
+                arithmetic=run.arithmetic,
+                title=[method.title for method in methods],
+                is_lossless=[method.is_lossless for method in methods],
+            ).reindex(columns=list(_COLUMNS))
+        )
+    return _text(pd.concat(frames[1:]) if len(frames) > 1 else frames[0])
+
+
+def files(report: Report) -> Mapping[str, str]:
+    """The table of all cells, and the table of depths."""
+    import pandas as pd
+
+    rows = [row for source in report.sources for row in _position_rows(source.metrics)]
+    positions = pd.DataFrame(rows, columns=list(_POSITION_COLUMNS))
+    return {"table.csv": render(report), "positions.csv": _text(positions)}
+
+
+def _text(frame: Any) -> str:
+    return str(frame.map(safe_cell).to_csv(index=False, lineterminator="\n"))
+
+
+def safe_cell(value: Any) -> Any:
+    """The value; after an apostrophe if a spreadsheet would compute it, or a CI log obey it."""
+    is_active = isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@", "::"))
+    return f"'{value}" if is_active else value
+
+
+def _identity(run: RunMetrics) -> dict[str, Any]:
+    model = run.info.model
+    return {
+        "run": run.info.id,
+        "model": model.name,
+        "is_stand_in": model.is_stand_in,
+        "dtype": model.dtype,
+        "weights": facts.model_text(run.info),
+        "machine": run.info.machine.device,
+        "prompts": facts.prompts_text(run.info),
+    }
+
+
+def _position_rows(run: RunMetrics) -> Iterable[Mapping[str, Any]]:
+    """One mapping per cell and depth at which a guess was accepted, "pooled" tasks last."""
+    identity = _identity(run)
+    for temperature in run.temperatures:
+        for method in run.methods:
+            tasks = {task: run.cell(method, temperature, task) for task in run.tasks}
+            for task, cell in {**tasks, "pooled": run.pooled(method, temperature)}.items():
+                for position in cell.acceptance_by_depth:
+                    yield {
+                        "run": identity["run"],
+                        "model": identity["model"],
+                        "temperature": temperature,
+                        "method": method,
+                        "task": task,
+                        "depth": position.depth,
+                        "num_reached": position.num_reached,
+                        "num_accepted": position.num_accepted,
+                        **value_columns("conditional", position.conditional),
+                        **value_columns("unconditional", position.unconditional),
+                    }

@@ -1,0 +1,163 @@
+"""A report as one HTML page that needs nothing besides itself: no request, no other file.
+
+Gathers what the page shows; its words and its look are in `templates/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from string import punctuation
+from typing import Any
+from urllib.parse import quote
+
+from specbench.analysis.metrics import BASELINE
+from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.report import facts, formats, sections
+from specbench.report.answers import SAMPLES_PER_TASK
+from specbench.report.build import Report
+from specbench.report.export import json
+from specbench.report.published import PublishedValue, find
+from specbench.report.results import Block, MethodResults, TaskResult
+from specbench.report.table import Table
+
+_SAFE = " " + "".join(set(punctuation) - set('%#"'))
+"""Characters that may stand in a data URI as they are."""
+_SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless", "Latency", "Depth")
+"""Notes on what the page shows in full."""
+_COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
+
+
+def render(report: Report) -> str:
+    """The page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("specbench.report.export", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    results = report.results
+    return environment.get_template("report.html").render(
+        report=report,
+        results=results,
+        digest=json.digest(json.render(report)),
+        warnings=[note.text for note in results.notes if note.is_warning],
+        definitions=[
+            note for note in results.notes if not note.is_warning and note.label not in _SHOWN_ABOVE
+        ],
+        highlights=_highlights(report),
+        tables=lambda block: [t for t in _tables(report, block) if t.columns and t.groups],
+        published=list(_published(report)),
+        pictures=[(plot, _address(report.pictures[plot.name])) for plot in report.plots],
+        samples_per_task=SAMPLES_PER_TASK,
+        replays=_replays(report),
+        colour=lambda cell: _COLOURS.get(cell.tone, ""),
+        facts=facts,
+        formats=formats,
+    )
+
+
+def files(report: Report) -> Mapping[str, str]:
+    """The page."""
+    return {"report.html": render(report)}
+
+
+def _address(svg: bytes) -> str:
+    """The picture as a data URI of text, which is smaller than base64 and can be compressed."""
+    text = quote(" ".join(svg.decode().split()), safe=_SAFE)
+    return f"data:image/svg+xml;charset=utf-8,{text}"
+
+
+def _tables(report: Report, block: Block) -> Iterable[Table]:
+    for make in (sections.by_task, sections.overview, sections.step_costs, sections.latency):
+        yield make(report.results, block)
+
+
+def _replays(report: Report) -> list[dict[str, Any]]:
+    """The samples that the page replays, with the run's name in front where there are several."""
+    return [
+        answers.replay("" if report.results.is_one_run else f"{source.label}: ")
+        for source in report.sources
+        for answers in source.answers
+        if answers.done
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Highlight:
+    """One of the large numbers at the top of the page."""
+
+    title: str
+    number: str
+    words: str
+
+
+def _highlights(report: Report) -> list[_Highlight]:
+    """The numbers to remember; none if there are several runs or temperatures."""
+    results = report.results
+    if not results.is_one_run or len(results.blocks) != 1:
+        return []
+    methods = results.blocks[0].methods
+    found = []
+    if fastest := _highest(methods, lambda method: method.overall.speedup):
+        speedup = fastest.overall.speedup
+        span = f", {formats.span(speedup)}" if formats.interval_of(speedup) else ""
+        is_faster = isinstance(speedup, Estimate) and speedup.value > 1
+        title = "Fastest" if is_faster else "Closest to vanilla"
+        found.append(_Highlight(title, formats.speedup(speedup), fastest.label + span))
+    if longest := _highest(methods, lambda method: method.overall.mat):
+        mat = formats.mat(longest.overall.mat)
+        found.append(_Highlight("Most tokens per step", mat, longest.label))
+    baseline = next((m.overall.pooled for m in methods if m.method == BASELINE), None)
+    if baseline and baseline.num_done:
+        found.append(_Highlight("Vanilla", formats.rate(baseline.tokens_per_s), "tokens/s"))
+        num_tasks = len(report.sources[0].metrics.tasks)
+        words = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
+        found.append(_Highlight("Samples", str(baseline.num_samples), words))
+    return found
+
+
+def _highest(
+    methods: Sequence[MethodResults], of: Callable[[MethodResults], Value]
+) -> MethodResults | None:
+    """The drafting method with the highest value."""
+    known = [
+        (value.value, method)
+        for method in methods
+        if method.method != BASELINE and isinstance(value := of(method), Estimate)
+    ]
+    return max(known, key=lambda each: each[0], default=(0.0, None))[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A result of ours beside a published value of the same cell."""
+
+    label: str
+    task: str
+    ours: TaskResult
+    value: PublishedValue
+
+
+def _published(report: Report) -> Iterable[_Published]:
+    """Every published value of a cell of ours. A stand-in has none: its acceptance is tiny's."""
+    results = report.results
+    for block in results.blocks:
+        for run in block.runs:
+            info = report.sources[run.run].info
+            if info.model.is_stand_in:
+                continue
+            for method in run.methods:
+                name = f"{method.label}, T={block.temperature:g}"
+                label = name if results.is_one_run else f"{name}, {run.label}"
+                for task, ours in zip(results.tasks, method.tasks, strict=True):
+                    for value in find(
+                        model=info.model.name,
+                        method=method.method,
+                        task=task.name,
+                        temperature=block.temperature,
+                    ):
+                        yield _Published(label, task.title, ours=ours, value=value)

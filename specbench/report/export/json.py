@@ -1,0 +1,159 @@
+"""A report as JSON: every number with its interval or the reason why it is missing, and every fact.
+
+Knows no table layout. The fields of the numbers' dataclasses are the keys: a number added there is
+added here. There is no NaN and no infinity: a missing number is `{"missing": reason}`.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
+from specbench.log.header import header_values
+from specbench.report.build import Report, Source
+from specbench.report.sentences import verdict
+
+SCHEMA = 1
+"""Version of the document. It grows when a key changes its meaning or goes."""
+
+_COMPACT_FROM = 4
+"""The depth from which a value is written on one line."""
+_DIGITS = 10
+"""Significant digits of a number: more than any clock's, and fewer than differ between machines."""
+
+
+def render(report: Report) -> str:
+    """The document as text, with a line per cell and per fact, so that reports can be diffed."""
+    return _text(_document(report), 0) + "\n"
+
+
+def files(report: Report) -> Mapping[str, str]:
+    """The document."""
+    return {"report.json": render(report)}
+
+
+def _text(value: Any, level: int) -> str:
+    if not value or level == _COMPACT_FROM or not isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    pad, end = "\n" + " " * (level + 1), "\n" + " " * level
+    if isinstance(value, list):
+        return f"[{pad}{f',{pad}'.join(_text(item, level + 1) for item in value)}{end}]"
+    items = (f"{json.dumps(key)}: {_text(item, level + 1)}" for key, item in value.items())
+    return f"{{{pad}{f',{pad}'.join(items)}{end}}}"
+
+
+def digest(text: str) -> str:
+    """The hash of a document's text with every number rounded to six digits.
+
+    Machines that round differently agree on it.
+    """
+    rounded = re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.6g}", text)
+    return f"sha256:{hashlib.sha256(rounded.encode()).hexdigest()}"
+
+
+def _document(report: Report) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": "specbench report",
+        "title": report.results.title,
+        "prompts": report.results.prompts,
+        "notes": [plain(note) for note in report.results.notes],
+        "runs": [
+            _run(source, categories)
+            for source, categories in zip(report.sources, report.category_metrics, strict=True)
+        ],
+    }
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, estimates, mappings and sequences as values of JSON."""
+    if isinstance(value, Missing):
+        return {"missing": value.reason}
+    if isinstance(value, Estimate):
+        interval = value.interval
+        ends = {"low": interval.low, "high": interval.high} if interval else {}
+        return {"value": plain(value.value), **ends}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        is_number = math.isfinite(value)
+        return float(f"{value:.{_DIGITS}g}") if is_number else {"missing": "not a finite number"}
+    return value
+
+
+def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
+    """One run: how it was made, then its numbers."""
+    metrics, info = source.metrics, source.info
+    header = header_values(info)
+    return {
+        "id": info.id,
+        "label": source.label,
+        "status": info.status,
+        "created": info.created,
+        "finished": info.finished,
+        "command": plain(header["command"]),
+        "spec": plain(header["spec"]["values"]),
+        "model": plain(header["model"]),
+        "is_stand_in": info.model.is_stand_in,
+        "environment": plain(header["environment"]),
+        "prompts": plain(header["prompts"]),
+        "methods": [_method(source, spelling) for spelling in metrics.methods],
+        "tasks": {task: info.task_title(task) for task in metrics.tasks},
+        "temperatures": list(metrics.temperatures),
+        "arithmetic": metrics.arithmetic,
+        "bootstrap": {**plain(metrics.bootstrap), "level": LEVEL},
+        "warnings": [*(warning.message(info) for warning in metrics.warnings), *info.warnings],
+        "verdicts": [
+            {"temperature": temperature, "text": verdict(metrics, temperature)}
+            for temperature in metrics.temperatures
+        ],
+        "cells": _cells(metrics),
+        "categories": _cells(categories) if categories else [],
+        "overall": [
+            {"temperature": temperature, "method": method, **plain(numbers)}
+            for (method, temperature), numbers in metrics.overall.items()
+        ],
+        "costs": [
+            {"temperature": key.temperature, "method": key.method, "task": key.task or None}
+            | plain(cost)
+            for key, cost in metrics.costs.items()
+        ],
+        "roofline": plain(metrics.roofline),
+        "agreements": plain(metrics.agreements),
+        "calibration": [
+            {"temperature": temperature, "method": method, "by_depth": plain(calibrations)}
+            for (method, temperature), calibrations in source.calibration.items()
+        ],
+    }
+
+
+def _method(source: Source, spelling: str) -> dict[str, Any]:
+    about = source.info.method(spelling)
+    described = header_values(source.info)["methods"].get(spelling, {})
+    return {
+        "spelling": spelling,
+        "title": about.title,
+        "label": about.label,
+        "is_lossless": about.is_lossless,
+        "has_checkpoint": spelling not in source.info.no_checkpoint,
+        "options": plain(described.get("options")),
+        "weights": plain(described.get("weights")),
+    }
+
+
+def _cells(metrics: RunMetrics) -> list[dict[str, Any]]:
+    """One object per temperature, method and task; all tasks together are under `overall`."""
+    return [
+        {"temperature": key.temperature, "method": key.method, "task": key.task, **plain(cell)}
+        for key, cell in metrics.cells.items()
+        if key.task
+    ]

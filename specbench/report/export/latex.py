@@ -1,0 +1,209 @@
+"""A report in LaTeX: the papers' table, ready to \\input.
+
+Knows booktabs and escaping. The intervals are arguments of a macro that shows nothing until the
+author defines it: a page has no room for those of six tasks.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from string import Template
+
+from specbench.analysis.metrics import BASELINE
+from specbench.report import sections
+from specbench.report.build import Report
+from specbench.report.notes import Note
+from specbench.report.results import Block, Results, Task
+from specbench.report.table import METHOD, Cell, Group, Row, Table
+
+_LABEL = "tab:specbench"
+
+_PREAMBLE = r"""
+% Made by specbench. In your preamble:
+%   \usepackage[T1]{fontenc}
+%   \usepackage{booktabs}
+% In your text:
+%   \input{table}
+% To show the interval of each speedup (95 %, by cluster bootstrap over samples), before \input:
+%   \newcommand{\specbenchinterval}[2]{\,{\tiny[#1,\,#2]}}
+""".lstrip()
+
+_DEFINITIONS = r"""
+\providecommand{\specbenchinterval}[2]{}
+\providecommand{\specbenchother}[1]{\ifdefined\Umathcode#1\else?\fi}% a sign that pdfLaTeX lacks
+""".lstrip()
+
+_STANDALONE = Template(
+    r"""
+% The table on a page of its own, with its intervals: pdflatex table_standalone.tex
+\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[paperwidth=${width}mm,paperheight=${height}mm,margin=12mm]{geometry}
+\usepackage{booktabs}
+\pagestyle{empty}
+\newcommand{\specbenchinterval}[2]{\,{\tiny[#1,\,#2]}}
+\begin{document}
+\input{table}
+\noindent In brackets: the 95\,\% interval of the speedup, by cluster bootstrap over samples.
+\end{document}
+""".lstrip()
+)
+
+_APART = "\0"
+_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)")
+"""Between two hyphens or apostrophes, which LaTeX would make one sign of, and two colons, which a
+CI log may take for a command.
+"""
+_SIGNS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "τ": r"\ensuremath{\tau}",
+    "\u00a0": "~",
+}
+
+
+def render(report: Report) -> str:
+    """A `table*` environment with everything that it needs but booktabs."""
+    results = report.results
+    warnings = [f"% Warning: {_line(note.text)}\n" for note in results.notes if note.is_warning]
+    lines = [
+        r"\begin{table*}[t]",
+        r"\centering",
+        rf"\caption{{{_caption(results)}}}",
+        rf"\label{{{_LABEL}}}",
+        r"\par\medskip",
+        r"\footnotesize",
+        r"\setlength{\tabcolsep}{2.5pt}",
+        rf"\begin{{tabular}}{{@{{}}l{'r' * (2 * len(results.tasks))}@{{}}}}",
+        r"\toprule",
+        *_header(results.tasks),
+    ]
+    for block in results.blocks:
+        lines += _block(results, block)
+    lines += [r"\bottomrule", r"\end{tabular}", *_remarks(results.notes), r"\end{table*}", ""]
+    return _PREAMBLE + "".join(warnings) + _DEFINITIONS + "\n".join(lines)
+
+
+def files(report: Report) -> Mapping[str, str]:
+    """The table, and a document that shows it on a page of its size."""
+    results = report.results
+    rows = sum(2 + len(block.runs) + len(block.methods) for block in results.blocks)
+    width = 60 + max(110, 44 * len(results.tasks))
+    standalone = _STANDALONE.substitute(width=width, height=75 + 6 * rows)
+    return {"table.tex": render(report), "table_standalone.tex": standalone}
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX shows unchanged, on one line; pdfLaTeX shows "?" for characters it lacks."""
+    line = "".join(map(_sign, _LIGATURE.sub(_APART, _line(text))))
+    return line.replace(_APART, "{}")
+
+
+def _sign(sign: str) -> str:
+    if sign in _SIGNS or sign == _APART:
+        return _SIGNS.get(sign, sign)
+    if sign.isascii():
+        return sign if sign.isprintable() else ""
+    is_latin = sign.isalpha() and ord(sign) < 0x180 and sign not in "ĦħĿŀŉŦŧ"
+    if is_latin:
+        return unicodedata.normalize("NFC", sign)
+    return rf"\specbenchother{{{sign}}}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _caption(results: Results) -> str:
+    """The title and the definitions; intervals are explained where they are shown."""
+    defined = {note.label: note.text for note in results.notes}
+    speedup = defined.get("Speedup", "").partition(" Intervals")[0].rstrip(".")
+    parts = [
+        f"{escape(results.caption)}.",
+        f"Speedup: {escape(speedup)}.",
+        r"$\tau$: mean accepted tokens, emitted per step of the target model.",
+    ]
+    if len(results.tasks) > 1:
+        parts.append("Mean: the arithmetic mean of the tasks' values.")
+    best = "The best of each column" if results.is_one_run else "The best of each group and column"
+    parts.append(rf"{best} is in \textbf{{bold}}.")
+    return " ".join(parts)
+
+
+def _header(tasks: Sequence[Task]) -> Iterable[str]:
+    if not tasks:
+        yield rf"{METHOD} \\"
+        return
+    titles = [rf"\multicolumn{{2}}{{c}}{{{escape(task.title)}}}" for task in tasks]
+    yield " & ".join(["", *titles]) + r" \\"
+    places = range(2, 2 + 2 * len(tasks), 2)
+    yield " ".join(rf"\cmidrule(lr){{{place}-{place + 1}}}" for place in places)
+    pair = r"Speedup & \multicolumn{1}{c}{$\tau$}"
+    yield " & ".join([METHOD, *[pair] * len(tasks)]) + r" \\"
+
+
+def _block(results: Results, block: Block) -> Iterable[str]:
+    table = sections.by_task(results, block)
+    width = 1 + len(table.columns)
+    yield r"\midrule"
+    yield rf"\multicolumn{{{width}}}{{c}}{{{escape(block.heading)}}} \\"
+    for group in table.groups:
+        yield r"\midrule"
+        if group.label:
+            yield rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(group.label)}}}}} \\"
+        for row in _without_baseline(group):
+            yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
+
+
+def _without_baseline(group: Group) -> Sequence[Row]:
+    """The rows but vanilla's, which is 1.00 everywhere, unless no other is as fast."""
+    rows = [
+        row
+        for row in group.rows
+        if row.method != BASELINE or any(cell.is_best for cell in row.cells[::2])
+    ]
+    return rows or group.rows
+
+
+def _cells(table: Table, row: Row) -> Iterable[str]:
+    if row.reason and row.cells:
+        return [rf"\multicolumn{{{len(row.cells)}}}{{c}}{{{escape(row.reason)}}}"]
+    return [
+        rf"\multicolumn{{{len(cells)}}}{{c}}{{{escape(cells[0].reason)}}}"
+        if cells[0].reason
+        else " & ".join(map(_cell, cells))
+        for _, cells in table.by_task(row.cells)
+    ]
+
+
+def _cell(cell: Cell) -> str:
+    text = rf"\textbf{{{escape(cell.text)}}}" if cell.is_best else escape(cell.text)
+    if cell.interval:
+        text += rf"\specbenchinterval{{{cell.interval.low:.2f}}}{{{cell.interval.high:.2f}}}"
+    return text
+
+
+def _remarks(notes: Sequence[Note]) -> Iterable[str]:
+    """The notes that a reader of the table needs. Warnings are comments for the author."""
+    shown = [note for note in notes if note.label in ("*", "Missing")]
+    if shown:
+        texts = [f"*: {note.text}" if note.label == "*" else note.text for note in shown]
+        yield rf"\par\smallskip {escape(' '.join(texts))}"

@@ -1,0 +1,73 @@
+"""A report in Markdown: the same tables as on a terminal, verdicts and notes."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from specbench.report import sections
+from specbench.report.build import Report
+from specbench.report.results import Block, Results
+from specbench.report.table import Row, Table
+
+_SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?<=www)\.|@(?=\w)")
+"""Signs that begin markup, HTML, links or mentions."""
+
+
+def render(report: Report) -> str:
+    """The whole report as one text, best values in bold."""
+    results = report.results
+    lines = [f"# {escape(results.title)}", ""]
+    lines += [f"{escape(results.prompts)}.", ""] if results.prompts else []
+    for block in results.blocks:
+        lines += [*_block(results, block), ""]
+    for table in report.categories:
+        lines += [f"{table.title}:", "", *table_lines(table), ""]
+    lines += [f"- **{escape(note.label)}:** {escape(note.text)}" for note in results.notes]
+    return "\n".join(lines) + "\n"
+
+
+def files(report: Report) -> Mapping[str, str]:
+    """The report with its plots below."""
+    gallery = [
+        f"\n## {plot.title}\n\n![{plot.title}]({plot.name}.svg)\n\n{plot.caption}\n"
+        for plot in report.plots
+    ]
+    return {"table.md": render(report) + "".join(gallery)}
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows unchanged, on one line."""
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def _block(results: Results, block: Block) -> Iterable[str]:
+    yield from [f"## {block.heading}", ""]
+    yield from table_lines(sections.by_task(results, block))
+    for make in (sections.intervals, sections.overview, sections.step_costs):
+        table = make(results, block)
+        if table.columns and table.groups:
+            yield from ["", f"{table.title}:", "", *table_lines(table)]
+    for run in block.runs:
+        label = "" if results.is_one_run else f"**{escape(run.label)}:** "
+        yield from ["", label + escape(run.verdict)]
+
+
+def table_lines(table: Table) -> Iterable[str]:
+    """The table in lines of Markdown; the label of a group is a row of its own."""
+    yield _line([table.heading, *(escape(column.title) for column in table.columns)])
+    yield f"| --- |{' ---: |' * len(table.columns)}"
+    for group in table.groups:
+        if group.label:
+            yield _line([f"*{escape(group.label)}*", *([""] * len(table.columns))])
+        for row in group.rows:
+            yield _line([escape(row.label), *_cells(table, row)])
+
+
+def _cells(table: Table, row: Row) -> Iterable[str]:
+    """The cells of a row; the first of a task gives the reason if there are no numbers."""
+    for _, cells in table.by_task(row.cells):
+        texts = [f"**{cell.text}**" if cell.is_best else cell.text for cell in cells]
+        yield from [cells[0].reason or texts[0], *texts[1:]]
+
+
+def _line(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"

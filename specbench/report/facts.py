@@ -1,0 +1,199 @@
+"""Facts of a run's header as text to print. No other part of the reports reads a header's parts."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import asdict
+
+from specbench.analysis.metrics import BASELINE
+from specbench.log.header import MethodHeader, PromptsHeader, RunHeader, WeightsHeader
+from specbench.log.machine import UNKNOWN
+
+_OPTIONS = (
+    "model", "dataset", "prompts", "limit", "sample", "temperature", "top-p", "top-k",
+    "max-new-tokens", "repeats", "seed", "device", "dtype", "template", "history", "execution",
+    "weights",
+)  # fmt: skip
+"""Options of `specbench run` whose value the header keeps under the option's name."""
+_OTHER_NAMES = {"dataset": "tasks", "temperature": "temperatures"}
+_SOURCES = {
+    "bundled": "prompts bundled with specbench, in the style of the tasks",
+    "paper": "published prompts",
+    "hub": "prompts of the original data sets",
+}
+_ORIGINAL = "bundled prompts"
+_FLAGS = ("phases", "trace")
+_MODES = {"graph": "CUDA graphs", "eager": "one by one"}
+
+
+def run_text(info: RunHeader) -> str:
+    """The run and the settings that matter most, in one line."""
+    spec = info.spec.values
+    return ", ".join(
+        [
+            info.id,
+            info.status,
+            f"model {info.model.name}",
+            info.model.dtype,
+            f"device {spec.device}",
+            f"prompts {spec.prompts}",
+            f"at most {spec.max_new_tokens} new tokens",
+            f"seed {spec.seed}",
+        ]
+    )
+
+
+def model_label(info: RunHeader) -> str:
+    """The model's title, marked if it is a stand-in."""
+    if info.model.is_stand_in and "stand-in" not in info.model.label.lower():
+        return f"{info.model.label} (stand-in: the real shape, not the real weights)"
+    return info.model.label
+
+
+def model_text(info: RunHeader) -> str:
+    """The model with its weights: the Hub id and commit, or the folder."""
+    label, model = model_label(info), info.model
+    if model.source in ("embedded", model.label):
+        return label
+    commit = f" at {model.revision[:8]}" if model.revision else ""
+    return f"{label} ({model.source}{commit})"
+
+
+def prompts_text(info: RunHeader) -> str:
+    """The number of the prompts by their source; empty if unknown."""
+    sets: dict[str, list[PromptsHeader]] = defaultdict(list)
+    for one in info.prompts:
+        words = _SOURCES.get(one.source, f"prompts of {one.origin}")
+        sets[words if one.is_imitation or one.source != "bundled" else _ORIGINAL].append(one)
+    return ", ".join(_counted(found, words) for words, found in sets.items())
+
+
+def _counted(sets: Sequence[PromptsHeader], words: str) -> str:
+    used = sum(one.num_prompts for one in sets)
+    available = sum(one.num_available for one in sets)
+    if used != available:
+        return f"{used} of {available} {words}"
+    return f"{used} {words}" if used != 1 else f"1 {words.replace('prompts', 'prompt', 1)}"
+
+
+def is_on_gpu(info: RunHeader) -> bool:
+    """True if the run used a CUDA device."""
+    return info.spec.values.device.startswith("cuda")
+
+
+def execution_text(info: RunHeader) -> str:
+    """The execution of the steps, the kernels and the reasons; empty if unknown."""
+    methods = defaultdict(list)
+    for spelling, about in info.execution.items():
+        methods[about.mode, about.reason].append(info.method(spelling).label)
+    words: list[str] = []
+    for (mode, reason), labels in sorted(methods.items(), key=lambda item: -len(item[1])):
+        who = f" for {', '.join(labels)}" if words else ""
+        words.append(f"{_MODES[mode]}{who}{_in_brackets(reason)}")
+    if words and info.kernels:
+        words.append(f"layers by {info.kernels.name}{_in_brackets(info.kernels.reason)}")
+    return "; ".join(words)
+
+
+def gpu_text(info: RunHeader) -> str:
+    """Clocks, temperature and power of the GPU during the run; empty if not recorded."""
+    if info.gpu is None:
+        return ""
+    spans = (
+        (info.gpu.sm_clock_mhz, "clock", "MHz"),
+        (info.gpu.memory_clock_mhz, "memory clock", "MHz"),
+        (info.gpu.temperature_c, "", "°C"),
+        (info.gpu.power_w, "", "W"),
+    )
+    words = []
+    for span, name, unit in spans:
+        if span is None:
+            continue
+        low, high = round(span.min), round(span.max)
+        ends = f"{low}" if low == high else f"{low} to {high}"
+        mean = f" (mean {span.mean:.0f})" if span.min != span.max else ""
+        words.append(f"{name} {ends} {unit}{mean}".strip())
+    return ", ".join(words)
+
+
+def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
+    """Label and text of the facts about the machine and the run, in order."""
+    facts = {
+        "Machine": info.machine.device,
+        "Operating system": info.environment.os,
+        "Software": info.machine.software,
+        "CUDA": info.environment.torch.cuda,
+        "Commit": info.machine.commit,
+        "Model": f"{info.model.label}, {info.model.dtype}",
+        "Prompts": "; ".join(
+            f"{one.title}: {one.num_prompts} {one.source}, sha256 {one.sha256[:12]}"
+            for one in info.prompts
+        ),
+        "Run": f"{info.id}, {info.status}",
+        "From": info.created,
+        "To": info.finished,
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def options_text(about: MethodHeader | None) -> str:
+    """The options of a method in effect."""
+    options: dict[str, Any] = about.options if about else {}
+    given = [f"{name}={value}" for name, value in options.items() if value != ""]
+    return ", ".join(given) or "none"
+
+
+def weights_text(weights: WeightsHeader | None) -> str:
+    """The revision of draft weights, or the hash of their largest file."""
+    if weights is None:
+        return "none"
+    if weights.revision:
+        return f"revision {weights.revision[:12]}"
+    if not weights.files:
+        return UNKNOWN
+    name, largest = max(weights.files.items(), key=lambda item: item[1].bytes)
+    return f"{name}, sha256 {(largest.sha256 or UNKNOWN)[:12]}"
+
+
+def typed_command(info: RunHeader) -> str:
+    """The command as the user typed it; empty if unknown."""
+    return shlex.join(["specbench", *info.command]) if info.command else ""
+
+
+def full_command(info: RunHeader) -> str:
+    """The command with every setting written out, so that no default can change it."""
+    spec = info.spec
+    values, asked = asdict(spec.values), asdict(spec.asked or spec.values)
+    has_baseline = spec.values.is_baseline_run
+    methods = [m for m in spec.values.methods if m != BASELINE or not has_baseline]
+    parts = ["specbench run", " ".join(f"--method {shlex.quote(method)}" for method in methods)]
+    for option in _OPTIONS:
+        key = _OTHER_NAMES.get(option, option.replace("-", "_"))
+        value = asked[key] if option == "template" else values[key]
+        if value in (None, "") or (option == "top-k" and not value):
+            continue
+        several = value if isinstance(value, tuple) else [value]
+        text = ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in several)
+        parts.append(f"--{option} {shlex.quote(text)}")
+    parts += [f"--{flag}" for flag in _FLAGS if values[flag]]
+    parts += [] if has_baseline else ["--no-baseline"]
+    return _wrapped(part for part in parts if part)
+
+
+def _wrapped(parts: Iterable[str], width: int = 88) -> str:
+    """The parts on as few lines as they need, joined by backslashes."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 1 + len(part) <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"  {part}" if lines else part)
+    return " \\\n".join(lines)
+
+
+def _in_brackets(reason: str | None) -> str:
+    return f" ({reason})" if reason else ""

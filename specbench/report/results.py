@@ -1,0 +1,245 @@
+"""The numbers of a report in the papers' layout: methods by task, per run and temperature.
+
+Knows which numbers stand together and which are the best of their column. Knows nothing of text:
+`sections` turns these values into tables.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from specbench.analysis.cells import NOT_RUN, CellKey
+from specbench.analysis.costs import NO_COST, Cost
+from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.errors import unknown_name
+from specbench.log.header import RunHeader
+from specbench.report import facts, formats
+from specbench.report.notes import Note, notes
+from specbench.report.sentences import verdict
+
+Sort = Literal["paper", "speedup"]
+"""The order of the methods."""
+MEAN = "mean"
+"""The name of the column of means over the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task, or the mean over the tasks."""
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The two numbers of a method on a task, or the reasons for their absence."""
+
+    speedup: Value
+    mat: Value
+    is_best_speedup: bool = False
+    is_best_mat: bool = False
+
+    @property
+    def reason(self) -> str | None:
+        """The reason for an empty result; None if there is at least one number."""
+        if isinstance(self.speedup, Missing) and isinstance(self.mat, Missing):
+            return self.mat.reason
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class MethodResults:
+    """One method of a run. `label` carries a star if the output may differ from vanilla's."""
+
+    method: str
+    label: str
+    tasks: tuple[TaskResult, ...]
+    overall: MethodMetrics
+    cost: Cost = NO_COST
+
+    @property
+    def reason(self) -> str | None:
+        """The one reason for which the method has no number on any task, if there is one."""
+        reasons = {task.reason for task in self.tasks}
+        return reasons.pop() if len(reasons) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """The methods of one run at one temperature, and a sentence on who wins.
+
+    `run` is the index of the run among those of the report.
+    """
+
+    run: int
+    label: str
+    methods: tuple[MethodResults, ...]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One temperature: the results of every run that has it."""
+
+    temperature: float
+    runs: tuple[RunResults, ...]
+
+    @property
+    def heading(self) -> str:
+        return formats.temperature(self.temperature)
+
+    @property
+    def methods(self) -> tuple[MethodResults, ...]:
+        """The methods of all runs."""
+        return tuple(method for run in self.runs for method in run.methods)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All numbers of a report, with its notes.
+
+    `title` names model, weights, machine and dtype; `prompts` says what was asked, and how much.
+    """
+
+    title: str
+    prompts: str
+    tasks: tuple[Task, ...]
+    blocks: tuple[Block, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def caption(self) -> str:
+        """The title and the prompts."""
+        return f"{self.title}; {self.prompts}" if self.prompts else self.title
+
+    @property
+    def is_one_run(self) -> bool:
+        """True if runs need no label."""
+        return len({run.run for block in self.blocks for run in block.runs}) < 2
+
+
+def check_sort(name: str) -> Sort:
+    """The order of that name.
+
+    Raises:
+        UserError: there is no such order.
+    """
+    for known in get_args(Sort):
+        if name == known:
+            return known
+    raise unknown_name("order", name, get_args(Sort))
+
+
+def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
+    """The results of one or several runs, methods in the papers' order or the fastest first."""
+    titles = {task: run.info.task_title(task) for run in runs for task in run.tasks}
+    tasks = [Task(name, title) for name, title in titles.items()]
+    if len(tasks) > 1:
+        tasks.append(Task(MEAN, "Mean"))
+    labels = run_labels([run.info for run in runs])
+    blocks = [
+        Block(
+            temperature,
+            tuple(
+                RunResults(
+                    run=i,
+                    label=label,
+                    methods=_sorted(_methods(run, temperature, tasks), sort),
+                    verdict=verdict(run, temperature),
+                )
+                for i, (run, label) in enumerate(zip(runs, labels, strict=True))
+                if temperature in run.temperatures
+            ),
+        )
+        for temperature in sorted({t for run in runs for t in run.temperatures})
+    ]
+    names = dict.fromkeys(facts.model_text(run.info) for run in runs)
+    machines = dict.fromkeys(run.info.machine.device for run in runs)
+    dtypes = dict.fromkeys(run.info.model.dtype for run in runs)
+    title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
+    prompts = "; ".join(dict.fromkeys(filter(None, (facts.prompts_text(r.info) for r in runs))))
+    return Results(title, prompts, tuple(tasks), tuple(blocks), notes=notes(runs, labels))
+
+
+def run_labels(infos: Sequence[RunHeader]) -> list[str]:
+    """A distinct name for each run: its model, and as much more as it takes."""
+    labels = [facts.model_label(info) for info in infos]
+    facets = (
+        [info.machine.device.partition(",")[0] for info in infos],
+        [info.model.dtype for info in infos],
+        [f"run {info.id}" for info in infos],
+    )
+    for facet in facets:
+        if len(set(facet)) == 1:
+            continue
+        times = Counter(labels)
+        labels = [
+            f"{label}, {more}" if times[label] > 1 else label
+            for label, more in zip(labels, facet, strict=True)
+        ]
+    return labels
+
+
+def _sorted(methods: tuple[MethodResults, ...], sort: Sort) -> tuple[MethodResults, ...]:
+    if sort == "paper":
+        return methods
+
+    def speedup(method: MethodResults) -> float:
+        value = method.overall.speedup
+        return value.value if isinstance(value, Estimate) else 0.0
+
+    return tuple(sorted(methods, key=speedup, reverse=True))
+
+
+def _methods(
+    run: RunMetrics, temperature: float, tasks: Sequence[Task]
+) -> tuple[MethodResults, ...]:
+    by_task = [_task_results(run, temperature, task.name) for task in tasks]
+    return tuple(
+        MethodResults(
+            method,
+            run.info.method(method).label,
+            results,
+            overall=run.overall[method, temperature],
+            cost=run.cost(method, temperature),
+        )
+        for method, results in zip(run.methods, zip(*by_task, strict=True), strict=True)
+    )
+
+
+def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskResult]:
+    """One result per method. All that are best at the two digits shown are best."""
+    values = [_values(run, method, temperature, task=task) for method in run.methods]
+    best_speedup = _best(run.methods, [speedup for speedup, _ in values])
+    best_mat = _best(run.methods, [mat for _, mat in values])
+    return [
+        TaskResult(
+            speedup,
+            mat,
+            is_best_speedup=_shown(speedup) in best_speedup,
+            is_best_mat=_shown(mat) in best_mat,
+        )
+        for speedup, mat in values
+    ]
+
+
+def _values(run: RunMetrics, method: str, temperature: float, *, task: str) -> tuple[Value, Value]:
+    if task == MEAN:
+        overall = run.overall[method, temperature]
+        return overall.speedup, overall.mat
+    cell = run.cells.get(CellKey(method, temperature, task))
+    return (cell.speedup, cell.mat) if cell else (NOT_RUN, NOT_RUN)
+
+
+def _shown(value: Value) -> float | None:
+    return round(value.value, 2) if isinstance(value, Estimate) else None
+
+
+def _best(methods: Sequence[str], values: Sequence[Value]) -> set[float]:
+    """The best value as shown; none if the baseline has no rival."""
+    shown = {m: _shown(value) for m, value in zip(methods, values, strict=True)}
+    known = {method: number for method, number in shown.items() if number is not None}
+    return {max(known.values())} if set(known) - {BASELINE} else set()

@@ -1,0 +1,243 @@
+"""The tables of a report, one function each: results -> a `Table` for every writer.
+
+A column of the overview, of the step costs or of the latencies is one `Field` in a tuple below.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from specbench.analysis.latency import Percentiles
+from specbench.analysis.metrics import BASELINE
+from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.report import formats
+from specbench.report.results import Block, MethodResults, Results, TaskResult
+from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+from specbench.types import Phases
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the numbers of a task's column."""
+
+    heading: str
+    cell: Callable[[TaskResult], Cell]
+    short: str = ""
+
+    def column(self, task: str) -> Column:
+        return Column(self.heading, task, short=self.short)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column over all tasks. `rank` is the column's: the highest is dropped first."""
+
+    heading: str
+    text: Callable[[MethodResults], str]
+    rank: int = 0
+    tone: Callable[[MethodResults], Tone] = lambda method: ""
+
+
+def tone(speedup: Value) -> Tone:
+    """Good and bad are claims that the interval supports; unsure is one that contains 1."""
+    if not isinstance(speedup, Estimate):
+        return "missing"
+    interval = formats.interval_of(speedup)
+    if interval is None:
+        return ""
+    if 1.0 in interval:
+        return "unsure"
+    return "good" if interval.low > 1.0 else "bad"
+
+
+def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
+    return lambda task: Cell(
+        text(task.speedup),
+        tone(task.speedup),
+        is_best=task.is_best_speedup,
+        interval=formats.interval_of(task.speedup),
+        reason=task.reason,
+    )
+
+
+SPEEDUP = Part("speedup", _speedup(formats.speedup), short="speed")
+PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
+MAT = Part(
+    "MAT",
+    lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
+)
+INTERVAL = Part("", lambda task: Cell(formats.span(task.speedup), tone(task.speedup)), short="95 %")
+
+
+def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
+    """The papers' table: these numbers of every method on every task."""
+    columns = [part.column(task.title) for task in results.tasks for part in parts]
+
+    def cells(method: MethodResults) -> list[Cell]:
+        return [part.cell(task) for task in method.tasks for part in parts]
+
+    return Table("", tuple(columns), _groups(results, block, cells))
+
+
+def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
+    """The least to know: the speedup on each task and one MAT, over the steps of all tasks.
+
+    Without any speedup, the MAT of each task.
+    """
+    speedups = [task.speedup for method in block.methods for task in method.tasks]
+    if not any(isinstance(speedup, Estimate) for speedup in speedups):
+        return replace(by_task(results, block, [MAT]), title="Mean accepted tokens (MAT)")
+    columns = [Column("", task.title) for task in results.tasks]
+
+    def cells(method: MethodResults) -> list[Cell]:
+        mat = Cell(formats.mat(method.overall.pooled.mat), reason=method.reason)
+        return [*map(part.cell, method.tasks), mat]
+
+    groups = _groups(results, block, cells)
+    return Table("Speedup over vanilla", (*columns, Column("MAT")), groups)
+
+
+def intervals(results: Results, block: Block) -> Table:
+    """The interval of each speedup, for the methods that have any."""
+
+    def cells(method: MethodResults) -> list[Cell]:
+        return [INTERVAL.cell(task) for task in method.tasks]
+
+    groups = _groups(results, block, cells, is_shown=_has_interval)
+    columns = [INTERVAL.column(task.title) for task in results.tasks]
+    return Table("95 % interval of each speedup", tuple(columns), groups)
+
+
+def _has_interval(method: MethodResults) -> bool:
+    return any(formats.interval_of(task.speedup) for task in method.tasks)
+
+
+def _same_as_vanilla(method: MethodResults) -> str:
+    is_baseline = method.method == BASELINE
+    return "" if is_baseline else formats.percent(method.overall.pooled.match_rate)
+
+
+_OVERVIEW = (
+    Field(
+        "speedup [95 %]",
+        lambda m: formats.bracketed(m.overall.speedup),
+        tone=lambda m: tone(m.overall.speedup),
+    ),
+    Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
+    Field("tok/s", lambda m: formats.rate(m.overall.pooled.tokens_per_s), 1),
+    Field("MAT\npooled", lambda m: formats.mat(m.overall.pooled.mat), 4),
+    Field("MAT\nmacro", lambda m: formats.mat(m.overall.pooled.mat_macro), 7),
+    Field("same as\nvanilla", _same_as_vanilla, 2),
+    Field("done", lambda m: str(m.overall.pooled.num_done), 6),
+    Field("failed", lambda m: str(m.overall.pooled.num_failed), 3),
+)
+
+
+def overview(results: Results, block: Block) -> Table:
+    """The numbers over all tasks that have no room in the papers' table."""
+    title = "Over all tasks" if len(results.tasks) > 1 else "Overall"
+    return _fields(title, results, block, fields=_OVERVIEW)
+
+
+def _phase(of: Callable[[Phases], float]) -> Callable[[MethodResults], str]:
+    def text(method: MethodResults) -> str:
+        phases = method.cost.relative_phases
+        return formats.NONE if phases is None else f"{of(phases):.2f}"
+
+    return text
+
+
+def _peak_memory(method: MethodResults) -> str:
+    size = method.cost.peak_memory_bytes
+    return formats.NONE if size is None else f"{size / 2**30:.1f}"
+
+
+def _limit_reached(method: MethodResults) -> str:
+    """A share that may exceed 1. Vanilla is its own limit."""
+    reached = method.cost.reached
+    if method.method == BASELINE:
+        return ""
+    return f"{reached.value * 100:.0f} %" if isinstance(reached, Estimate) else formats.NONE
+
+
+_COSTS = (
+    Field("MAT", lambda m: formats.mat(m.cost.mat)),
+    Field("step\ncost", lambda m: formats.mat(m.cost.relative)),
+    Field("decode\nspeedup", lambda m: formats.speedup(m.cost.decode_speedup)),
+    Field("draft", _phase(lambda phases: phases.draft_s)),
+    Field("verify", _phase(lambda phases: phases.verify_s)),
+    Field("commit", _phase(lambda phases: phases.commit_s), 1),
+    Field("host", _phase(lambda phases: phases.host_s), 1),
+    Field("limit", lambda m: formats.speedup(m.cost.limit), 2),
+    Field("of the\nlimit", _limit_reached, 3),
+    Field("ms per\nstep", lambda m: formats.figures(m.cost.step_s, 1e3), 4),
+    Field("J per\ntoken", lambda m: formats.figures(m.cost.joules_per_token), 5),
+    Field("peak\nGiB", _peak_memory, 6),
+)
+"""Phases are in steps of vanilla, so that they add up to the cost of a step."""
+
+
+def step_costs(results: Results, block: Block) -> Table:
+    """The numbers that explain a speedup; no columns if no step can be compared."""
+    is_known = any(isinstance(m.cost.relative, Estimate) for m in block.methods)
+    fields = _known(_COSTS, block) if is_known else ()
+    title = "The cost of a step (decode speedup = MAT / step cost)"
+    return _fields(title, results, block, fields=fields)
+
+
+def _latency(heading: str, of: Callable[[Percentiles], Value], *, is_first: bool) -> Field:
+    def text(method: MethodResults) -> str:
+        latency = method.overall.pooled.latency
+        return formats.figures(of(latency.first_token if is_first else latency.per_token), 1e3)
+
+    return Field(f"{'first token' if is_first else 'per token'} {heading}", text)
+
+
+_LATENCY = tuple(
+    _latency(heading, of, is_first=is_first)
+    for is_first in (True, False)
+    for heading, of in (
+        ("p50", lambda times: times.p50),
+        ("p90", lambda times: times.p90),
+        ("p99", lambda times: times.p99),
+    )
+)
+
+
+def latency(results: Results, block: Block) -> Table:
+    """Time to the first token and per token after it."""
+    fields = _known(_LATENCY, block)
+    return _fields("Latency in milliseconds", results, block, fields=fields)
+
+
+def _known(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
+    """The fields for which any method has a text."""
+    empty = ("", formats.NONE)
+    return tuple(f for f in fields if any(f.text(m) not in empty for m in block.methods))
+
+
+def _fields(title: str, results: Results, block: Block, *, fields: Sequence[Field]) -> Table:
+    def cells(method: MethodResults) -> list[Cell]:
+        return [Cell(field.text(method), field.tone(method)) for field in fields]
+
+    columns = tuple(Column(field.heading, rank=field.rank) for field in fields)
+    return Table(title, columns, _groups(results, block, cells))
+
+
+def _groups(
+    results: Results,
+    block: Block,
+    cells: Callable[[MethodResults], list[Cell]],
+    *,
+    is_shown: Callable[[MethodResults], bool] = lambda method: True,
+) -> tuple[Group, ...]:
+    """A group per run with a row per method; runs without a row are left out."""
+    groups = []
+    for run in block.runs:
+        rows = tuple(
+            Row(m.method, m.label, tuple(cells(m)), has_failed=m.overall.pooled.num_failed > 0)
+            for m in run.methods
+            if is_shown(m)
+        )
+        if rows:
+            groups.append(Group("" if results.is_one_run else run.label, rows))
+    return tuple(groups)

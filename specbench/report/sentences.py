@@ -1,0 +1,239 @@
+"""Sentences about the numbers of a run: the verdict, and notes that have no room in a table.
+
+Knows words and which numbers they are about. Knows no layout. A function returns an empty text if
+there is nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from specbench.analysis.latency import Percentiles
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value, quotient
+from specbench.report import facts, formats
+
+SPEEDUPS = {
+    "ours": "vanilla's time per token / the method's, prefill included, over the same samples.",
+    "paper": "the published formula: mean tokens/s of the samples / vanilla's mean tokens/s. Every "
+    "sample has the same weight, however short it is.",
+}
+STEP_COST = (
+    "decode time of a step / that of a vanilla step, over the completions of all tasks. Draft, "
+    "verify, commit and host are its parts, if they were measured."
+)
+LIMIT = (
+    "MAT * target bytes / (target + draft bytes): the decode speedup if a step took only the time "
+    "to read its weights from memory."
+)
+
+
+def verdict(run: RunMetrics, temperature: float) -> str:
+    """The fastest method against vanilla and against the next one, by the mean over tasks."""
+    means = {
+        method: overall.speedup
+        for (method, at), overall in run.overall.items()
+        if at == temperature and method != BASELINE
+    }
+    known = {m: value for m, value in means.items() if isinstance(value, Estimate)}
+    if not known:
+        reasons = {value.reason for value in means.values() if isinstance(value, Missing)}
+        return f"No speedup to report: {', '.join(sorted(reasons)) or 'only vanilla was run'}."
+    ranked = sorted(known, key=lambda method: known[method].value, reverse=True)
+    where = " on average" if len(run.tasks) > 1 else ""
+    first, best = _label(run, ranked[0]), known[ranked[0]]
+    if best.value <= 1:
+        return _none_is_faster(first, best, where)
+    sentences = [_against_vanilla(first, best, where)]
+    if len(ranked) > 1:
+        ratio = quotient(best, known[ranked[1]])
+        sentences.append(_against_next(_label(run, ranked[1]), ratio))
+    return " ".join(sentences)
+
+
+def _none_is_faster(label: str, speedup: Estimate, where: str) -> str:
+    doubt = " That is not a significant difference." if _is_unclear(speedup) else ""
+    return (
+        f"No method is faster than vanilla; {label} comes closest "
+        f"({speedup.value:.2f}x{where}{formats.brackets(speedup)}).{doubt}"
+    )
+
+
+def _is_unclear(speedup: Estimate) -> bool:
+    return speedup.interval is not None and 1.0 in speedup.interval
+
+
+def _against_vanilla(label: str, speedup: Estimate, where: str) -> str:
+    times = f"{speedup.value:.2f}x vanilla's speed{where}{formats.brackets(speedup)}"
+    if speedup.interval is None:
+        return f"{label} is the fastest, at {times}; too few samples for an interval."
+    if _is_unclear(speedup):
+        return f"{label} is the fastest, at {times}: not significantly different from vanilla."
+    return f"{label} is the fastest, at {times}."
+
+
+def _against_next(label: str, ratio: Estimate) -> str:
+    times = f"It is {ratio.value:.2f}x as fast as {label}, the next{formats.brackets(ratio)}"
+    if ratio.interval is None:
+        return f"{times}; too few samples for an interval."
+    return f"{times}: not a significant difference." if 1.0 in ratio.interval else f"{times}."
+
+
+def formula_text(run: RunMetrics) -> str:
+    """The largest differences that the other speedup formula would make."""
+    changes: dict[str, float] = {}
+    for key, cell in run.cells.items():
+        ours, paper = cell.our_speedup, cell.paper_speedup
+        if not key.task or key.method == BASELINE:
+            continue
+        if isinstance(ours, Estimate) and isinstance(paper, Estimate):
+            cell_name = f"{_label(run, key.method)} on {run.info.task_title(key.task)}"
+            ratio = paper.value / ours.value
+            changes[cell_name] = (1 / ratio if run.arithmetic == "paper" else ratio) - 1
+    if not changes:
+        return ""
+    low, high = (find(changes, key=lambda name: changes[name]) for find in (min, max))
+    span = f"{_more(changes[low])} ({low})"
+    if low != high:
+        span = f"between {span} and {_more(changes[high])} ({high})"
+    if run.arithmetic == "paper":
+        return f"total time per token, the default, would give {span}."
+    return f"the published one, the ratio of mean tokens/s, would give {span}: --arithmetic paper."
+
+
+def _more(change: float) -> str:
+    return f"{abs(change) * 100:.1f} % {'more' if change >= 0 else 'less'}"
+
+
+def lossless_text(run: RunMetrics) -> str:
+    """The number of greedy completions in which each method gave vanilla's tokens."""
+    labels: dict[str, list[str]] = {}
+    for method, agreement in run.agreements.items():
+        count = f"{agreement.num_identical} of {agreement.num_compared}"
+        first = agreement.first_position
+        where = "" if first is None else f" (first difference at token {first})"
+        labels.setdefault(count, []).append(_label(run, method) + where)
+    parts = [f"in {count} completions: {', '.join(names)}" for count, names in labels.items()]
+    return f"identical to vanilla's greedy tokens {'; '.join(parts)}." if parts else ""
+
+
+def difference_warnings(run: RunMetrics) -> Iterable[str]:
+    """Lossless methods whose greedy output differs from vanilla's."""
+    for method, agreement in run.agreements.items():
+        info = run.info.method(method)
+        if info.is_lossless and agreement.divergences:
+            num_different = agreement.num_compared - agreement.num_identical
+            yield (
+                f"{info.label} should give vanilla's tokens at temperature 0, but differs in "
+                f"{num_different} of {agreement.num_compared} completions, first at token "
+                f"{agreement.first_position}. The cause is a numerical near-tie or a bug: run "
+                "`specbench audit` on the run's folder to find out."
+            )
+
+
+def latency_text(run: RunMetrics) -> str:
+    """Median and 90th percentile over all tasks, at each temperature."""
+
+    def text(method: str, temperature: float) -> str:
+        times = run.pooled(method, temperature).latency
+        if not isinstance(times.first_token.p50, Estimate):
+            return ""
+        return f"{_times(times.first_token)} + {_times(times.per_token)}"
+
+    listed = _by_temperature(run, text)
+    return f"median (p90) ms to the first token + per token after it: {listed}." if listed else ""
+
+
+def depth_text(run: RunMetrics) -> str:
+    """The share of steps that accept a guess at each depth, over all tasks."""
+
+    def text(method: str, temperature: float) -> str:
+        positions = run.pooled(method, temperature).acceptance_by_depth
+        return " ".join(_percent(position.unconditional) for position in positions)
+
+    listed = _by_temperature(run, text)
+    return f"% of steps that accept a guess at depth 1, 2, ...: {listed}." if listed else ""
+
+
+def _by_temperature(run: RunMetrics, text: Callable[[str, float], str]) -> str:
+    parts = []
+    for temperature in run.temperatures:
+        texts = {method: text(method, temperature) for method in run.methods}
+        listed = [f"{_label(run, method)} {shown}" for method, shown in texts.items() if shown]
+        if listed:
+            at = f"T={temperature:g}: " if len(run.temperatures) > 1 else ""
+            parts.append(at + ", ".join(listed))
+    return "; ".join(parts)
+
+
+def _times(times: Percentiles) -> str:
+    return _ms(times.p50) + (f" ({_ms(times.p90)})" if isinstance(times.p90, Estimate) else "")
+
+
+def _ms(value: Value) -> str:
+    return f"{value.value * 1e3:.3g}" if isinstance(value, Estimate) else formats.NONE
+
+
+def _percent(share: Estimate) -> str:
+    return f"{share.value * 100:.0f}" if share.value >= 0.005 else "<1"
+
+
+def has_limits(run: RunMetrics) -> bool:
+    """True if memory sets a limit to the run's speedups."""
+    return isinstance(run.roofline, Roofline) and run.roofline.no_limit is None
+
+
+def memory_text(run: RunMetrics) -> str:
+    """The memory bandwidth and what follows from it; empty if it was not measured."""
+    roofline = run.roofline
+    if isinstance(roofline, Missing):
+        return ""
+    read = formats.num_bytes(roofline.target_bytes)
+    bandwidth = f"{formats.num_bytes(roofline.bandwidth)}/s measured"
+    if roofline.no_limit == IN_CACHE:
+        cache = formats.num_bytes(roofline.cache_bytes)
+        return (
+            f"{bandwidth}. A step of the target reads {read} of weights, much of it from a cache "
+            f"of {cache}, so that memory sets no limit here. It does for larger models."
+        )
+    if roofline.no_limit == EXPERTS:
+        return f"{bandwidth}. The experts that a step reads are unknown: no limit is given."
+    shares = [
+        f"{share.value * 100:.0f} %"
+        + (f" at T={temperature:g}" if len(run.temperatures) > 1 else "")
+        for temperature, share in _bandwidth_shares(run, roofline)
+    ]
+    used = f"; vanilla reads them at {', '.join(shares)} of the bandwidth" if shares else ""
+    return (
+        f"{bandwidth}. A step of the target reads {read} of weights{used}. Keys and values, "
+        f"{roofline.kv_share * 100:.1f} % more, are not counted."
+    )
+
+
+def memory_warnings(run: RunMetrics) -> Iterable[str]:
+    """A baseline far below the memory bandwidth."""
+    if isinstance(run.roofline, Missing):
+        return
+    for _, share in _bandwidth_shares(run, run.roofline):
+        if share.value < LEAST_SHARE:
+            cause = "The host" if facts.is_on_gpu(run.info) else "Computation or the host"
+            yield (
+                f"Vanilla uses {share.value * 100:.0f} % of the memory bandwidth, less than "
+                f"{LEAST_SHARE * 100:.0f} %. {cause} limits its speed. A slow baseline "
+                "inflates every speedup."
+            )
+            return
+
+
+def _bandwidth_shares(run: RunMetrics, roofline: Roofline) -> Iterable[tuple[float, Estimate]]:
+    """Vanilla's share of the bandwidth at each temperature, where times are valid."""
+    for temperature in run.temperatures:
+        cost = run.cost(BASELINE, temperature)
+        share = roofline.bandwidth_share(cost.step_s)
+        if isinstance(share, Estimate) and isinstance(cost.decode_speedup, Estimate):
+            yield temperature, share
+
+
+def _label(run: RunMetrics, method: str) -> str:
+    return run.info.method(method).label

@@ -1,0 +1,1 @@
+"""Backends: whatever completes requests and says what it is."""

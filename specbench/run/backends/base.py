@@ -1,0 +1,140 @@
+"""The seam between a run and what completes its requests.
+
+Runner, log and reports know these protocols only; no device, dtype or weights appear here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, Self
+
+from msgspec.structs import replace
+
+from specbench.log.header import (
+    ExecutionHeader,
+    Kernels,
+    MethodHeader,
+    ModelHeader,
+    Preparation,
+    RooflineHeader,
+    RunHeader,
+)
+from specbench.log.machine import GpuUse
+from specbench.types import Completion, Record, Request
+
+Message = Mapping[str, str]
+"""One message of a chat: `role` and `content`."""
+
+
+class Codec(Protocol):
+    """Messages to prompt tokens, and tokens back to text, for one model and template."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+    @property
+    def special_tokens(self) -> Sequence[str]:
+        """Texts that are read as control tokens wherever they stand."""
+        ...
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
+    def text(self, token_ids: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SetupInfo:
+    """A setup's part of the header. `values` are the values of the spec that it decides."""
+
+    model: ModelHeader
+    methods: dict[str, MethodHeader]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """A backend's part of the header. Parts that were not measured are None or empty."""
+
+    preparation: Preparation | None = None
+    roofline: RooflineHeader | None = None
+    kernels: Kernels | None = None
+    execution: dict[str, ExecutionHeader] = field(default_factory=dict)
+    gpu: GpuUse | None = None
+    warnings: tuple[str, ...] = ()
+
+    def added_to(self, header: RunHeader) -> RunHeader:
+        """The header with this part. A method that was ever eager stays eager in a resumed run."""
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        execution = {
+            label: header.execution.get(label, mode) if mode.mode == "graph" else mode
+            for label, mode in self.execution.items()
+        }
+        return replace(
+            header,
+            **{
+                **parts,
+                "execution": {**header.execution, **execution},
+                "warnings": (*header.warnings, *self.warnings),
+            },
+        )
+
+
+class Backend(Protocol):
+    """Completes requests. As a context manager, it holds a model or a server while it is open."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+    def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        """The backend as measured so far, and as these records used it. Callable at any time."""
+        ...
+
+    def warm_up(self, requests: Sequence[Request]) -> None:
+        """Do now what is done only once.
+
+        Args:
+            requests: at each temperature of the run a usual request, then one with the most tokens
+                of prompt and answer that the run can reach.
+        """
+        ...
+
+    def complete(self, method: str, request: Request) -> Completion:
+        """Complete a request with a method, given as records spell it."""
+        ...
+
+
+class Setup(Protocol):
+    """A backend that can be opened: everything it needs was found and checked."""
+
+    @property
+    def title(self) -> str:
+        """The model and where it runs, in words."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The methods as records spell them, in table order."""
+        ...
+
+    @property
+    def no_checkpoint(self) -> tuple[str, ...]:
+        """Methods that were asked for and cannot run, because they have no checkpoint."""
+        ...
+
+    @property
+    def codec(self) -> Codec: ...
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that the model's context holds; None if unknown."""
+        ...
+
+    @property
+    def default_budget(self) -> int:
+        """New tokens of an answer if the user gives no number."""
+        ...
+
+    def describe(self) -> SetupInfo: ...
+    def open(self) -> Backend:
+        """The backend, to be entered."""
+        ...

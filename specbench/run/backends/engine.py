@@ -1,0 +1,285 @@
+"""The engine in this process: one loaded target, and a drafter for each method.
+
+Completions are the engine's own loop at batch 1. Must not know prompts, records' files or reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import convert
+from msgspec.structs import replace as replace_part
+
+from specbench.errors import MethodFault, SpecbenchError, describe_error
+from specbench.log.header import ExecutionHeader, Kernels, Preparation, RooflineHeader
+from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
+from specbench.outside import containing
+from specbench.run.backends.base import BackendInfo
+from specbench.run.backends.peak_memory import MemoryLedger
+from specbench.run.backends.traffic import draft_bytes, measure_traffic
+from specbench.run.backends.warm_up import warm_up
+from specbench.types import Completion, Record, Request
+
+if TYPE_CHECKING:
+    import torch
+
+    from specbench.engine.clock import Stopwatch
+    from specbench.engine.drafter import Drafter
+    from specbench.engine.graphs.execution import Execution
+    from specbench.engine.target import Target
+    from specbench.run.backends.engine_setup import EngineSetup, Mode
+    from specbench.run.methods import RunMethod
+
+PRIMING_TOKENS = 3
+"""The prefill's token and those of a step, for which a draft model has to prefill too."""
+LATE_WARNING = (
+    "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
+    "warm-up had not reached their sizes."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """A target with the drafters of its methods, and the seconds it took to load them."""
+
+    target: Target
+    drafters: Mapping[str, Drafter]
+    seconds: float
+    ledger: MemoryLedger
+
+
+class EngineBackend:
+    """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
+
+    With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
+    measured, and completions carry peak memory and energy. On a GPU each of them is primed: its
+    method completes a few tokens of the same request before, untimed, since kernels are loaded at
+    their first launch and chosen by shape.
+    """
+
+    target: Target
+
+    def __init__(
+        self, setup: EngineSetup, *, is_metered: bool = False, loaded: LoadedEngine | None = None
+    ) -> None:
+        self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
+        self._drafters: Mapping[str, Drafter] = {}
+        self._late_before = 0
+        self._stopwatch: Stopwatch | None = None
+        self._sampler: GpuSampler | None = None
+        self._preparation: Preparation | None = None
+        self._roofline: RooflineHeader | None = None
+        self._execution: dict[str, ExecutionHeader] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            if self._is_metered:
+                self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
+            loaded = self._loaded or load_engine(self._setup)
+            self._use(loaded)
+            self._preparation = Preparation(load_s=round(loaded.seconds, 3))
+            if self._is_metered:
+                self._roofline = measure_traffic(self.target)
+            if self._sampler:
+                self._sampler.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        warnings = self._sampler.warnings() if self._sampler else []
+        if self._preparation and (late := num_late(self.target) - self._late_before):
+            warnings.insert(0, LATE_WARNING.format(late))
+            self._preparation = replace_part(self._preparation, num_late=late)
+        read = draft_bytes(self._drafters, records)
+        return BackendInfo(
+            preparation=self._preparation,
+            roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
+            kernels=describe_kernels(self.target) if self._preparation else None,
+            execution=self._execution,
+            gpu=self._sampler.describe() if self._sampler else None,
+            warnings=tuple(warnings),
+        )
+
+    def warm_up(self, requests: Sequence[Request]) -> None:
+        from specbench.engine.attention import without_cudnn_attention
+
+        began = perf_counter()
+        mode = self._setup.mode
+        with without_cudnn_attention():
+            check = partial(self._decode, is_checked=True)
+            reasons = warm_up(self.target, self._drafters, check, requests=requests)
+        for label, reason in reasons.items():
+            reason = reason or mode.reason
+            self._execution[label] = ExecutionHeader(
+                "eager" if reason else mode.name, reason, _layer_inputs(self._drafters[label])
+            )
+        seconds = round(perf_counter() - began, 3)
+        if self._preparation:
+            self._preparation = replace_part(self._preparation, warm_up_s=seconds)
+        self._late_before = num_late(self.target)
+
+    def complete(self, method: str, request: Request) -> Completion:
+        import torch
+
+        run = partial(self._decode, method, request)
+        is_cuda = self.target.device.type == "cuda"
+        failures = self.target.execution.failures
+        failures.clear()
+        try:
+            if self._is_metered and is_cuda:
+                self._prime(method, request)
+                return self._ledger.measure(method, partial(metered, run, self._sampler))
+            return run()
+        except torch.OutOfMemoryError:
+            if is_cuda:
+                torch.cuda.empty_cache()
+            raise
+        finally:
+            mode = self._execution.get(method)
+            if failures and mode and not mode.reason:
+                reason = f"{min(failures)}, after the warm-up"
+                self._execution[method] = replace_part(mode, mode="eager", reason=reason)
+
+    def _prime(self, method: str, request: Request) -> None:
+        """Begin the request once, so that its timed completion finds every kernel loaded."""
+        budget = min(PRIMING_TOKENS, request.max_new_tokens)
+        self._decode(method, replace(request, max_new_tokens=budget))
+
+    def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
+        from specbench.engine.decode import decode
+
+        run = partial(
+            decode,
+            self.target,
+            self._drafters[method],
+            request,
+            stopwatch=self._stopwatch,
+            is_traced=self._setup.is_traced,
+            is_checked=is_checked or self._setup.checks_drafts,
+        )
+        try:
+            return run()
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a plug-in that exits must not end the run
+            raise MethodFault(describe_error(error)) from error
+
+    def _use(self, loaded: LoadedEngine) -> None:
+        from specbench.engine.clock import phase_stopwatch
+
+        self.target, self._drafters = loaded.target, loaded.drafters
+        self._ledger = loaded.ledger
+        if self._setup.has_phases:
+            self._stopwatch = phase_stopwatch(self.target.device)
+
+
+def load_engine(setup: EngineSetup) -> LoadedEngine:
+    """Load the target and the drafters of all methods."""
+    began = perf_counter()
+    target = load_model(setup)
+    ledger = MemoryLedger(target)
+    drafters = build_drafters(target, setup.methods, ledger)
+    return LoadedEngine(target, drafters, perf_counter() - began, ledger)
+
+
+def load_model(setup: EngineSetup) -> Target:
+    """Load the target onto its device."""
+    import torch
+
+    from specbench.engine.load import load_target
+
+    dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
+    source = setup.stand_in.target if setup.stand_in else setup.path
+    execution = make_execution(setup.mode, device, dtype)
+    return load_target(source, dtype=dtype, device=device, execution=execution)
+
+
+def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:
+    """The execution of steps on a device, which becomes the current one."""
+    import torch
+
+    from specbench.engine.fused.pick_ops import pick_ops
+    from specbench.engine.graphs.cuda import Graphs
+    from specbench.engine.graphs.execution import Eager
+    from specbench.engine.graphs.recorder import CudaRecorder
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # kernels and graphs go to the current one
+    if mode.name == "graph":
+        return Graphs(CudaRecorder(device), pick_ops(device, dtype))
+    return Eager()
+
+
+def build_drafters(
+    target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
+) -> dict[str, Drafter]:
+    """The drafter of every method by the method's label. The ledger counts what each one holds.
+
+    A method whose build fails is there too: it fails in every sample, with the reason.
+
+    Raises:
+        SpecbenchError: a method refuses its options or weights.
+    """
+    from specbench.engine.drafter import BuildContext, Drafter
+
+    drafters: dict[str, Drafter] = {}
+    for one in methods:
+        with ledger.holder(one.label):
+            try:
+                with containing(f"Method {one.label!r} is broken"):
+                    drafter = one.method.build(one.options, BuildContext(target, one.weights))
+                    if not isinstance(drafter, Drafter):
+                        raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
+            except MethodFault as fault:
+                drafter = _broken(fault.message)
+            drafters[one.label] = drafter
+    return drafters
+
+
+def _broken(reason: str) -> Drafter:
+    """A drafter that fails with this reason whenever it is used."""
+    from specbench.engine.drafter import Drafter
+
+    class Broken(Drafter):
+        @property
+        def needs(self) -> Any:  # type: ignore[override]  # what a completion asks for first
+            raise SpecbenchError(reason)
+
+    return Broken()
+
+
+def _layer_inputs(drafter: Drafter) -> tuple[int, ...]:
+    with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
+        return tuple(drafter.needs.layer_inputs)
+    return ()
+
+
+def describe_kernels(target: Target) -> Kernels:
+    """The code that computes the layers, with launches that failed until now."""
+    if target.unfused_reason:
+        return Kernels("transformers", target.unfused_reason)
+    return convert(target.execution.ops.describe(), Kernels)
+
+
+def num_late(target: Target) -> int:
+    """Graphs captured after the warm-up; 0 for eager execution."""
+    return int(getattr(target.execution, "num_late", 0))
+
+
+def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
+    """A completion with its energy, read outside of the timed region."""
+    before = sampler.energy_j() if sampler else None
+    done = complete()
+    after = sampler.energy_j() if sampler else None
+    if before is None or after is None or after < before:  # the counter of a driver that restarted
+        return done
+    return replace(done, energy_j=after - before)

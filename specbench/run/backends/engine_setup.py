@@ -1,0 +1,270 @@
+"""Everything the engine needs before it loads a model: device, dtype, weights, template.
+
+Files are found and checked, memory is estimated. Loads no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from specbench.errors import CheckpointError, UserError
+from specbench.log.header import ModelHeader
+from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
+from specbench.models.chat import ChatCodec, load_codec, load_tokenizer
+from specbench.models.checkpoints import check_same_vocabulary, identify, read_config
+from specbench.models.hub import resolve_model
+from specbench.models.memory import GraphUse, check_fits
+from specbench.run.backends.base import SetupInfo
+from specbench.run.backends.engine import EngineBackend
+from specbench.run.methods import RunMethod, find_checkpoint, parse_methods, select_methods
+from specbench.run.spec import RunSpec
+from specbench.run.stand_ins import STAND_IN_WARNING, check_stand_in_fits, find_weights, stand_in_of
+
+if TYPE_CHECKING:
+    from specbench.zoo.stand_in.plan import StandIn
+
+EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
+"""Default new tokens: of `tiny` and stand-ins, and of real models, as in papers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Device of a run. `reason` says why it is not a GPU, if none can be used."""
+
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Execution of steps. `reason` says why graphs are not used, unless that was asked for."""
+
+    name: Literal["eager", "graph"]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """A model and its methods, ready to be loaded.
+
+    `missing` are methods without a checkpoint. A stand-in has the card of the model whose shape it
+    takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run, and why.
+    """
+
+    card: ModelCard
+    path: Path
+    device: Device
+    dtype: Dtype
+    codec: ChatCodec
+    methods: tuple[RunMethod, ...]
+    missing: tuple[RunMethod, ...]
+    broken: tuple[str, ...] = ()
+    stand_in: StandIn | None = None
+    mode: Mode = Mode("eager")
+    has_phases: bool = False
+    is_traced: bool = False
+    checks_drafts: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.card.title} ({self.dtype}, {self.device.name})"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(one.label for one in self.methods)
+
+    @property
+    def no_checkpoint(self) -> tuple[str, ...]:
+        return tuple(one.label for one in self.missing)
+
+    @property
+    def context(self) -> int | None:
+        config = read_config(self.path, self.card.name)
+        length = (config.get("text_config") or config).get("max_position_embeddings")
+        return length if isinstance(length, int) else None  # loading the model will say why
+
+    @property
+    def default_budget(self) -> int:
+        return EMBEDDED_BUDGET if self.card.is_embedded or self.stand_in else DEFAULT_BUDGET
+
+    def describe(self) -> SetupInfo:
+        is_ours = self.card.is_embedded or self.stand_in is not None
+        files = identify(self.path)
+        model = ModelHeader(
+            name=self.card.name,
+            label=self.card.title,
+            source="embedded" if is_ours else self.card.repo,
+            dtype=self.dtype,
+            is_stand_in=self.stand_in is not None,
+            is_embedded=self.card.is_embedded,
+            shape=self.stand_in.shape if self.stand_in else None,
+            revision=files.revision,
+            files=files.files,
+            template_sha256=self.codec.template.sha256,
+        )
+        values = {
+            "device": self.device.name,
+            "dtype": self.dtype,
+            "template": self.codec.template.name,
+            "execution": self.mode.name,
+        }
+        warnings = (self.codec.template.warning, STAND_IN_WARNING if self.stand_in else None)
+        methods = {one.label: one.describe() for one in self.methods + self.missing}
+        told = (*self.broken, *(text for text in warnings if text))
+        return SetupInfo(model, methods, values, told)
+
+    def open(self) -> EngineBackend:
+        return EngineBackend(self, is_metered=True)
+
+
+def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup:
+    """Resolve and check the model and the methods that `spec` names, the cheap things first.
+
+    Raises:
+        UserError: an unknown name, a wrong value, or a missing or broken file.
+    """
+    methods = parse_methods(spec.methods)
+    card = find_model(spec.model)
+    device = pick_device(spec.device)
+    mode = pick_mode(spec.execution, device)
+    if spec.weights == "stand-in":
+        setup = _stand_in_setup(spec, card, methods, device=device, mode=mode)
+    else:
+        setup = _setup(spec, card, methods, device=device, mode=mode, is_offline=is_offline)
+    return replace(
+        setup,
+        mode=mode,
+        has_phases=spec.phases,
+        is_traced=spec.trace,
+        checks_drafts=spec.check_drafts,
+    )
+
+
+def _graph_use(spec: RunSpec, mode: Mode, methods: Sequence[RunMethod]) -> GraphUse | None:
+    return GraphUse(len(methods), spec.temperatures) if mode.name == "graph" else None
+
+
+def _setup(
+    spec: RunSpec,
+    card: ModelCard,
+    named: Sequence[RunMethod],
+    *,
+    device: Device,
+    mode: Mode,
+    is_offline: bool,
+) -> EngineSetup:
+    def check_shape() -> None:
+        if card.shape is not None:
+            dtype = pick_dtype(card, spec.dtype, device.name)
+            check_fits(card.shape, dtype, device.name, what=f"Model {card.name}")
+
+    errors: list[CheckpointError] = []
+    path = Path()
+    try:
+        path = resolve_model(card, offline=is_offline, before_download=check_shape)
+    except CheckpointError as error:
+        errors.append(error)
+    find = partial(find_checkpoint, card, is_offline=is_offline)
+    chosen = select_methods(spec, card, named, resolve_weights=find)
+    errors += chosen.errors
+    if errors:
+        messages = dict.fromkeys(error.message for error in errors)
+        raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
+    dtype = pick_dtype(card, spec.dtype, device.name, path)
+    check_fits(
+        path,
+        dtype,
+        device.name,
+        what=f"Model {card.name}",
+        drafts=[one.weights for one in chosen.methods if isinstance(one.weights, Path)],
+        graphs=_graph_use(spec, mode, chosen.methods),
+    )
+    codec = load_codec(path, card, spec.template)
+    for method in chosen.methods:
+        weights = method.weights
+        if isinstance(weights, Path) and (weights / "tokenizer_config.json").is_file():
+            check_same_vocabulary(codec.tokenizer, load_tokenizer(weights), what=str(weights))
+    return EngineSetup(
+        card=card,
+        path=path,
+        device=device,
+        dtype=dtype,
+        codec=codec,
+        methods=chosen.methods,
+        missing=chosen.missing,
+        broken=chosen.broken,
+    )
+
+
+def _stand_in_setup(
+    spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, mode: Mode
+) -> EngineSetup:
+    """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
+    stand_in = stand_in_of(card)
+    find = partial(find_weights, stand_in)
+    chosen = select_methods(spec, card, named, resolve_weights=find)
+    folder = Path(card.repo) if Path(card.repo).is_dir() else None
+    dtype = pick_dtype(card, spec.dtype, device.name, folder)
+    weights = [one.weights for one in chosen.methods]
+    graphs = _graph_use(spec, mode, chosen.methods)
+    check_stand_in_fits(stand_in, weights, dtype=dtype, device=device.name, graphs=graphs)
+    path = stand_in.target.folder
+    return EngineSetup(
+        card=card,
+        path=path,
+        device=device,
+        dtype=dtype,
+        codec=load_codec(path, find_model("tiny"), spec.template),
+        methods=chosen.methods,
+        missing=chosen.missing,
+        broken=chosen.broken,
+        stand_in=stand_in,
+    )
+
+
+def pick_device(requested: str) -> Device:
+    """The device that `--device` means on this machine.
+
+    Raises:
+        UserError: the GPU that is asked for does not exist.
+    """
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    reason = "" if count else _no_gpu_reason(torch)
+    if requested == "cpu" or (requested == "auto" and not count):
+        return Device("cpu", reason)
+    index = requested.partition(":")[2] or "0"
+    if not index.isdigit() or int(index) >= count:
+        there = f"there are {count} GPU(s)" if count else reason
+        raise UserError(
+            f"--device {requested} cannot be used: {there}.",
+            "Use --device cpu, or see `specbench doctor`.",
+        )
+    return Device(f"cuda:{index}")
+
+
+def pick_mode(requested: str, device: Device) -> Mode:
+    """Execution of steps under `--execution` on this device.
+
+    Raises:
+        UserError: graphs are asked for on a CPU.
+    """
+    if device.name != "cpu" and requested != "eager":
+        return Mode("graph")
+    if requested == "graph":
+        raise UserError(
+            "--execution graph needs a CUDA device, and this run is on the CPU.",
+            "Leave it out, or use --device cuda.",
+        )
+    return Mode("eager", None if requested == "eager" else "CUDA graphs need a CUDA device")
+
+
+def _no_gpu_reason(torch: Any) -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"this build of torch ({torch.__version__}) is for CPUs only"
+    return "torch finds no CUDA device (driver missing, or none visible)"

@@ -1,0 +1,93 @@
+"""From a spec to everything a run needs: names resolved and files checked, nothing loaded.
+
+All of the user's mistakes surface here, before a run folder exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from specbench.data.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
+from specbench.errors import UserError
+from specbench.models.cards import find_model
+from specbench.run.backends.base import Setup
+from specbench.run.backends.engine_setup import make_engine_setup
+from specbench.run.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run that can start: the backend to open, and the prompts to complete."""
+
+    spec: RunSpec
+    setup: Setup
+    prompt_sets: tuple[PromptSet, ...]
+    max_new_tokens: int
+
+    @property
+    def prompts(self) -> Mapping[str, Sequence[Prompt]]:
+        """Task name to its prompts, in column order."""
+        return {one.task.name: one.prompts for one in self.prompt_sets}
+
+    @property
+    def control_warning(self) -> str | None:
+        """A sentence about the prompts whose text has special tokens; None if none has."""
+        special = self.setup.codec.special_tokens
+        found = {
+            prompt.sample_id: token
+            for prompts in self.prompts.values()
+            for prompt in prompts
+            for token in special
+            if any(token in turn for turn in prompt.turns)
+        }
+        if not found:
+            return None
+        shown = ", ".join(f"{name} ({token})" for name, token in [*found.items()][:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return (
+            f"The text of {shown}{more} has special tokens, which the model reads as control "
+            "tokens, not as text. Leave these prompts out."
+        )
+
+
+def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
+    """Resolve and check everything that `spec` names, the cheap things first.
+
+    Raises:
+        UserError: an unknown name, a wrong value, or a missing or broken file.
+    """
+    spec = replace(spec, prompts=_source(spec))
+    tasks = plan_tasks(spec.tasks, spec.prompts)
+    sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    if spec.sample is not None:
+        sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
+    setup = make_engine_setup(spec, is_offline=is_offline)
+    _check_lengths(setup, sets, spec.model)
+    return Plan(spec, setup, sets, spec.max_new_tokens or setup.default_budget)
+
+
+def _source(spec: RunSpec) -> str:
+    """The source of the prompts. What only exercises specbench takes those of specbench."""
+    if spec.prompts != "auto":
+        return spec.prompts
+    is_ours = spec.weights == "stand-in" or find_model(spec.model).is_embedded
+    return "bundled" if is_ours else "paper"
+
+
+def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str) -> None:
+    """Refuse a prompt whose first turn fills the model's context."""
+    context = setup.context
+    if context is None:
+        return
+    for prompt_set in sets:
+        for prompt in prompt_set.prompts:
+            length = len(setup.codec.render([{"role": "user", "content": prompt.turns[0]}]))
+            if length >= context:
+                raise UserError(
+                    f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "
+                    f"{model} ({context} tokens).",
+                    "Leave it out (--limit, --dataset), or use a model with a longer context.",
+                )

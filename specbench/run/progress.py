@@ -1,0 +1,134 @@
+"""The events of a run, and running totals made from them.
+
+Events and records. Must not know terminals, nor what completes the samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from time import perf_counter
+from typing import Protocol
+
+from specbench.types import Record
+
+
+class Progress(Protocol):
+    """The events of a run, in order: started, then per sample started and finished, then finished.
+
+    `total` counts the records to come. `message` may come at any time, `finished` more than once.
+    """
+
+    def started(self, total: int) -> None: ...
+    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
+    def sample_finished(self, record: Record) -> None: ...
+    def message(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MethodTotal:
+    """The totals of one method so far."""
+
+    num_done: int = 0
+    num_failed: int = 0
+    num_tokens: int = 0
+    wall_s: float = 0.0
+    num_emitted: int = 0
+    num_steps: int = 0
+
+    def plus(self, record: Record) -> "MethodTotal":
+        if not record.is_ok:
+            return replace(self, num_failed=self.num_failed + 1)
+        return MethodTotal(
+            num_done=self.num_done + 1,
+            num_failed=self.num_failed,
+            num_tokens=self.num_tokens + record.num_tokens,
+            wall_s=self.wall_s + (record.wall_s or 0.0),
+            num_emitted=self.num_emitted + sum(record.accept_lengths),
+            num_steps=self.num_steps + len(record.accept_lengths),
+        )
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return self.num_tokens / self.wall_s if self.wall_s > 0 else None
+
+    @property
+    def mat(self) -> float | None:
+        return self.num_emitted / self.num_steps if self.num_steps else None
+
+
+@dataclass(slots=True)
+class Tally:
+    """The running totals of a run, over all methods and per method in order of appearance."""
+
+    total: int = 0
+    num_finished: int = 0
+    methods: dict[str, MethodTotal] = field(default_factory=dict)
+    began: float = field(default_factory=lambda: perf_counter())
+
+    def add(self, record: Record) -> None:
+        self.num_finished += 1
+        method = record.key.method
+        self.methods[method] = self.methods.get(method, MethodTotal()).plus(record)
+
+    @property
+    def time_left(self) -> str:
+        """The time for the rest at the pace so far, "0:04:10 left"; empty if that is unknown."""
+        if not 0 < self.num_finished < self.total:
+            return ""
+        seconds = (perf_counter() - self.began) / self.num_finished
+        return f"{timedelta(seconds=round(seconds * (self.total - self.num_finished)))} left"
+
+
+class Lines:
+    """A `Progress` that says one line per finished sample and per message."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._tally = say, Tally()
+
+    def started(self, total: int) -> None:
+        self._tally = Tally(total)
+
+    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
+
+    def sample_finished(self, record: Record) -> None:
+        self._tally.add(record)
+        self._say(sample_line(record, self._tally))
+
+    def message(self, text: str) -> None:
+        self._say(text)
+
+    def finished(self) -> None: ...
+
+
+def sample_line(record: Record, tally: Tally) -> str:
+    """One finished sample: [12/336] gsm8k/3 pld 128 tokens 410 tok/s MAT 1.62, 0:04:10 left."""
+    key = record.key
+    start = f"[{tally.num_finished}/{tally.total}] {_sample_name(record)} {key.method}"
+    if not record.is_ok:
+        return f"{start} failed: {first_line(record.error or 'no reason given')}"
+    own = MethodTotal().plus(record)
+    speed = f" {own.tokens_per_s:.0f} tok/s" if own.tokens_per_s is not None else ""
+    mat = f" MAT {own.mat:.2f}" if own.mat is not None else ""
+    left = f", {time_left}" if (time_left := tally.time_left) else ""
+    return f"{start} {record.num_tokens} tokens{speed}{mat}{left}"
+
+
+def _sample_name(record: Record) -> str:
+    key = record.key
+    is_named = key.sample_id.startswith(f"{key.task}/")
+    parts = [key.sample_id if is_named else f"{key.task}/{key.sample_id}"]
+    if key.turn:
+        parts.append(f"turn {key.turn + 1}")
+    if key.repeat:
+        parts.append(f"repeat {key.repeat + 1}")
+    if key.temperature:
+        parts.append(f"T={key.temperature:g}")
+    return first_line(" ".join(parts))
+
+
+def first_line(text: str, most: int = 160) -> str:
+    """The first line of a text without control characters, cut to `most` characters."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    shown = "".join(sign if sign.isprintable() else " " for sign in line).strip()
+    return shown if len(shown) <= most else shown[: most - 1] + "…"

@@ -1,0 +1,142 @@
+"""A stored run's model, loaded again: the prompts of its records, its logits and its methods.
+
+Restores what a run was made with, and refuses anything else. Judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from specbench.errors import UserError
+from specbench.log.header import RunHeader
+from specbench.log.store import StoredRun
+from specbench.run.backends.engine import EngineBackend
+from specbench.run.backends.engine_setup import EngineSetup
+from specbench.run.methods import BASELINE
+from specbench.run.plan import Plan, make_plan
+from specbench.run.requests import make_chat
+from specbench.run.spec import RunSpec
+from specbench.types import Record, RecordKey, Request, Sampling
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_RESTORE = "Restore them as they were, or make the run again."
+
+
+class Replay:
+    """The target of a run, in `dtype` or the run's own, with its methods or vanilla alone.
+
+    Raises:
+        UserError: the model, its drafters or the prompts are missing or have changed.
+    """
+
+    def __init__(
+        self, run: StoredRun, *, dtype: str | None, has_methods: bool, is_offline: bool = False
+    ) -> None:
+        asked = run.header.spec.asked or run.header.spec.values
+        values = structs.asdict(asked) | {
+            "methods": asked.methods if has_methods else (BASELINE,),
+            "is_baseline_run": True,
+            "dtype": dtype or run.header.model.dtype,
+            "phases": False,
+            "trace": False,
+        }
+        plan = make_plan(RunSpec(**values), is_offline=is_offline)
+        assert isinstance(plan.setup, EngineSetup)
+        _check_same(run.header, plan, plan.setup)
+        self._spec, self._codec = plan.spec, plan.setup.codec
+        self._prompts = {
+            (task, prompt.sample_id): prompt
+            for task, prompts in plan.prompts.items()
+            for prompt in prompts
+        }
+        self._records = {record.key: record for record in run.records}
+        self._first = next(iter(run.header.spec.values.methods), BASELINE)
+        self._backend = EngineBackend(plan.setup).__enter__()
+        self.dtype = plan.setup.dtype
+
+    def prompt_ids(self, record: Record) -> tuple[int, ...]:
+        """The prompt tokens that a record answers.
+
+        Raises:
+            UserError: the prompt is not what it was.
+        """
+        key = record.key
+        prompt = self._prompts.get((key.task, key.sample_id))
+        if prompt is None:
+            raise UserError(f"The prompt {key.sample_id} of the run is missing.", _RESTORE)
+        ids = self._codec.render(make_chat(prompt.turns[: key.turn + 1], self._history(key)))
+        if len(ids) != record.prompt_tokens:
+            raise UserError(
+                f"The prompt {key.sample_id} has {len(ids)} tokens now, and had "
+                f"{record.prompt_tokens} in the run: prompts, template or tokenizer have changed.",
+                _RESTORE,
+            )
+        return ids
+
+    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float64]:
+        """The target's logits [vocab] after these tokens, in one pass over all of them."""
+        import torch
+
+        from specbench.engine.attention import without_cudnn_attention
+
+        with torch.inference_mode(), without_cudnn_attention():
+            return self._backend.target.prefill(token_ids).logits[0].double().cpu().numpy()
+
+    def entropies(
+        self, prompt_ids: Sequence[int], token_ids: Sequence[int], sampling: Sampling
+    ) -> NDArray[np.float64]:
+        """Entropy [tokens] in nats of the distribution that each token after the prompt is from.
+
+        In one pass, as the nodes of a chain.
+        """
+        import torch
+
+        from specbench.engine.accept import Sampler
+        from specbench.engine.attention import without_cudnn_attention
+        from specbench.engine.tree import DraftTree
+
+        target = self._backend.target
+        with torch.inference_mode(), without_cudnn_attention():
+            rows = [target.prefill(prompt_ids).logits.clone()]  # a forward may reuse its buffer
+            if len(token_ids) > 1:
+                chain = torch.tensor(token_ids[:-1], device=target.device)
+                rows.append(target.forward(DraftTree.chain(chain)).logits)
+            probs = Sampler(sampling, target.device, seed=0).probs(torch.cat(rows))
+            return torch.special.entr(probs).sum(-1).double().cpu().numpy()
+
+    def complete(self, method: str, request: Request) -> tuple[int, ...]:
+        """The tokens with which a method, as records spell it, completes a request."""
+        return self._backend.complete(method, request).token_ids
+
+    def sampling(self, temperature: float) -> Sampling:
+        """The run's sampling at a temperature."""
+        return self._spec.sampling(temperature)
+
+    def _history(self, key: RecordKey) -> list[Record]:
+        """The replies to the turns before this one, as the run's `history` had them."""
+        own = replace(key, method=self._first) if self._spec.history == "shared" else key
+        earlier = (self._records.get(replace(own, turn=turn)) for turn in range(key.turn))
+        return [record for record in earlier if record is not None]
+
+
+def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
+    """Refuse a model or prompts that are not the run's."""
+    files, now = header.model.files, setup.describe().model.files
+    if files and now:
+        changed = sorted(name for name in {*files, *now} if files.get(name) != now.get(name))
+        if changed:
+            raise UserError(
+                f"The model in {setup.path} is not the run's: {', '.join(changed)} differ.",
+                _RESTORE,
+            )
+    hashes = {one.task: one.sha256 for one in header.prompts}
+    for one in plan.prompt_sets:
+        if hashes.get(one.task.name, one.sha256) != one.sha256:
+            raise UserError(f"The prompts of {one.task.name} are not the run's.", _RESTORE)

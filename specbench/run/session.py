@@ -1,0 +1,110 @@
+"""A run from plan to records: header, backend, warm-up, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from specbench.errors import CheckpointError, RunFolderError
+from specbench.log.header import RunHeader, Status
+from specbench.log.store import RunFolder, StoredRun, read_run
+from specbench.machine.pauses import PauseWatch
+from specbench.run.backends.base import Backend
+from specbench.run.header import make_header, now
+from specbench.run.pauses import PauseCheck
+from specbench.run.plan import Plan
+from specbench.run.progress import Progress
+from specbench.run.requests import warm_up_requests
+from specbench.run.resume import check_keys, num_missing, resumed_header
+from specbench.run.runner import Runner
+from specbench.types import Record
+
+
+def run_plan(
+    plan: Plan,
+    path: Path,
+    progress: Progress,
+    *,
+    given: Sequence[str],
+    command: Sequence[str] = (),
+    backend: Backend | None = None,
+    is_forced: bool = False,
+) -> StoredRun:
+    """Run everything that the folder lacks. It holds a valid run however this ends.
+
+    Args:
+        plan: what to run.
+        path: the run's folder, new or with a part of the same plan.
+        progress: receives the events.
+        given: options that the user gave, for the header.
+        command: arguments of the command line, for the header.
+        backend: completes the requests; by default the one that the plan's setup opens.
+        is_forced: a part of the same plan may be from another machine or other versions.
+
+    An interrupt leaves the status `interrupted` and is raised again; an error leaves `failed`.
+    """
+    with RunFolder(path) as folder:
+        header = new = make_header(plan, path, given=given, command=command)
+        if folder.has_run():
+            stored = read_run(path)
+            header = resumed_header(stored, new, is_forced=is_forced)
+            check_keys(plan, stored)
+        backend = backend or plan.setup.open()
+
+        def end(status: Status) -> None:
+            ended = backend.describe(read_run(path).records).added_to(header)
+            folder.write_header(replace(ended, status=status, finished=now()))
+
+        try:
+            folder.write_header(header)
+            for label in plan.setup.no_checkpoint:
+                progress.message(f"{label}: no checkpoint for {header.model.name}")
+            progress.message(f"Loading {plan.setup.title} …")
+            with backend:
+                _check_unchanged(plan, new)
+                _run(plan, backend, folder, progress, header=header)
+            end("complete")
+        except BaseException as error:
+            with suppress(RunFolderError):  # the folder itself may be the first error's cause
+                end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            raise
+    return read_run(path)
+
+
+def _check_unchanged(plan: Plan, header: RunHeader) -> None:
+    """Raise CheckpointError if files were changed between hashing and loading them."""
+    about = plan.setup.describe()
+    if (about.model, about.methods) != (header.model, header.methods):
+        raise CheckpointError(
+            f"The files of {header.model.name} or of its drafters were changed while they were "
+            "loaded.",
+            "Wait until they are complete, then start a new run.",
+        )
+
+
+def _run(
+    plan: Plan, backend: Backend, folder: RunFolder, progress: Progress, *, header: RunHeader
+) -> None:
+    done = read_run(folder.path).records
+    missing = num_missing(plan, done)
+    if not missing:
+        return
+    progress.message("Warming up …")
+    backend.warm_up(warm_up_requests(plan))
+    folder.write_header(backend.describe(done).added_to(header))  # for a run that is killed
+    progress.started(missing)
+    try:
+        with PauseWatch() as watch:
+            runner = Runner(plan, backend, folder, progress, PauseCheck(watch.take))
+            for _ in runner.run(done):
+                pass
+    finally:
+        progress.finished()
+
+
+def failures(records: Sequence[Record]) -> list[Record]:
+    """The records of samples that failed."""
+    return [record for record in records if not record.is_ok]

@@ -1,0 +1,92 @@
+"""The specification of a run: every value, checked before any file or weight is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import ValidationError, convert
+
+from specbench.errors import UserError, unknown_name
+from specbench.log.header import SpecValues
+from specbench.types import Sampling
+
+CHOICES = {
+    "device": ("auto", "cpu", "cuda"),
+    "dtype": ("auto", "float32", "bfloat16", "float16"),
+    "history": ("shared", "own"),
+    "weights": ("hub", "stand-in"),
+    "execution": ("auto", "eager", "graph"),
+}
+"""Values that a field may have. A device may have a number too, as in "cuda:1"."""
+_NO_DEVICES = ("gpu", "nvidia", "gpu:0")
+_LEAST = {"limit": 1, "sample": 1, "top_k": 0, "max_new_tokens": 1, "repeats": 1, "seed": 0}
+
+
+class RunSpec(SpecValues, frozen=True):
+    """Values of a run within their ranges. Empty `methods` and `tasks` mean all there are.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+
+    def __post_init__(self) -> None:
+        for name, low in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option} {value} is too small.", f"Give {option} at least {low}.")
+        for temperature in self.temperatures:
+            if not 0 <= temperature < float("inf"):
+                raise UserError(
+                    f"--temperature {temperature} is not a valid temperature.",
+                    "Give 0 for greedy decoding, or a positive number such as 1.",
+                )
+        if self.limit and self.sample:
+            raise UserError(
+                f"--limit {self.limit} and --sample {self.sample} are both given.",
+                "Give one: --limit takes the first prompts of a task, --sample draws some.",
+            )
+        if not self.temperatures:
+            raise UserError("No temperature is given.", "Give --temperature 0, 1 or 0,1.")
+        if not 0 < self.top_p <= 1:
+            raise UserError(
+                f"--top-p {self.top_p} is not a valid probability mass.",
+                "Give a number above 0 and up to 1; 1 turns it off.",
+            )
+        if self.device in _NO_DEVICES:
+            raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if (value.partition(":")[0] if name == "device" else value) not in choices:
+                raise unknown_name("kind of weights" if name == "weights" else name, value, choices)
+
+    def sampling(self, temperature: float) -> Sampling:
+        """The sampling at one of the run's temperatures."""
+        is_drawn = temperature > 0
+        return Sampling(temperature, self.top_p if is_drawn else 1.0, self.top_k * is_drawn)
+
+
+def make_spec(**values: Any) -> RunSpec:
+    """The spec of values from Python; a single value stands for a list of one.
+
+    Raises:
+        UserError: an unknown name, or a value of the wrong type or out of range.
+    """
+    for name, value in values.items():
+        if name not in RunSpec.__struct_fields__:
+            raise unknown_name("value", name, RunSpec.__struct_fields__)
+        if isinstance(value, Path):
+            values[name] = str(value)
+        elif name == "tasks" and isinstance(value, str):
+            values[name] = [text.strip() for text in value.split(",")]
+        elif name in ("methods", "temperatures") and isinstance(value, str | float | int):
+            values[name] = [value]
+    try:
+        return convert(values, RunSpec)
+    except ValidationError as error:
+        reason, _, place = str(error).partition(" - at ")
+        name = place.strip("`$.").partition("[")[0]
+        raise UserError(
+            f"{name}={values[name]!r} has the wrong type.", f"{reason.replace('`', '')}."
+        ) from error

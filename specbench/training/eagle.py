@@ -1,0 +1,168 @@
+"""The draft models of EAGLE and EAGLE-3 in training: one layer over the target's features."""
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import LlamaConfig, PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from specbench.training.batches import Batch
+from specbench.training.head import (
+    Head,
+    TargetOutputs,
+    ahead,
+    decayed_sum,
+    target_loss,
+    weighted_mean,
+)
+from specbench.training.layer import Chain, Layer, config_fields, layer_config
+from specbench.zoo.feature_layers import CONFIG_KEY, feature_layers
+
+NOISE = 0.1
+"""Features get noise from U(-NOISE, NOISE) in training (EAGLE, section 4.2)."""
+
+CLASSIFICATION = 0.1
+"""The weight of the cross entropy, that of the feature regression being 1 (EAGLE, section 4.2)."""
+
+
+class EagleHead(Head):
+    """One decoder layer over fc([embedding of token t + 1 ; feature t]), which gives feature t + 1.
+
+    The target's embedding and head are used as they are. EAGLE-2 runs the same weights.
+
+    Source: Li et al. 2024, "EAGLE": smooth L1 to the target's features, and cross entropy with
+    its distributions.
+    """
+
+    file_name = "pytorch_model.bin"
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self._fields = config_fields(model)
+        config = layer_config(self._fields)
+        embedding = model.get_input_embeddings().weight.detach()
+        self._frozen = (embedding, model.get_output_embeddings())
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
+        self.layers = nn.ModuleList([Layer(config, config.hidden_size)])
+        self.to(embedding.device)
+
+    def features(self, ids: Tensor, features: Tensor) -> Tensor:
+        """The extrapolated features: row t is that of position t + 1 [rows, length, hidden]."""
+        tokens = F.embedding(ahead(ids, 1), self._frozen[0])
+        joint = self.fc(torch.cat([tokens, features.to(tokens.dtype)], -1))
+        return self.layers[0](joint, joint, [])
+
+    def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
+        return [self._frozen[1](self.features(ids, target.hidden))]
+
+    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
+        features = self.features(batch.ids, add_noise(target.hidden, int(batch.ids.sum())))
+        expected = ahead(target.hidden, 1).float()
+        distances = F.smooth_l1_loss(features.float(), expected, reduction="none").mean(-1)
+        logits = self._frozen[1](features)
+        cross_entropy = target_loss(logits, target.logits, batch.weights, depth=1)
+        regression = weighted_mean(distances, ahead(batch.weights, 2))
+        return regression + CLASSIFICATION * cross_entropy
+
+    def config(self) -> dict[str, object]:
+        return {**self._fields, "bias": True}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {**self.state_dict(), "embed_tokens.weight": self._frozen[0]}
+
+
+class MidLayer(Layer):
+    """A layer whose attention reads [norm(embedding) ; norm(feature)]."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config, 2 * config.hidden_size)
+        self.input_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.hidden_norm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def step(self, tokens: Tensor, features: Tensor, chain: Chain) -> Tensor:
+        attended = torch.cat([self.input_layernorm(tokens), self.hidden_norm(features)], -1)
+        return self(features, attended, chain)
+
+
+class Eagle3Head(Head):
+    """One decoder layer with a head of its own over the most frequent tokens.
+
+    Source: Li et al. 2025, "EAGLE-3": training-time test. Depth 1 reads the target's features at
+    every position, depth d its own outputs of depth d - 1, the tokens being the text's. Every
+    depth learns the target's distributions. Positions where the target would choose a token
+    outside the draft vocabulary are left out, as in the official code.
+    """
+
+    file_name = "pytorch_model.bin"
+    d2t: Tensor  # [draft vocab] difference between the target's id and the draft's
+    t2d: Tensor  # [vocab] bool, true for the tokens of the draft vocabulary
+
+    def __init__(
+        self, model: PreTrainedModel, draft_ids: Tensor | None = None, num_unrolled: int = 6
+    ) -> None:
+        """`draft_ids` are the target's ids of the draft vocabulary, increasing; None is all."""
+        super().__init__()
+        self._fields = config_fields(model)
+        config = layer_config(self._fields)
+        self.layer_ids = feature_layers(model.config.get_text_config().num_hidden_layers)
+        self._embedding = (model.get_input_embeddings().weight.detach(),)
+        self._num_unrolled = num_unrolled
+        projection = model.get_output_embeddings().weight.detach()
+        ids = torch.arange(len(projection)) if draft_ids is None else draft_ids.cpu()
+        hidden = config.hidden_size
+        is_drafted = torch.zeros(len(projection), dtype=torch.bool).index_fill(0, ids, True)
+        self.register_buffer("d2t", ids - torch.arange(len(ids)))
+        self.register_buffer("t2d", is_drafted)
+        self.fc = nn.Linear(len(self.layer_ids) * hidden, hidden, bias=False)
+        self.midlayer = MidLayer(config)
+        self.norm = LlamaRMSNorm(hidden, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(hidden, len(ids), bias=False)
+        rows = projection[ids.to(projection.device)]
+        self.lm_head.weight = nn.Parameter(rows.float().clone())
+        self.to(projection.device)
+
+    def token_ids(self, head_ids: Tensor) -> Tensor:
+        return head_ids + self.d2t[head_ids]
+
+    def outputs(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
+        """The layer's outputs of every depth [rows, length, hidden]."""
+        tokens = F.embedding(ids, self._embedding[0])
+        features = self.fc(torch.cat([target.layer_inputs[i] for i in self.layer_ids], -1))
+        chain: Chain = []
+        outputs = []
+        for depth in range(1, self._num_unrolled + 1):
+            features = self.midlayer.step(ahead(tokens, depth), features, chain)
+            outputs.append(features)
+        return outputs
+
+    def draft_logits(self, ids: Tensor, target: TargetOutputs) -> list[Tensor]:
+        return [self.lm_head(self.norm(output)) for output in self.outputs(ids, target)]
+
+    def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
+        known_logits = target.logits.index_select(-1, self.t2d.nonzero().flatten())
+        weights = batch.weights.clone()  # of token t, which the target chooses at t - 1
+        weights[:, 1:] *= self.t2d[target.logits.argmax(-1)][:, :-1]
+        by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
+        return decayed_sum(
+            (target_loss(logits, known_logits, weights, depth) for depth, logits in by_depth),
+            start=0,
+        )
+
+    def vocab_weights(self) -> Iterable[Tensor]:
+        return (self.lm_head.weight,)
+
+    def config(self) -> dict[str, object]:
+        return {
+            **self._fields,
+            "draft_vocab_size": self.lm_head.out_features,
+            CONFIG_KEY: list(self.layer_ids),
+        }
+
+
+def add_noise(features: Tensor, seed: int) -> Tensor:
+    """The features with uniform noise. It has its own seed, so that a resumed run repeats it."""
+    generator = torch.Generator(features.device).manual_seed(seed)
+    noise = torch.rand(features.shape, generator=generator, device=features.device)
+    return features + (2 * noise - 1) * NOISE

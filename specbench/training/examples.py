@@ -1,0 +1,147 @@
+"""Training text from a file: chats with answers, or plain text, as lines or as one JSON array."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from specbench.errors import UserError
+from specbench.training.batches import Row
+from specbench.training.chats import LISTS, Example, read_chat
+
+_HINT = (
+    'An entry is {"turns": ["request"], "reference": ["answer"]}, an answer for each turn, '
+    '{"messages": [...]}, ShareGPT\'s {"conversations": [...]}, or {"text": "plain text"}. '
+    "The file must be UTF-8."
+)
+
+
+class Codec(Protocol):
+    """A tokenizer with the chat template of a run, so that training sees what runs see."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    def render(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """A prompt's token ids, ready for an answer."""
+        ...
+
+
+def read_examples(path: Path, left_out: Counter[str]) -> list[Example]:
+    """The examples of a file. What is left out of it is counted by reason.
+
+    Raises:
+        UserError: the file is missing, unreadable or empty, or an entry of it is broken; then the
+            message has its number and the reason.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        message = f"--data {path} cannot be read: {error.strerror}."
+        raise UserError(message, "Give a JSONL file of chats or text.") from error
+    examples, place = [], ""
+    try:
+        for found in _entries(data.removeprefix(b"\xef\xbb\xbf")):
+            place, entry = found
+            row = json.loads(entry.decode("utf-8")) if isinstance(entry, bytes) else entry
+            if example := _example(row, left_out):
+                examples.append(example)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--data {path}{place}: {error}.", _HINT) from error
+    if not place:
+        raise UserError(f"--data {path} is empty.", _HINT)
+    return examples
+
+
+def _entries(data: bytes) -> Iterator[tuple[str, object]]:
+    """The place of each entry, and its line or, in a JSON array, its value."""
+    if data.lstrip().startswith(b"["):
+        for number, value in enumerate(json.loads(data.decode("utf-8")), start=1):
+            yield f", entry {number}", value
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield f", line {number}", line
+
+
+def encode(
+    codec: Codec,
+    examples: Sequence[Example],
+    length: int,
+    request_weight: float,
+    left_out: Counter[str],
+) -> Iterator[Row]:
+    """The rows of the examples, cut at `length` tokens, without those of fewer than three.
+
+    The tokens of an answer and of plain text have weight 1, those of a request `request_weight`.
+    """
+    for example in examples:
+        row = _chat(codec, example, request_weight) if example.turns else _text(codec, example)
+        if len(row.ids) <= 2:
+            left_out["examples of fewer than three tokens"] += 1
+            continue
+        if len(row.ids) > length:
+            left_out[f"ends of examples longer than {length} tokens"] += 1
+        yield Row(row.ids[:length], row.weights[:length])
+
+
+def _chat(codec: Codec, example: Example, request_weight: float) -> Row:
+    messages: list[dict[str, str]] = []
+    ids: tuple[int, ...] = ()
+    weights: list[float] = []
+    for turn, answer in zip(example.turns, example.answers, strict=True):
+        messages.append({"role": "user", "content": turn})
+        prompt = codec.render(messages)
+        messages.append({"role": "assistant", "content": answer})
+        if prompt[: len(ids)] != ids:  # the template rewrites earlier turns
+            weights.clear()
+            ids = ()
+        weights += [request_weight] * (len(prompt) - len(ids))
+        ids = (*prompt, *_answer_ids(codec, messages, prompt))
+        weights += [1.0] * (len(ids) - len(prompt))
+    return Row(ids, (0.0, *weights[1:]))
+
+
+def _answer_ids(
+    codec: Codec, messages: list[dict[str, str]], prompt: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The last answer as the model would give it after `prompt`, with the token that ends it.
+
+    That token is what the template writes between the answer and a next request.
+    """
+    answer = tuple(codec.tokenizer(messages[-1]["content"], add_special_tokens=False)["input_ids"])
+    following = codec.render([*messages, {"role": "user", "content": "?"}])[len(prompt) :]
+    end = following[len(answer) : len(answer) + 1]
+    if following[: len(answer)] == answer and end and end[0] in codec.eos_ids:
+        return (*answer, *end)
+    eos = codec.tokenizer.eos_token_id
+    return answer if eos is None else (*answer, eos)
+
+
+def _text(codec: Codec, example: Example) -> Row:
+    ids = tuple(codec.tokenizer(example.answers[0])["input_ids"])
+    return Row(ids, (0.0, *[1.0] * (len(ids) - 1)))
+
+
+def _example(row: object, left_out: Counter[str]) -> Example | None:
+    if not isinstance(row, dict):
+        raise ValueError(f"a JSON object is expected, not {type(row).__name__}")
+    if any(name in row for name in LISTS):
+        return read_chat(row, left_out)
+    if "text" in row:
+        if not isinstance(row["text"], str) or not row["text"].strip():
+            raise ValueError("`text` is not a string with something in it")
+        return Example((), (row["text"],))
+    for name in ("turns", "reference"):
+        value = row.get(name)
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"`{name}` is missing, or no list of strings")
+        if not all(isinstance(text, str) and text.strip() for text in value):
+            raise ValueError(f"`{name}` holds something that is empty or no string")
+    if len(row["turns"]) != len(row["reference"]):
+        raise ValueError(f"{len(row['turns'])} turns, but {len(row['reference'])} answers")
+    return Example(tuple(row["turns"]), tuple(row["reference"]))

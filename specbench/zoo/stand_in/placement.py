@@ -1,0 +1,152 @@
+"""The placement of a small model in a big shape: its channels, norms and rotary pairs.
+
+The construction and why it is exact are in the package's docstring.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specbench.types import Shape
+from specbench.zoo.stand_in.blueprint import Entry, Piece, matrix, vector
+from specbench.zoo.stand_in.channels import Channels, concat, leading, placed
+
+ADDED_TOKEN_WEIGHT = -(2.0**15)
+"""The weight of the constant channel in the rows of the added vocabulary."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChannels:
+    """The activations inside a decoder layer, after the projections that make them."""
+
+    queries: Channels
+    keys: Channels
+    values: Channels
+    attended: Channels  # the input of o_proj
+    gates: Channels
+    neurons: Channels  # the input of down_proj
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A small model in a big shape. Both have rotary Llama layers; `eps` is the small norms'."""
+
+    small: Shape
+    big: Shape
+    eps: float
+    rope_theta: float
+
+    @property
+    def constant(self) -> float:
+        """The constant channel: the largest power of two whose square is below d * eps."""
+        square = self.small.hidden_size * self.eps
+        return float(2.0 ** (math.ceil(math.log2(square) / 2) - 1))
+
+    @property
+    def big_eps(self) -> float:
+        """The number that the big norms add to the mean square."""
+        square = self.small.hidden_size * self.eps
+        return (square - self.constant**2) / self.big.hidden_size
+
+    @property
+    def norm_scale(self) -> float:
+        return math.sqrt(self.small.hidden_size / self.big.hidden_size)
+
+    @property
+    def query_scale(self) -> float:
+        """The factor that undoes attention's 1 / sqrt(head_dim) of the big shape."""
+        return math.sqrt(self.big.head_dim / self.small.head_dim)
+
+    @property
+    def stream(self) -> Channels:
+        """The residual stream with the constant channel; also the output of the last norm."""
+        return leading(self.small.hidden_size, self.big.hidden_size, has_constant=True)
+
+    @property
+    def update(self) -> Channels:
+        """An addition to the stream; also the output of the norms in the layers."""
+        return leading(self.small.hidden_size, self.big.hidden_size)
+
+    @property
+    def vocabulary(self) -> Channels:
+        return leading(self.small.vocab_size, self.big.vocab_size)
+
+    def norm(self, source: str | None, gain: float = 0.0) -> Piece:
+        """A norm's weight; the constant after it is `gain` times its share of the small norm."""
+        stream, scale = self.stream, self.norm_scale
+        all_live = Channels(stream.used, torch.ones_like(stream.live), stream.constant)
+        return vector(all_live, source, scale=scale, constant=gain * scale)
+
+    def embedding(self, source: str) -> Piece:
+        """Rows with the small channels and the constant, the rest silent."""
+        stream, tokens = self.stream, self.vocabulary
+        entry = Entry(torch.tensor([stream.constant]), tokens.used, self.constant)
+        return matrix(stream, tokens, source, entry=entry, is_embedding=True)
+
+    def head(self, source: str, tokens: Channels | None = None) -> Piece:
+        """A projection to a vocabulary, with a very low logit for every added token."""
+        tokens, stream = tokens or self.vocabulary, self.stream
+        entry = Entry(tokens.silent, torch.tensor([stream.constant]), ADDED_TOKEN_WEIGHT)
+        return matrix(tokens, stream, source, entry=entry)
+
+    def to_stream(self, source: str, *parts: Channels) -> Piece:
+        """A projection of several inputs to a stream that has the constant of the first."""
+        into, stream = concat(parts), self.stream
+        entry = Entry(torch.tensor([stream.constant]), torch.tensor([into.constant]), 1.0)
+        return matrix(stream, into, source, entry=entry)
+
+    def layer(self, *, is_added: bool = False) -> LayerChannels:
+        """The channels of a layer; an added one has no heads and neurons of the small model's."""
+        big, small = self.big, self.small
+        dim, group = big.head_dim, big.num_heads // big.num_kv_heads
+        num_queries, num_keys = big.num_heads * dim, big.num_kv_heads * dim
+        num_heads = 0 if is_added else small.num_heads
+        num_neurons = 0 if is_added else small.intermediate_size
+        heads, width = torch.arange(num_heads), torch.arange(small.head_dim)
+        query_heads, key_heads = (heads * group * dim)[:, None], (heads * dim)[:, None]
+        half, big_half = small.head_dim // 2, dim // 2
+        first = torch.arange(half) * (big_half // half)
+        pairs = torch.cat([first, first + big_half])  # rotary pair i is at i and i + half
+        queries = placed((query_heads + pairs).flatten(), num_queries, is_rest_live=True)
+        own = (query_heads + torch.arange(dim)).flatten()  # unused channels of used heads: silent
+        queries.live[own] = False
+        queries.live[queries.used] = True
+        attended = placed((query_heads + width).flatten(), num_queries, is_rest_live=False)
+        readers = torch.arange(num_heads * group)[:, None] * dim  # all heads of the used groups
+        attended.live[(readers + width).flatten()] = True
+        return LayerChannels(
+            queries=queries,
+            keys=placed((key_heads + pairs).flatten(), num_keys, is_rest_live=True),
+            values=placed((key_heads + width).flatten(), num_keys, is_rest_live=False),
+            attended=attended,
+            gates=placed(torch.arange(num_neurons), big.intermediate_size, is_rest_live=True),
+            neurons=leading(num_neurons, big.intermediate_size),
+        )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of an embedded model or head."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+    return config
+
+
+def place(folder: Path, big: Shape) -> Placement:
+    """The placement of a folder's model or decoder layer in a shape."""
+    config = read_config(folder)
+    small = Shape(
+        num_layers=config["num_hidden_layers"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        num_heads=config["num_attention_heads"],
+        num_kv_heads=config["num_key_value_heads"],
+        vocab_size=config["vocab_size"],
+        context=config["max_position_embeddings"],
+    )
+    theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
+    return Placement(small, big, config["rms_norm_eps"], theta)

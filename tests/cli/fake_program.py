@@ -1,0 +1,56 @@
+"""specbench without torch, models and plots: `python fake_program.py run ...`."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from specbench.cli import main, run
+from specbench.machine import environment
+from specbench.registry import PAPER_ORDER
+from specbench.report import plots
+from specbench.report.build import Report
+from specbench.report.plots.style import Plot
+from specbench.run import plan
+from specbench.run.methods import BASELINE
+from specbench.run.spec import RunSpec
+from specbench.types import Completion, Request, Step
+from tests.support.backend import Answer, FakeSetup
+from tests.support.headers import make_header
+
+PAUSE_S = float(os.environ.get("FAKE_PAUSE_S", "0"))
+SLOWER = float(os.environ.get("FAKE_SLOWER", "1"))
+
+
+def answering(place: int) -> Answer:
+    """A method that is the faster, and accepts the more, the later it stands in the table."""
+
+    def answer(request: Request) -> Completion:
+        time.sleep(PAUSE_S)
+        num_tokens = request.max_new_tokens - request.seed % 5
+        length = 1 + place
+        full, rest = divmod(num_tokens - 1, length)
+        lengths = [length] * full + [rest] * (rest > 0)
+        steps = tuple(Step(length, accept_length) for accept_length in lengths)
+        noise = 1 + request.seed % 7 / 10
+        seconds = 0.01 * num_tokens * noise / (1 + place / 4) * (SLOWER if place else 1)
+        return Completion(tuple(range(num_tokens)), "budget", steps, 0.01, seconds)
+
+    return answer
+
+
+def make_setup(spec: RunSpec, *, is_offline: bool) -> FakeSetup:
+    labels = dict.fromkeys((BASELINE, *(spec.methods or PAPER_ORDER)))
+    return FakeSetup({label: answering(place) for place, label in enumerate(labels)})
+
+
+def no_plots(report: Report) -> tuple[Plot, ...]:
+    return ()
+
+
+if __name__ == "__main__":
+    plots.make_plots = no_plots
+    plan.make_engine_setup = make_setup  # type: ignore[assignment,attr-defined]
+    run.quiet_libraries = lambda: None  # type: ignore[attr-defined]
+    environment.capture = lambda: make_header().environment
+    main()

@@ -1,0 +1,92 @@
+"""How steps were run is told, also where it changed while samples were timed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.engine.fused import pick_ops
+from specbench.engine.fused.ops import TORCH
+from specbench.engine.graphs import recorder
+from specbench.engine.graphs.cuda import Graphs
+from specbench.log.header import ExecutionHeader
+from specbench.log.store import read_run
+from specbench.run.backends import engine_setup
+from specbench.run.backends.engine_setup import Mode
+from tests.cli.conftest import Specbench
+from tests.support.recorders import rerun
+
+SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline", "--method", "pld")
+
+
+GRAPH = ExecutionHeader("graph", None)
+
+
+class Recorder:
+    """Records on a CPU, until it is broken."""
+
+    is_broken = False
+
+    def __init__(self, device: object) -> None:
+        pass
+
+    def __call__(self, *given: Any) -> Any:
+        if Recorder.is_broken:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return rerun(*given)
+
+
+@pytest.fixture(autouse=True)
+def recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in graph mode, on a CPU."""
+    monkeypatch.setattr(engine_setup, "pick_mode", lambda requested, device: Mode("graph"))
+    monkeypatch.setattr(recorder, "CudaRecorder", Recorder)
+    monkeypatch.setattr(Recorder, "is_broken", False)
+    monkeypatch.setattr(pick_ops, "pick_ops", lambda device, dtype: TORCH)
+
+
+def break_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lose all recordings then, and record no more."""
+    close = Graphs.close
+
+    def closed(self: Graphs) -> None:
+        close(self)
+        self.discard_graphs()
+        monkeypatch.setattr(Recorder, "is_broken", True)
+
+    monkeypatch.setattr(Graphs, "close", closed)
+
+
+def test_a_recording_that_fails_after_the_warm_up_is_told(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    call = ("run", "--model", model, "--prompts", prompt_file, *SMALL, "--output", out, "--full")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        break_after_warm_up(monkeypatch)
+        assert specbench(*call).code == 0
+    run = read_run(out)
+    assert {record.status for record in run.records} == {"ok"}
+    assert "recorded" not in " ".join(run.header.warnings)
+    why = "operation not permitted when stream is capturing, after the warm-up"
+    for label in ("vanilla", "pld"):
+        mode = run.header.execution[label]
+        assert mode.mode == "eager" and mode.reason and mode.reason.endswith(why)
+    assert f"{why})" in (out / "report" / "table.md").read_text()
+    lines = (out / "samples.jsonl").read_text().splitlines(keepends=True)
+    (out / "samples.jsonl").write_text("".join(lines[:2]))
+    assert specbench(*call, "--resume").code == 0  # where all is recorded
+    assert read_run(out).header.execution == run.header.execution
+
+
+def test_a_run_whose_steps_were_all_recorded_says_so(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    call = ("run", "--model", model, "--prompts", prompt_file, *SMALL, "--output", out, "--full")
+    said = specbench(*call)
+    assert said.code == 0, said.err
+    assert read_run(out).header.execution == {"vanilla": GRAPH, "pld": GRAPH}
+    assert "CUDA graphs" in (out / "report" / "table.md").read_text()

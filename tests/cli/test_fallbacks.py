@@ -1,0 +1,40 @@
+"""A run tells of kernels that failed while it ran."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from specbench.engine.fused.ops import CacheRows, Heads, Ops, TreeMask
+from specbench.engine.graphs.execution import Eager
+from tests.cli.conftest import Specbench
+
+
+class Falling(Ops):
+    """Operations whose attention falls back to another once it is called."""
+
+    def attend(
+        self, queries: Tensor, cached: CacheRows, view: TreeMask | None, heads: Heads
+    ) -> Tensor:
+        self.fallbacks["attention"] = "run by torch, since out of resource: shared memory"
+        return super().attend(queries, cached, view, heads)
+
+
+def test_what_falls_back_while_samples_are_run_is_told_in_the_run_and_in_the_report(
+    specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Eager, "ops", Falling())
+    said = specbench(
+        "run", "--model", model, "--prompts", prompt_file, "--method", "vanilla", "--output", "run",
+        "--full", "--max-new-tokens", 4, "--device", "cpu", "--execution", "eager",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    reason = "attention: run by torch, since out of resource: shared memory"
+    header = json.loads(Path("run/run.json").read_text(encoding="utf-8"))
+    assert header["kernels"] == {"name": "torch", "reason": reason}
+    report = specbench("report", "run", "--format", "csv", "--out", "shown")
+    assert report.code == 0, report.err
+    assert f"layers by torch ({reason})" in " ".join(said.out.split())

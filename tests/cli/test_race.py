@@ -1,0 +1,74 @@
+"""`specbench race`: answers as they are written, and who was how fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from specbench.cli.race import _View
+from specbench.models.cards import find_model
+from specbench.models.chat import load_codec
+from specbench.run.backends.engine_setup import make_engine_setup
+from specbench.run.race import Written, race
+from specbench.run.spec import RunSpec
+from specbench.types import Request
+from specbench.zoo import TINY
+from tests.cli.conftest import Specbench
+
+
+def test_every_method_answers_and_the_table_has_its_speed(
+    specbench: Specbench, model: Path
+) -> None:
+    options = ("--model", model, "--template", "none", "--max-new-tokens", 12, "--device", "cpu")
+    said = specbench("race", "ab ab ab", "--method", "vanilla,pld:ngram=2", *options)
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert "vanilla  12 tokens in 11 steps" in lines
+    (row,) = [line.split() for line in lines if line.startswith("vanilla ") and "1.00x" in line]
+    assert row[2:] == ["1.00x", "11", "1.00"]
+    assert any(line.startswith("pld:ngram=2 ") and "x" in line for line in lines)
+    assert "specbench run" in lines[-1]
+
+
+def test_a_wrong_method_is_refused_before_anything_is_loaded(specbench: Specbench) -> None:
+    said = specbench("race", "hello", "--method", "eagel2")
+    assert said.code == 2
+    assert "Did you mean 'eagle2'" in said.err
+    assert "Loading" not in said.err
+
+
+def test_what_is_watched_adds_up_to_the_answer_and_costs_no_time(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make_engine_setup(RunSpec(str(model), ("vanilla", "pld"), template="none"))
+    request = Request(setup.codec.render([{"role": "user", "content": "ab ab ab"}]), 12)
+    seen: dict[str, list[Written]] = {"vanilla": [], "pld": []}
+    for label, done in race(setup, request, lambda label, written: seen[label].append(written)):
+        assert [len(one.accept_lengths) for one in seen[label]] == list(range(len(done.steps)))
+        for one in seen[label]:
+            assert len(one.token_ids) == 1 + sum(one.accept_lengths)
+            assert done.token_ids[: len(one.token_ids)] == one.token_ids
+        assert done.decode_s > 0
+    slow = iter(range(0, 10**6, 1000))
+    monkeypatch.setattr("specbench.run.race.perf_counter", lambda: float(next(slow)))
+    (_, done), *_ = race(replace(setup, methods=setup.methods[:1]), request, lambda *_: None)
+    assert done.decode_s < -1000, "a thousand seconds of watching a step are taken off"
+
+
+def test_the_live_text_is_cut_to_the_terminal_and_the_last_one_is_whole() -> None:
+    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
+    ids = tuple(codec.tokenizer("one two three four. " * 30, add_special_tokens=False)["input_ids"])
+    written = Written(ids, (len(ids) - 1,))
+    console = Console(file=StringIO(), force_terminal=True, width=40, height=10)
+    with _View(console, codec) as view:
+        view.draw("eagle2", written)
+        assert isinstance(console.file, StringIO)
+        live = console.file.getvalue()
+        view.finish("eagle2", written)
+    assert 0 < live.count("three") < 30
+    assert "\x1b[32m" in live, "accepted draft tokens are green"
+    assert console.file.getvalue()[len(live) :].count("three") == 30

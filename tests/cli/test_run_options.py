@@ -1,0 +1,104 @@
+"""Options that choose prompts, order the table or write events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench.log.store import read_run
+from specbench.types import Completion, Request, Sampling
+from tests.cli.conftest import Specbench
+from tests.support.backend import Answer, answering
+from tests.support.checkpoint import write_prompts
+
+pytestmark = pytest.mark.usefixtures("answers")
+
+
+def ids(path: str) -> list[str]:
+    records = read_run(Path(path)).records
+    return [record.key.sample_id for record in records if record.key.method == "vanilla"]
+
+
+def test_a_sample_is_drawn_with_the_seed_from_every_task(specbench: Specbench) -> None:
+    call = ("run", "--method", "pld", "--dataset", "gsm8k,alpaca", "--sample", 3, "--quiet")
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        assert specbench(*call, "--seed", seed, "--output", name).code == 0
+    assert ids("one") == ids("again") != ids("other")
+    assert [sum(i.startswith(task) for i in ids("one")) for task in ("gsm8k", "alpaca")] == [3, 3]
+    assert "6 of 16 prompts bundled" in specbench("report", "one").out
+    both = specbench(*call, "--limit", 2)
+    assert (both.code, "--limit 2 and --sample 3" in both.err) == (2, True)
+
+
+def test_top_k_reaches_the_sampling_and_the_header(
+    specbench: Specbench, prompt_file: Path, answers: dict[str, Answer]
+) -> None:
+    seen: list[Sampling] = []
+
+    def vanilla(request: Request) -> Completion:
+        seen.append(request.sampling)
+        return answering(1)(request)
+
+    answers["vanilla"] = vanilla
+    call = ("run", "--method", "pld", "--prompts", prompt_file, "--temperature", "0,1")
+    assert specbench(*call, "--top-k", 5, "--output", "out").code == 0
+    assert {(one.temperature, one.top_k) for one in seen} == {(0.0, 0), (1.0, 5)}
+    assert read_run(Path("out")).header.spec.values.top_k == 5
+    assert "--top-k 5" in specbench("show", "out").out
+
+
+def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
+    specbench: Specbench, tmp_path: Path
+) -> None:
+    card = tmp_path / "riddles.toml"
+    card.write_text('name = "riddles"\ntitle = "Riddles"\ndescription = "Short ones."\n')
+    write_prompts(tmp_path / "riddles.jsonl", ["What has keys but opens no door?"])
+    said = specbench("run", "--method", "pld", "--task", card, "--output", "out")
+    assert said.code == 0, said.err
+    assert "Riddles" in said.out and "Riddles-like" not in said.out
+    assert "1 bundled prompt\n" in said.out
+    assert specbench("run", "--output", "out", "--resume").code == 0
+    gone = specbench("run", "--task", "gone.toml")
+    assert (gone.code, "gone.toml cannot be read" in gone.err) == (2, True)
+
+
+def test_events_are_json_a_line(specbench: Specbench, prompt_file: Path) -> None:
+    said = specbench("run", "--method", "pld", "--prompts", prompt_file, "--log-json",
+                     "--output", "out")  # fmt: skip
+    events = [json.loads(line) for line in said.err.splitlines()]
+    names = [event["event"] for event in events]
+    assert names.count("sample_finished") == names.count("sample_started") == 6
+    assert next(e for e in events if e["event"] == "started")["total"] == 6
+    done = next(e for e in events if e["event"] == "sample_finished")
+    assert done["method"] == "vanilla" and done["num_tokens"] == 2 and done["wall_s"] > 0
+    assert (names[-1], events[-1]["run"]) == ("saved", "out")
+
+
+def test_methods_are_sorted_by_speedup_if_asked(specbench: Specbench, prompt_file: Path) -> None:
+    specbench(
+        "run",
+        "--method",
+        "pld",
+        "--method",
+        "lookahead",
+        "--prompts",
+        prompt_file,
+        "--output",
+        "out",
+    )
+    samples = Path("out/samples.jsonl")
+    lines = [json.loads(line) for line in samples.read_text().splitlines()]
+    for line in lines:
+        line["decode_s"] = {"vanilla": 2.0, "pld": 4.0, "lookahead": 1.0}[line["method"]]
+    samples.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def order(*more: str) -> list[str]:
+        shown = specbench("report", "out", *more).out
+        return [w for w in shown.split() if w in ("vanilla", "pld", "lookahead")][:3]
+
+    assert order() == ["vanilla", "pld", "lookahead"]
+    assert order("--sort", "speedup") == ["lookahead", "vanilla", "pld"]
+    wrong = specbench("report", "out", "--sort", "sped")
+    assert (wrong.code, "Did you mean 'speedup'?" in wrong.err) == (2, True)

@@ -1,0 +1,68 @@
+"""Arguments and streams that cannot hold the output: one message, exit code 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench.cli.streams import check_arguments
+from specbench.errors import UserError
+from tests.packaging.shell import ROOT
+
+LIST = "list models"
+
+
+def shell(script: str, folder: Path, **environment: str) -> tuple[int, str, str]:
+    """A shell script with the program as `$SB`: its exit code, stdout and stderr."""
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SB": f"{sys.executable} -m specbench",
+             **environment},
+        capture_output=True,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_stdout_is_one_message(tmp_path: Path) -> None:
+    code, _, err = shell(f"$SB {LIST} > /dev/full", tmp_path)
+    assert (code, err) == (2, "Error: stdout: No space left on device.\n")
+
+
+def test_a_closed_stdout_is_one_message(tmp_path: Path) -> None:
+    code, _, err = shell(f"$SB {LIST} >&-", tmp_path)
+    assert (code, err.splitlines()[0]) == (2, "Error: stdout is closed.")
+
+
+def test_a_reader_that_goes_away_is_one_message(tmp_path: Path) -> None:
+    script = f'$SB {LIST} | true; echo "${{PIPESTATUS[0]}}"'
+    _, out, err = shell(script, tmp_path)
+    assert (out, err) == ("2\n", "Error: stdout: Broken pipe.\n")
+
+
+def test_an_ascii_terminal_shows_a_list(tmp_path: Path) -> None:
+    code, out, err = shell(f"$SB {LIST}", tmp_path, PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert (code, err) == (0, "")
+    assert "vicuna-13b" in out
+
+
+@pytest.mark.parametrize("name", ["$'a\\xff'", "$'a\\e[31m'", "$'a\\n::error::b'"])
+def test_an_argument_that_is_no_text_is_one_message(tmp_path: Path, name: str) -> None:
+    code, _, err = shell(f"$SB report {name}", tmp_path)
+    assert code == 2
+    assert "is not UTF-8, or has control characters" in err
+    assert err.count("\n") == 2 and "\x1b" not in err
+
+
+def test_a_prompt_may_have_several_lines() -> None:
+    check_arguments(["race", "one\n\ttwo"])
+    with pytest.raises(UserError):
+        check_arguments(["report", "one\ntwo"])
+    with pytest.raises(UserError):
+        check_arguments(["race", "one\x1b[2J"])

@@ -1,0 +1,47 @@
+"""Runs made from other runs: a header with another value, records with other times."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from specbench.analysis.metrics import Run
+from specbench.types import Record
+from tests.analysis.run_factory import FakeRun
+from tests.support.headers import values_of
+
+
+def with_header(run: Run, **changes: Any) -> FakeRun:
+    """The run with these values at dotted paths, a double underscore standing for a dot."""
+    header = values_of(run.header)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = header
+        for key in parents:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return FakeRun(run.records, header)
+
+
+def with_records(run: Run, change: Callable[[Record], Record | None]) -> FakeRun:
+    """The run with every record changed; None leaves it out."""
+    changed = (change(record) for record in run.records)
+    return FakeRun([record for record in changed if record is not None], run.header)
+
+
+def slower(run: Run, factors: Mapping[str, float]) -> FakeRun:
+    """The run with the seconds of these methods multiplied."""
+
+    def change(record: Record) -> Record:
+        factor = factors.get(record.key.method, 1.0)
+        if record.prefill_s is None or record.decode_s is None:
+            return record
+        return replace(
+            record, prefill_s=record.prefill_s * factor, decode_s=record.decode_s * factor
+        )
+
+    return with_records(run, change)
+
+
+def broken(record: Record, error: str = "boom") -> Record:
+    """The record as it is when its sample failed."""
+    return Record(record.key, "error", record.prompt_tokens, error=error)

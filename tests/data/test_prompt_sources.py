@@ -1,0 +1,300 @@
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from specbench.data.cache import paper_file
+from specbench.data.hub_prompts import hub_prompts, import_datasets
+from specbench.data.prompts import load_prompt_sets, load_prompts, plan_tasks
+from specbench.data.tasks import HubSource, PaperSource
+from specbench.errors import UserError
+from specbench.run.fetch import fetch
+
+CONTENT = b'{"question_id": 1, "turns": ["Why?"]}\n'
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A file served on this machine."""
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "question.jsonl").write_bytes(CONTENT)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(served)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/question.jsonl"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("SPECBENCH_CACHE", str(folder))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return folder
+
+
+def test_a_published_file_is_downloaded_once_and_then_found(cache: Path, url: str) -> None:
+    source = PaperSource(url, SHA256, "a/b/question.jsonl", 1)
+    first = paper_file("demo", source, offline=False)
+    assert (first.was_downloaded, first.path) == (True, cache / "a/b/question.jsonl")
+    assert first.path.read_bytes() == CONTENT
+    assert not paper_file("demo", source, offline=True).was_downloaded
+
+
+def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
+    cache: Path, url: str
+) -> None:
+    source = PaperSource(url, "0" * 64, "question.jsonl", 1)
+    with pytest.raises(UserError) as caught:
+        paper_file("demo", source, offline=False)
+    assert SHA256 in caught.value.message
+    assert "0" * 64 in caught.value.message
+    assert list(cache.iterdir()) == []
+
+
+def test_a_page_in_place_of_the_file_is_called_one(cache: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "served/question.jsonl").write_text("<!DOCTYPE html><title>Log in</title>")
+    with pytest.raises(UserError, match="the answer is an HTML page"):
+        paper_file("demo", PaperSource(url, SHA256, "question.jsonl", 1), offline=False)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_download_that_drips_is_given_up_and_leaves_nothing(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.data.cache.DOWNLOAD_LIMIT_S", 0.5)
+
+    class Dripping(_Quiet):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                for _ in range(100):
+                    self.wfile.write(b" ")
+                    time.sleep(0.1)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    source = PaperSource(f"http://127.0.0.1:{server.server_port}/a", SHA256, "question.jsonl", 1)
+    with pytest.raises(UserError, match=r"The download of .* took longer than 0\.5 s"):
+        paper_file("demo", source, offline=False)
+    server.shutdown()
+    server.server_close()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_cached_file_that_was_changed_names_both_hashes_and_stays(cache: Path) -> None:
+    cache.mkdir()
+    (cache / "question.jsonl").write_bytes(b"mine")
+    with pytest.raises(UserError) as caught:
+        paper_file("demo", PaperSource("http://x", SHA256, "question.jsonl", 1), offline=False)
+    assert SHA256 in caught.value.message
+    assert hashlib.sha256(b"mine").hexdigest() in caught.value.message
+    assert (cache / "question.jsonl").read_bytes() == b"mine"
+
+
+def test_a_file_in_a_read_only_cache_is_only_read(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir()
+    (cache / "question.jsonl").write_bytes(CONTENT)
+    before = cache.stat().st_mtime_ns
+    cache.chmod(0o555)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    source = PaperSource("http://x", SHA256, "question.jsonl", 1)
+    assert paper_file("demo", source, offline=False).path == cache / "question.jsonl"
+    assert cache.stat().st_mtime_ns == before
+
+
+def test_a_missing_file_offline_says_which_from_where_and_to_where(cache: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load_prompts("gsm8k", "paper", offline=True)
+    place = str(cache / "eagle/gsm8k/question.jsonl")
+    assert "gsm8k" in caught.value.message
+    assert place in caught.value.message
+    for part in ("https://raw.githubusercontent.com/", place, "specbench fetch"):
+        assert part in caught.value.hint
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_server_that_cannot_be_reached_is_one_message(url: str) -> None:
+    for gone in (url + ".gone", "http://127.0.0.1:9/q"):
+        with pytest.raises(UserError, match="cannot be downloaded") as caught:
+            paper_file("demo", PaperSource(gone, SHA256, "question.jsonl", 1), offline=False)
+        assert gone in caught.value.hint
+
+
+def test_a_cache_folder_that_cannot_be_written_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="Cannot write the prompts of demo") as caught:
+        paper_file("demo", PaperSource(url, SHA256, "a/question.jsonl", 1), offline=False)
+    assert "SPECBENCH_CACHE" in caught.value.hint
+
+
+@pytest.mark.usefixtures("cache")
+def test_fetch_goes_on_after_a_task_that_fails_and_says_why() -> None:
+    done = list(fetch(["gsm8k", "alpaca"], offline=True))
+    assert [(one.what, one.is_ok) for one in done] == [
+        ("gsm8k prompts", False),
+        ("alpaca prompts", False),
+    ]
+    assert all(one.error is not None for one in done)
+
+
+@pytest.mark.usefixtures("cache")
+def test_fetch_refuses_an_unknown_task_before_it_downloads_anything() -> None:
+    with pytest.raises(UserError, match="No task 'nothing'"):
+        next(fetch(["gsm8k", "nothing"]))
+
+
+needs_papers = pytest.mark.skipif(
+    not Path(os.environ.get("SPECBENCH_CACHE", ""), "eagle").is_dir(),
+    reason="SPECBENCH_CACHE is not a cache folder that holds the papers' prompts",
+)
+
+
+@needs_papers
+def test_every_papers_file_has_the_number_of_prompts_its_card_says() -> None:
+    tasks = plan_tasks([], "paper") + plan_tasks(["spec_bench"], "paper")
+    sets = load_prompt_sets(tasks, "paper", offline=True)
+    assert [len(one.prompts) for one in sets] == [80] * 12
+    assert {len(prompt.turns) for prompt in sets[0].prompts} == {2}
+    for one in sets:
+        assert one.task.card is not None
+        assert one.task.card.paper is not None
+        assert one.task.card.paper.num_prompts == 80 * len(one.task.card.tasks)
+
+
+class _Rows(list[dict[str, object]]):
+    """A data set as far as it is used: rows by number."""
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A `datasets` library with one data set, which remembers how it was asked."""
+    made = types.ModuleType("datasets")
+    made.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)  # type: ignore[attr-defined]
+    made.calls = []  # type: ignore[attr-defined]
+
+    def load_dataset(*args: object, **options: object) -> _Rows:
+        made.calls.append((args, options, made.config.HF_HUB_OFFLINE))
+        return _Rows(
+            {"id": f"n{i}", "text": f"Question {i}", "more": "" if i % 2 else "More", "turns": [1]}
+            for i in range(5)
+        )
+
+    made.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", made)
+    monkeypatch.setattr("specbench.data.hub_prompts.unreachable", lambda _: None)
+    return made
+
+
+def test_a_row_of_the_hub_becomes_a_prompt_as_the_card_says(library: types.ModuleType) -> None:
+    source = HubSource(
+        "a/b", "test", "main", turns=("Do: {text}\n\n{more}",), id_field="id", is_stripped=True
+    )
+    found = hub_prompts("demo", source, limit=2, offline=False)
+    assert [prompt.turns for prompt in found.prompts] == [
+        ("Do: Question 0\n\nMore",),
+        ("Do: Question 1",),
+    ]
+    assert [prompt.sample_id for prompt in found.prompts] == ["demo/n0", "demo/n1"]
+    assert found.num_available == 5
+    assert library.calls == [(("a/b", "main"), {"split": "test", "revision": None}, False)]
+
+
+@pytest.mark.usefixtures("library")
+def test_without_a_limit_the_cards_own_applies_and_a_rows_number_is_its_id() -> None:
+    source = HubSource("a/b", "test", turns=("{text}",), default_limit=3)
+    found = hub_prompts("demo", source, limit=None, offline=False)
+    assert [prompt.sample_id for prompt in found.prompts] == ["demo/0", "demo/1", "demo/2"]
+    assert len(hub_prompts("demo", source, limit=4, offline=False).prompts) == 4
+
+
+@pytest.mark.usefixtures("library")
+def test_a_column_the_hub_does_not_have_is_named_with_those_it_has() -> None:
+    source = HubSource("a/b", "test", turns=("{question}",))
+    with pytest.raises(UserError, match=r"a/b has no column 'question'; it has: id, text"):
+        hub_prompts("demo", source, limit=None, offline=False)
+
+
+def test_offline_the_library_is_told_so_and_afterwards_as_it_was(
+    library: types.ModuleType,
+) -> None:
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    hub_prompts("demo", HubSource("a/b", "t", turns=("{text}",)), limit=1, offline=True)
+    assert library.calls[0][2] is True
+    assert library.config.HF_HUB_OFFLINE is False
+    assert before == constants.HF_HUB_OFFLINE
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_data_set_that_cannot_be_loaded_is_one_message(
+    library: types.ModuleType, monkeypatch: pytest.MonkeyPatch, offline: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ConnectionError("no route\nto the host")
+
+    monkeypatch.setattr(library, "load_dataset", fail)
+    with pytest.raises(UserError) as caught:
+        hub_prompts("gsm8k", HubSource("a/b", "t", turns=("{x}",)), limit=1, offline=offline)
+    assert "a/b@main, split t" in caught.value.message
+    assert ("--offline" if offline else "no route") in caught.value.message
+    assert "`--prompts paper`" in caught.value.hint
+
+
+@pytest.mark.parametrize("found", [None, types.ModuleType("datasets")])
+def test_a_missing_datasets_library_is_told_apart_from_our_folder(
+    monkeypatch: pytest.MonkeyPatch, found: types.ModuleType | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", found)
+    with pytest.raises(UserError, match="needs the Hugging Face datasets library") as caught:
+        import_datasets()
+    assert "pip install datasets" in caught.value.hint
+    assert ("folder of task cards" in caught.value.message) == (found is not None)
+
+
+def test_in_the_checkout_without_the_library_the_folder_is_not_taken_for_it() -> None:
+    code = f"""
+import sys
+from importlib.machinery import PathFinder
+class Checkout:  # the library is not installed: only the folder of the checkout is found
+    def find_spec(name, path=None, target=None):
+        return PathFinder.find_spec(name, [{str(ROOT)!r}]) if name == "datasets" else None
+sys.meta_path.insert(0, Checkout)
+from specbench.data.hub_prompts import import_datasets
+from specbench.errors import UserError
+try:
+    import_datasets()
+except UserError as error:
+    assert "folder of task cards" in error.message, error.message
+    assert "pip install datasets" in error.hint, error.hint
+    print("refused")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "refused\n"

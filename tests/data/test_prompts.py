@@ -1,0 +1,140 @@
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from specbench.data.prompts import Prompt, load_prompt_sets, load_prompts, plan_tasks
+from specbench.errors import UserError
+from tests.models.making import write_jsonl
+
+
+def test_a_file_of_ones_own_is_a_task_named_after_it(tmp_path: Path) -> None:
+    path = write_jsonl(
+        tmp_path / "traffic.jsonl",
+        [{"question_id": 7, "category": "chat", "turns": ["Hello", "Again"]}, {"prompt": "Hi"}],
+    )
+    (task,) = plan_tasks(["gsm8k"], str(path))
+    assert (task.name, task.title) == ("traffic", "traffic")
+    assert load_prompts("gsm8k", str(path)) == (
+        Prompt("traffic/7", "chat", ("Hello", "Again")),
+        Prompt("traffic/2", "", ("Hi",)),
+    )
+
+
+GOOD = json.dumps({"question_id": 1, "turns": ["fine"]}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"turns": ["x"]', "broken JSON"),
+        (b"[" * 100_000, "broken JSON"),
+        (b'["x"]', "a JSON object is expected, not a list"),
+        (b"{}", "`turns` is missing"),
+        (b'{"turns": []}', "`turns` is empty"),
+        (b'{"turns": "x"}', "`turns` is a string, not a list"),
+        (b'{"turns": ["x", 3]}', "turn 2 is a number, not a string"),
+        (b'{"turns": ["x", " "]}', "turn 2 is empty"),
+        (b'{"turns": ["x"], "prompt": "y"}', "both `turns` and `prompt`"),
+        (b'{"prompt": null}', "`prompt` is null"),
+        (b'{"turns": ["\\ud800"]}', "surrogate"),
+        (b'{"turns": ["\xe9"]}', "not UTF-8"),
+        (b'{"turns": ["x"], "category": 3}', "`category` is a number"),
+        (b'{"turns": ["x"], "question_id": 1.5}', "`question_id` is 1.5"),
+        (b'{"turns": ["x"], "question_id": 1}', "'1' is already used in line 1"),
+    ],
+)
+def test_a_broken_line_is_named_with_file_line_and_reason(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(GOOD + b"\n" + line + b"\n")
+    with pytest.raises(UserError) as caught:
+        load_prompts("gsm8k", str(path))
+    assert f"{path}, line 3: " in caught.value.message
+    assert reason in caught.value.message
+    assert "turns" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_an_empty_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is empty"):
+        load_prompts("gsm8k", str(path))
+
+
+def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    text = "one\u2028two\x85three"
+    path = tmp_path / "mine.jsonl"
+    line = json.dumps({"turns": [text]}, ensure_ascii=False)
+    path.write_bytes(b"\xef\xbb\xbf" + line.encode() + b"\r\n")
+    (prompt,) = load_prompts("gsm8k", str(path))
+    assert prompt.turns == (text,)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("papr", "Did you mean 'paper'"),
+        ("no/such.jsonl", "the file does not exist"),
+        ("gone.jsonl", "the file does not exist"),
+        (".", "is a folder"),
+    ],
+)
+def test_a_source_that_is_neither_known_nor_a_file_is_refused(source: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        plan_tasks([], source)
+
+
+def test_a_limit_takes_the_first_prompts_in_the_files_order(tmp_path: Path) -> None:
+    rows: list[object] = [{"turns": [f"question {i}"]} for i in range(5)]
+    path = write_jsonl(tmp_path / "mine.jsonl", rows)
+    (prompts,) = load_prompt_sets(plan_tasks([], str(path)), str(path), limit=2)
+    assert [prompt.turns[0] for prompt in prompts.prompts] == ["question 0", "question 1"]
+    assert prompts.num_available == 5
+
+
+def test_a_limit_of_zero_is_refused(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "x"}])
+    with pytest.raises(UserError, match="--limit 0"):
+        load_prompts("gsm8k", str(path), limit=0)
+
+
+def test_the_hash_of_a_set_follows_its_prompts_and_not_the_files_other_keys(
+    tmp_path: Path,
+) -> None:
+    def hashes(row: dict[str, object], limit: int | None = None) -> tuple[str, str | None]:
+        rows: list[object] = [row, {"question_id": 2, "turns": ["b"]}]
+        path = write_jsonl(tmp_path / "mine.jsonl", rows)
+        (one,) = load_prompt_sets(plan_tasks([], str(path)), str(path), limit=limit)
+        return one.sha256, one.file_sha256
+
+    first = hashes({"question_id": 1, "turns": ["a"]})
+    with_reference = hashes({"question_id": 1, "turns": ["a"], "reference": ["r"]})
+    assert with_reference[0] == first[0]
+    assert with_reference[1] != first[1]
+    assert hashes({"question_id": 1, "turns": ["A"]})[0] != first[0]
+    assert hashes({"question_id": 1, "turns": ["a"]}, limit=1)[0] != first[0]
+
+
+def test_what_a_run_records_of_its_prompts_is_json_without_a_path(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "x"}])
+    (one,) = load_prompt_sets(plan_tasks([], str(path)), str(path))
+    text = msgspec.json.encode(one.describe()).decode()
+    assert "mine.jsonl" in text
+    assert str(tmp_path) not in text
+
+
+def test_a_source_that_a_task_lacks_is_named_with_those_it_has() -> None:
+    with pytest.raises(UserError) as caught:
+        plan_tasks(["spec_bench"], "bundled")
+    assert "'spec_bench' has no bundled prompts" in caught.value.message
+    assert "`--prompts paper`" in caught.value.hint
+
+
+def test_the_bundled_prompts_of_every_default_task_load() -> None:
+    sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", limit=3, offline=True)
+    assert [len(one.prompts) for one in sets] == [3] * 6
+    assert any(len(prompt.turns) == 2 for prompt in sets[0].prompts)

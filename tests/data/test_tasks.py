@@ -1,0 +1,107 @@
+from pathlib import Path
+
+import pytest
+
+import specbench
+from specbench.data.prompts import load_prompts
+from specbench.data.tasks import broken_cards, default_tasks, find_tasks, load_cards
+from specbench.errors import UserError
+from tests.models.making import CARD, drop_card, write_jsonl
+
+SIX = ["mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions"]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the package's search path, as a checkout's root is."""
+    monkeypatch.setattr(specbench, "__path__", [*specbench.__path__, str(tmp_path)])
+    return tmp_path
+
+
+def test_a_run_that_names_no_task_gets_the_papers_six_in_their_order() -> None:
+    assert [task.name for task in default_tasks()] == SIX
+    titles = ["MT-bench", "HumanEval", "GSM8K", "Alpaca", "CNN/DM", "Natural Ques."]
+    assert [task.title for task in default_tasks()] == titles
+
+
+@pytest.mark.parametrize("name", [*SIX, "spec_bench"])
+def test_every_card_pins_a_published_file_by_commit_and_hash(name: str) -> None:
+    paper = load_cards()[name].paper
+    assert paper is not None
+    commit = paper.url.split("/")[5]
+    assert len(commit) == 40
+    assert len(paper.sha256) == 64
+    assert paper.license
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_the_six_tasks_have_all_three_sources(name: str) -> None:
+    assert load_cards()[name].sources == ("bundled", "paper", "hub")
+
+
+def test_a_suite_stands_for_its_six_sub_tasks() -> None:
+    tasks = find_tasks(["spec_bench"])
+    assert [task.name for task in tasks] == [
+        "spec_bench/mt_bench",
+        "spec_bench/translation",
+        "spec_bench/summarization",
+        "spec_bench/qa",
+        "spec_bench/math_reasoning",
+        "spec_bench/rag",
+    ]
+    assert len({category for task in tasks for category in task.categories}) == 13
+
+
+def test_one_sub_task_can_be_named_alone_and_no_task_comes_twice() -> None:
+    tasks = find_tasks(["spec_bench/rag", "gsm8k", "spec_bench/rag", "gsm8k"])
+    assert [task.name for task in tasks] == ["spec_bench/rag", "gsm8k"]
+
+
+def test_an_unknown_task_is_told_what_was_meant() -> None:
+    with pytest.raises(UserError) as caught:
+        find_tasks(["gsm8"])
+    assert "'gsm8'" in caught.value.message
+    assert "'gsm8k'" in caught.value.message
+    assert "mt_bench" in caught.value.hint
+
+
+def test_a_new_task_is_one_card_and_nothing_else(root: Path) -> None:
+    drop_card(root)
+    write_jsonl(root / "datasets/prompts/haiku.jsonl", [{"turns": ["Write one."]}])
+    (prompt,) = load_prompts("haiku", "bundled")
+    assert prompt.sample_id == "haiku/1"
+    assert [card.title for card in load_cards().values()][-1] == "Haiku"
+
+
+def test_a_card_does_not_run_by_default_unless_it_says_so(root: Path) -> None:
+    drop_card(root)
+    assert [task.name for task in default_tasks()] == SIX
+    drop_card(root, CARD + "is_default = true\norder = 0\n")
+    assert default_tasks()[0].name == "haiku"
+
+
+PAPER = f'url = "https://example.org/q"\npath = "haiku/q"\nnum_prompts = 1\nsha256 = "{"0" * 64}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("name = ", "cannot be read"),
+        ('name = "haiku"\ntitle = "Haiku"\n', "required field `description`"),
+        (CARD.replace('"haiku"', '"tanka"'), "names the task 'tanka'"),
+        (CARD + "colour = 1\n", "unknown field `colour`"),
+        (CARD + "[paper]\n" + PAPER.replace("0" * 64, "abc"), "64 hex digits"),
+        (CARD + "[paper]\n" + PAPER.replace("haiku/q", "../q"), "leaves the cache folder"),
+        (CARD + "[paper]\n" + PAPER.replace("num_prompts = 1", ""), "required field `num_prompts`"),
+        (CARD + '[hub]\nid = "a/b"\nsplit = "test"\n', "'turns' or 'turns_field'"),
+        (CARD + '[[group]]\nname = "a"\n', r"required field `title` - at `\$.group\[0\]`"),
+    ],
+)
+def test_a_broken_card_is_named_with_what_is_wrong(root: Path, text: str, reason: str) -> None:
+    path = drop_card(root, text)
+    with pytest.raises(UserError, match=reason) as caught:
+        find_tasks(["haiku"])
+    assert str(path) in caught.value.message
+    assert caught.value.hint
+    assert list(load_cards()) == [*SIX, "spec_bench"], "the other tasks are there"
+    assert list(broken_cards()) == ["haiku"]

@@ -1,0 +1,117 @@
+"""The contract of a drafter's trees is enforced: each violation is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.engine.accept import Sampler
+from specbench.engine.decode import decode
+from specbench.engine.draft_check import check_draft
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.errors import MethodFault
+from specbench.types import Request, Sampling
+from tests.support.models import VOCAB, random_target
+from tests.support.weights import build
+
+CPU = torch.device("cpu")
+
+
+def state() -> State:
+    return State(Request((1, 5, 4), 8), Sampler(Sampling(), CPU), 8)
+
+
+def tree(tokens: list[int], parents: list[int]) -> DraftTree:
+    return DraftTree(torch.tensor(tokens), TreeLayout.from_parents(parents, CPU), len(tokens))
+
+
+SOUND = tree([4, 7, 8, 7], [0, 0, 0, 1])
+_LAYOUT = SOUND.layout
+_COUSINS = _LAYOUT.ancestors.clone()
+_COUSINS[3, 2] = True
+
+
+def test_a_sound_tree_passes() -> None:
+    check_draft(SOUND, state(), VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("draft", "reason"),
+    [
+        (None, "is a NoneType, not a DraftTree"),
+        (tree([5, 7], [0, 0]), "has root 5, but the pending token is 4"),
+        (tree([4, VOCAB], [0, 0]), f"holds token {VOCAB}; the vocabulary has {VOCAB} tokens"),
+        (tree([4, -1], [0, 0]), "holds token -1"),
+        (tree([4, 7, 7], [0, 0, 0]), "holds token 7 2 times below node 0"),
+        (replace(SOUND, tokens=SOUND.tokens[:3]), "has 3 tokens, but parents of shape"),
+        (replace(SOUND, tokens=SOUND.tokens.float()), "tokens of type torch.float32"),
+        (replace(SOUND, num_verify=5), "verifies 5 of 4 nodes"),
+        (replace(SOUND, q=torch.ones(4, 3)), "has q of shape"),
+        (
+            replace(SOUND, layout=replace(_LAYOUT, parents=torch.tensor([0, 2, 0, 1]))),
+            "is not a tree: node 1 has parent 2",
+        ),
+        (
+            replace(SOUND, layout=replace(_LAYOUT, depths=torch.tensor([0, 1, 1, 1]))),
+            "has depths that do not follow",
+        ),
+        (replace(SOUND, layout=replace(_LAYOUT, ancestors=_COUSINS)), "nodes other than its"),
+        (replace(SOUND, layout=replace(_LAYOUT, max_depth=1)), "is 2 deep, but declares"),
+    ],
+)
+def test_a_violation_is_named(draft: DraftTree, reason: str) -> None:
+    with pytest.raises(MethodFault, match=reason):
+        check_draft(draft, state(), VOCAB)
+
+
+def test_a_scratch_node_may_repeat_a_sibling() -> None:
+    check_draft(replace(tree([4, 7, 7], [0, 0, 0]), num_verify=2), state(), VOCAB)
+
+
+class Meddler(Drafter):
+    """Tries to change the state it is shown."""
+
+    def __init__(self, attack: str) -> None:
+        self.attack = attack
+
+    def start(self, state: State, prefill: Forward) -> None:
+        exec(self.attack, {"state": state})
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain()
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "state.token_ids[0] = 3", "state.token_ids.append(3)", "del state.token_ids[0]",
+        "state.token_ids = []", "state.limit = 99", "state.request = None",
+        "state.request.prompt_ids = ()",
+    ],
+)  # fmt: skip
+def test_a_drafter_cannot_change_the_state(attack: str) -> None:
+    with pytest.raises((AttributeError, TypeError)):
+        decode(random_target(), Meddler(attack), Request((1, 5), 8))
+
+
+def test_a_slice_of_the_tokens_is_the_drafters_own(tmp_path: Path) -> None:
+    target = random_target()
+    expected = decode(target, build("vanilla", target, tmp_path), Request((1, 5), 8))
+    found = decode(target, Meddler("state.token_ids[:].clear()"), Request((1, 5), 8))
+    assert found.token_ids == expected.token_ids
+
+
+def test_a_checked_completion_fails_at_the_first_wrong_draft() -> None:
+    class Wrong(Drafter):
+        def propose(self, state: State) -> DraftTree:
+            return tree([state.pending, VOCAB - 1, VOCAB - 1], [0, 0, 0])
+
+    target = random_target()
+    decode(target, Wrong(), Request((1, 5), 8))
+    with pytest.raises(MethodFault, match="2 times below node 0"):
+        decode(target, Wrong(), Request((1, 5), 8), is_checked=True)

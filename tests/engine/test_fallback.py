@@ -1,0 +1,199 @@
+"""What Triton cannot compile or launch is torch's from then on, and the reason is kept."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.engine.fused import pick_ops as picking
+from specbench.engine.fused.ops import TORCH, CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.fused.pick_ops import pick_ops
+from specbench.engine.fused.products import FEW
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from triton.compiler.errors import CompilationError
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from specbench.engine.fused import triton_ops
+from specbench.engine.fused.triton_ops import TritonOps
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+HEADS = Heads(2, 1, 16)
+
+
+class Failing:
+    """A kernel that cannot be launched, and counts how often it was to be."""
+
+    def __init__(self, error: Exception) -> None:
+        self.num_calls = 0
+        self._error = error
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        def launch(*args: object, **named: object) -> None:
+            self.num_calls += 1
+            raise self._error
+
+        return launch
+
+
+def attention(ops: Any) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(64, 2 * HEADS.kv_width, generator=generator).to(DEVICE)
+    queries = torch.randn(3, HEADS.query_width, generator=generator).to(DEVICE)
+    bias = torch.zeros(3, 3, device=DEVICE)
+    tree_mask = TreeMask(torch.tensor(20, device=DEVICE), bias, CacheSpan(64, is_exact=False))
+    return ops.attend(queries, CacheRows.of(rows, (2, 16), (2, 16)), tree_mask, HEADS)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OutOfResources(131072, 101376, "shared memory"), "out of resource: shared memory"),
+        (CompilationError("x = 1", ast.parse("x = 1").body[0], "no such type"), "no such type"),
+        (PTXASError("unknown opcode\nat line 7"), "unknown opcode"),
+        (RuntimeError("Triton Error [CUDA]: invalid argument"), "Triton Error [CUDA]: invalid"),
+        (RuntimeError("PassManager::run failed"), "PassManager::run failed"),
+    ],
+)
+def test_an_operation_that_triton_cannot_launch_is_torchs_from_then_on(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Failing(error)
+    monkeypatch.setattr(triton_ops, "attend_split", kernel)
+    ops = TritonOps(8)
+    for _ in range(2):
+        torch.testing.assert_close(attention(ops), attention(TORCH))
+    assert kernel.num_calls == 1
+    assert ops.fallbacks["attention"].startswith(f"run by torch, since {reason}")
+    assert ops.reason is not None and "attention: run by torch, since" in ops.reason
+    assert ops.kernels_unsupported_reason is None  # the others are kernels
+
+
+def test_errors_of_torch_are_not_taken_for_tritons(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RuntimeError("operation not permitted when stream is capturing")
+    monkeypatch.setattr(triton_ops, "attend_split", Failing(error))
+    ops = TritonOps(8)
+    with pytest.raises(RuntimeError, match="not permitted"):
+        attention(ops)
+    assert ops.fallbacks == {}
+
+
+def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ops, error = TritonOps(8, few=FEW[1]), OutOfResources(2, 1, "shared memory")
+    launch_few = ops._products.few
+    monkeypatch.setattr(
+        ops._products, "few", lambda call, launch: launch_few(call, launch) if fits(call) else no()
+    )
+
+    def fits(call: Any) -> bool:
+        return bool(call.product.num_rows <= 16)
+
+    def no() -> Tensor:
+        raise error
+
+    weight = torch.randn(32, 64, device=DEVICE)
+    for num_rows in (20, 4, 1):
+        x, residual = (torch.ones(num_rows, size, device=DEVICE) for size in (64, 32))
+        found = ops.project(x, weight, residual=residual.clone())
+        torch.testing.assert_close(found, TORCH.project(x, weight, residual=residual.clone()))
+    assert list(ops.fallbacks) == ["products of up to 32 rows, 32 x 64"]
+
+
+class Refusing:
+    """The start-up check of operations, by name: what is wrong, and what falls back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+        self.wrong: dict[str, str] = {}
+        self.fallbacks: dict[str, dict[str, str]] = {}
+        self.wrong_few: dict[bool, str] = {}  # by where the norm is computed
+        properties = SimpleNamespace(
+            major=capability[0], minor=capability[1], multi_processor_count=132
+        )
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+        monkeypatch.setattr(picking, "CudaRecorder", lambda device: None)
+        monkeypatch.setattr(picking, "unsupported_reason", self)
+
+    def __call__(self, ops: TritonOps, *args: object) -> str | None:
+        if ops._few is not None:
+            return self.wrong_few.get(ops._few.is_norm_inside)
+        how = "overlapped" if "overlapped" in ops.name else "plain"
+        ops.fallbacks.update(self.fallbacks.get(how, {}))
+        return self.wrong.get(how)
+
+
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
+    yield Refusing(monkeypatch, (9, 0))
+
+
+def picked() -> Any:
+    return pick_ops(torch.device("cuda"), torch.bfloat16)
+
+
+@pytest.mark.parametrize(("major", "minor"), [(7, 5), (7, 0)])
+def test_a_gpu_below_capability_8_has_torchs_operations(
+    major: int, minor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Refusing(monkeypatch, (major, minor))
+    ops = picked()
+    assert ops.name == "torch"
+    assert ops.reason == f"the GPU has compute capability {major}.{minor}, kernels need 8.0"
+
+
+def test_kernels_that_are_right_overlap_and_nothing_is_told(hopper: Refusing) -> None:
+    ops = picked()
+    assert ops.name.endswith(", overlapped") and ops.reason is None
+
+
+def test_the_reason_why_launches_do_not_overlap_is_told(hopper: Refusing) -> None:
+    hopper.wrong["overlapped"] = "attention of triton, overlapped, is off by 1.0e-01"
+    ops = picked()
+    assert ops.name.startswith("triton") and "overlapped" not in ops.name
+    assert ops.kernels_unsupported_reason is None
+    assert ops.describe()["reason"] == (
+        "launches do not overlap: attention of triton, overlapped, is off by 1.0e-01"
+    )
+
+
+def test_launches_overlap_although_a_kernel_cannot_be_launched_either_way(
+    hopper: Refusing,
+) -> None:
+    failed = {"attention": "run by torch, since …"}
+    hopper.fallbacks = {"overlapped": failed, "plain": failed}
+    ops = picked()
+    assert ops.name.endswith(", overlapped") and ops.reason == "attention: run by torch, since …"
+
+
+def test_launches_do_not_overlap_where_that_costs_a_kernel(hopper: Refusing) -> None:
+    hopper.fallbacks["overlapped"] = {"norms": "run by torch, since Triton Error [CUDA]: invalid"}
+    ops = picked()
+    assert "overlapped" not in ops.name
+    assert (
+        ops.reason
+        == "launches do not overlap: norms: run by torch, since Triton Error [CUDA]: invalid"
+    )
+
+
+def test_wrong_kernels_leave_torchs_operations_with_every_reason(hopper: Refusing) -> None:
+    hopper.wrong = {"overlapped": "the norm is off", "plain": "the norm is off too"}
+    ops = picked()
+    assert ops.name == "torch" and ops.reason == "the norm is off; the norm is off too"
+
+
+def test_a_wrong_kernel_for_few_rows_is_left_out_with_the_reason(hopper: Refusing) -> None:
+    hopper.wrong_few = {True: "PassManager::run failed"}
+    ops = picked()
+    assert ops.name.endswith(", overlapped")
+    assert ops.reason == f"{FEW[0]}: left out, since PassManager::run failed"
+    assert ops._measured_by[1] == [*FEW[1:]]
+    hopper.wrong_few[False] = "a normed product is off by 2.0e-01"
+    assert picked()._measured_by[1] == []

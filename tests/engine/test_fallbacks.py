@@ -1,0 +1,83 @@
+"""What the tests on a GPU look at, so that nothing falls back there unnoticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
+from specbench.engine.fused.ops import Ops
+from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.graphs.execution import Eager
+from specbench.engine.target import Target
+from specbench.registry import get
+from specbench.types import Request
+from tests.support.fallbacks import fallbacks, fallbacks_of_run
+from tests.support.headers import make_header
+from tests.support.models import prompts, random_llama
+from tests.support.recorders import rerun
+
+
+class Kernels(Ops):
+    name = "kernels"
+
+
+def refuse(*given: Any, **named: Any) -> Any:
+    raise RuntimeError("no")
+
+
+def ran(execution: Any) -> list[str]:
+    """What vanilla fell back to under this execution."""
+    target = Target(random_llama(2), execution)
+    method = get("vanilla")
+    decode(target, method.build(method.options(), BuildContext(target)), Request(prompts()[0], 3))
+    return fallbacks(target)
+
+
+def test_a_target_whose_steps_were_recorded_fell_back_nowhere() -> None:
+    assert ran(Graphs(rerun, Kernels())) == []
+
+
+def test_every_way_to_fall_back_is_found() -> None:
+    assert ran(Eager()) == ["torch's operations were used", "nothing was recorded"]
+    refused = ran(Graphs(refuse, Kernels()))
+    assert refused[-1] == "nothing was recorded" and any("_tree_step: no" in r for r in refused)
+    assert ran(Graphs(rerun, Ops("too old"))) == ["too old", "torch's operations were used"]
+    late = Graphs(rerun, Kernels())
+    late.close()
+    assert ran(late) == ["3 steps were recorded late"]
+    unknown = Target(random_llama(2), Graphs(rerun, Kernels()))
+    unknown.unfused_reason = "Other is run by transformers' own forward"
+    assert fallbacks(unknown) == [unknown.unfused_reason, "nothing was recorded"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"execution": {}}, ["pld: the header tells nothing"]),
+        (
+            {"execution": {"pld": {"mode": "eager", "reason": "no"}}},
+            ["pld ran eager: no"],
+        ),
+        (
+            {"kernels": {"name": "torch", "reason": "too old"}},
+            ["layers by Kernels(name='torch', reason='too old', products=())"],
+        ),
+        (
+            {"kernels": {"name": "transformers", "reason": None}},
+            ["layers by Kernels(name='transformers', reason=None, products=())"],
+        ),
+    ],
+)
+def test_a_header_that_tells_of_a_fall_back_is_found_out(
+    changes: dict[str, Any], found: list[str]
+) -> None:
+    header = {
+        "spec": {"values": {"methods": ["pld"]}},
+        "execution": {"pld": {"mode": "graph", "reason": None}},
+        "kernels": {"name": "triton 3.6.0", "reason": None},
+    }
+    assert fallbacks_of_run(make_header(header | changes)) == found

@@ -1,0 +1,134 @@
+"""Logits that are not finite end a completion with the step, in eager mode and in graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from specbench.engine.accept import Sampler, Verdict, judge, lossless
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
+from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.graphs.execution import Eager, Execution
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.errors import NonFiniteError
+from specbench.registry import get
+from specbench.types import Request, Sampling
+from tests.support.models import random_llama, random_target
+from tests.support.recorders import rerun
+from tests.support.weights import WEIGHTS, build
+
+PROMPT = (1, 5, 9, 12, 7)
+EXECUTIONS: list[Callable[[], Execution]] = [Eager, lambda: Graphs(rerun)]
+SAMPLINGS = [Sampling(), Sampling(temperature=1.0)]
+
+
+def put(value: float, at: str) -> Callable[[torch.nn.Module], None]:
+    def damage(model: torch.nn.Module) -> None:
+        with torch.no_grad():
+            model.get_parameter(at).view(-1)[0] = value
+
+    return damage
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        put(math.nan, "model.layers.1.mlp.down_proj.weight"),
+        put(math.inf, "model.layers.0.self_attn.o_proj.weight"),
+        put(math.nan, "lm_head.weight"),
+    ],
+)
+def test_a_target_whose_logits_are_not_finite_fails_in_the_prefill(
+    execution: Callable[[], Execution], sampling: Sampling, damage: Callable[..., None]
+) -> None:
+    model = random_llama()
+    damage(model)
+    target = Target(model, execution())
+    with pytest.raises(NonFiniteError, match="target's logits are NaN or infinite in the prefill"):
+        decode(target, build("vanilla", target, Path()), Request(PROMPT, 8, sampling))
+
+
+@pytest.mark.parametrize("changes", [{"rms_norm_eps": math.nan}, {"rope_theta": 0.0}])
+def test_a_config_that_makes_logits_nan_fails(changes: dict[str, Any]) -> None:
+    target = random_target(**changes)
+    with pytest.raises(NonFiniteError):
+        decode(target, build("pld", target, Path()), Request(PROMPT, 8))
+
+
+def test_a_later_step_is_named_with_the_tokens_before_it(tmp_path: Path) -> None:
+    target = random_target()
+    whole = decode(target, build("vanilla", target, tmp_path), Request(PROMPT, 8))
+    forward, calls = target.forward, []
+
+    def overflowing(tree: DraftTree) -> object:
+        calls.append(tree)
+        result = forward(tree)
+        if len(calls) == 3:
+            result.logits[0, 4] = math.inf
+        return result
+
+    target.forward = overflowing  # type: ignore[method-assign, assignment]
+    with pytest.raises(NonFiniteError, match="in step 3, after 3 tokens"):
+        decode(target, build("vanilla", target, tmp_path), Request(PROMPT, 8))
+    assert len(whole.steps) == 7
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", ["sps", "medusa", "hydra", "eagle", "eagle2", "eagle3"])
+def test_a_draft_whose_scores_are_nan_fails_in_its_first_step(
+    name: str, sampling: Sampling, execution: Callable[[], Execution], tmp_path: Path
+) -> None:
+    target, method = Target(random_llama(layers=8), execution()), get(name)
+    assert method.weights
+    folder = WEIGHTS[method.weights](target, tmp_path / name)
+    for path in folder.iterdir():
+        if path.suffix in (".safetensors", ".pt", ".bin"):
+            damaged = {key: nan_like(x) for key, x in _read(path).items()}
+            _write(damaged, path)
+    drafter = method.build(method.options(), BuildContext(target, folder))
+    with pytest.raises(NonFiniteError, match="draft's scores are NaN or infinite in step 1"):
+        decode(target, drafter, Request(PROMPT, 30, sampling))
+
+
+def nan_like(x: Tensor) -> Tensor:
+    return torch.full_like(x, math.nan) if x.is_floating_point() else x
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    tensors: dict[str, Tensor] = torch.load(path, weights_only=True)
+    return tensors
+
+
+def _write(tensors: dict[str, Tensor], path: Path) -> None:
+    if path.suffix == ".safetensors":
+        save_file(tensors, path, metadata={"format": "pt"})
+    else:
+        torch.save(tensors, path)
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_a_rejected_node_may_overflow_and_masked_tokens_may_be_minus_infinity(
+    execution: Callable[[], Execution],
+) -> None:
+    logits = torch.zeros(3, 10)
+    logits[:, 7] = 1.0
+    logits[:, 3] = -math.inf
+    logits[2] = math.nan  # of a draft token that is rejected
+    tree = DraftTree.chain(torch.tensor([4, 7, 8]))
+    sampler = Sampler(Sampling(), torch.device("cpu"))
+    chosen = judge(lossless, tree, logits, sampler, execution())
+    assert Verdict.read(chosen).token_ids == (7, 7)

@@ -1,0 +1,73 @@
+"""Kernels that begin while the last one ends leave the very bits of those that wait for it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.graphs.recorder import CudaRecorder
+from specbench.engine.target import Needs, Target
+from specbench.engine.tree import DraftTree, TreeLayout
+from tests.support.fallbacks import fallbacks
+from tests.support.models import random_llama
+
+NUM_REPLAYS = 1000
+SHAPE = {
+    "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "vocab_size": 4000, "max_position_embeddings": 1024,
+}  # fmt: skip
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+
+
+@pytest.fixture(scope="module")
+def targets() -> list[Target]:
+    """The same random model, its kernels one after the other, and overlapped."""
+    device = torch.device("cuda:0")
+    if torch.cuda.get_device_capability(device) < (9, 0):
+        pytest.skip("kernels overlap from compute capability 9.0 on")
+    from specbench.engine.fused.triton_ops import TritonOps
+
+    num_processors = torch.cuda.get_device_properties(device).multi_processor_count
+    model = random_llama(layers=8, **SHAPE).to(device, torch.bfloat16)
+    return [
+        Target(
+            deepcopy(model),
+            Graphs(CudaRecorder(device), TritonOps(num_processors, is_early=is_early)),
+        )
+        for is_early in (False, True)
+    ]
+
+
+@pytest.mark.parametrize("num_committed", [40, 700])
+@pytest.mark.parametrize("num_nodes", [1, 2, 10, 26, 60])
+@torch.inference_mode()
+def test_overlapped_replays_are_bit_for_bit_those_without(
+    num_nodes: int, num_committed: int, targets: list[Target]
+) -> None:
+    layout = TreeLayout.from_parents([max(i - 3, 0) for i in range(num_nodes)], "cuda:0")
+    tokens = torch.arange(5, 5 + num_nodes, device="cuda:0")
+    tree = DraftTree(tokens, layout, num_nodes)
+    needs = Needs(hidden=True, layer_inputs=(2, 5))
+    results: list[Tensor] = []
+    num_wrong = torch.zeros((), dtype=torch.long, device="cuda:0")
+    for target in targets:
+        with target.capture(needs):
+            target.prefill(range(3, 3 + num_committed))
+            for _ in range(NUM_REPLAYS):  # each behind torch's launches that fill its inputs
+                forward = target.forward(tree)
+                assert forward.hidden is not None
+                found = forward.logits, forward.hidden, *forward.layer_inputs.values()
+                if not results:
+                    results = [part.clone() for part in found]
+                num_wrong += sum((a != b).any() for a, b in zip(found, results, strict=True))
+        assert fallbacks(target) == []
+    assert all(bool(part.isfinite().all()) for part in results)
+    assert int(num_wrong) == 0

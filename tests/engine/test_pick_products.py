@@ -1,0 +1,164 @@
+"""Launches are chosen for a model's products by running its layers, with times that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.engine.fused import chain, pick_products
+from specbench.engine.fused.ops import TORCH, Ops
+from specbench.engine.fused.products import FEW, ROW, Launch, LinearCall, Product
+from specbench.engine.fused.stack import Stack
+from tests.support.models import random_llama
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from specbench.engine.fused.triton_ops import TritonOps
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 70}
+NARROW = FEW[2]
+QKV, OUTPUT, HEAD = (128, 64, False), (64, 64, False), (70, 64, False)
+GATE_UP, DOWN = (96, 64, True), (64, 96, False)
+
+
+class Timer:
+    """Seconds of works: those of the launches that products have while a work runs."""
+
+    def __init__(self, ops: TritonOps, seconds: Callable[[Product, Launch], float]) -> None:
+        self._ops = ops
+        self._seconds = seconds
+        self.num_works = 0
+
+    def __call__(self, works: Sequence[Callable[[], Tensor]]) -> list[float]:
+        return [self._time(work) for work in works]
+
+    def _time(self, work: Callable[[], Tensor]) -> float:
+        self.num_works += 1
+        calls = self._ops.watch(work)
+        products = [call.product for call in calls if call.product]
+        return sum(self._seconds(product, self._ops.launch_of(product)) for product in products)
+
+
+class Quick(TritonOps):
+    """Every launch computed by torch: kernels take long to interpret, and have their own tests."""
+
+    norm, keep, attend = Ops.norm, Ops.write_kv, Ops.attend
+
+    def launched(self, call: LinearCall, launch: Launch) -> Tensor:
+        return call.by(TORCH)
+
+    def linear(self, call: LinearCall) -> Tensor:
+        if self._watched is not None:
+            self._watched.append(call)
+        return call.by(TORCH)
+
+
+def prepared(
+    seconds: Callable[[Product, Launch], float], ops: TritonOps | None = None
+) -> tuple[TritonOps, Timer]:
+    """Operations whose launches are chosen as a model's layers are put together."""
+    ops = ops or Quick(8)
+    timer = Timer(ops, seconds)
+    ops.measure_by(timer, FEW)
+    Stack(random_llama(2, **SMALL).half().to(DEVICE), ops)
+    return ops, timer
+
+
+def narrow_is_fast(product: Product, launch: Launch) -> float:
+    """The narrow kernel is the fastest but for the output's product, which is torch's."""
+    if product.num_rows == 1:
+        return 0.5 if launch == ROW[2] else 1.0
+    if (product.num_out, product.size, product.is_gated) == OUTPUT:
+        return 0.5 if launch is None else 1.0
+    return 0.5 if launch == NARROW else 1.0
+
+
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pick_products, "MEASURED_ROWS", (1, 3))
+    monkeypatch.setattr(chain, "COMMITTED", 20)
+    monkeypatch.setattr(chain, "CAPACITY", 32)
+
+
+def test_every_product_of_a_model_gets_the_launch_that_is_fastest_in_a_chain() -> None:
+    ops, _ = prepared(narrow_is_fast)
+    assert ops.fallbacks == {}
+    for num_rows, usual in ((1, ROW[2]), (16, NARROW)):
+        for num_out, size, is_gated in (QKV, OUTPUT, GATE_UP, DOWN, HEAD):
+            product = Product(num_rows, num_out, size, is_gated)
+            is_torchs = num_rows > 1 and (num_out, size, is_gated) == OUTPUT
+            assert ops.launch_of(product) == (None if is_torchs else usual), product
+    told = ops.describe()["products"]
+    assert len(told) == 10 and all(choice["chain_us"]["torch"] > 0 for choice in told)
+
+
+def test_products_are_measured_with_the_launches_that_the_others_have_by_then() -> None:
+    taken: list[tuple[Launch, ...]] = []
+    ops = Quick(8)
+    products = [Product(16, *shape) for shape in (QKV, OUTPUT, GATE_UP, DOWN)]
+
+    def seconds(product: Product, launch: Launch) -> float:
+        if product == products[0]:
+            taken.append(tuple(map(ops.launch_of, products)))
+        return narrow_is_fast(product, launch)
+
+    prepared(seconds, ops)
+    assert taken[0] == (None, None, None, None)
+    assert (NARROW, None, NARROW, NARROW) in taken  # and once more among these
+    assert taken.index((NARROW, None, NARROW, NARROW)) < len(taken) - 1
+
+
+def test_a_launch_with_a_wrong_result_is_rejected_however_fast() -> None:
+    class Off(Quick):
+        def launched(self, call: LinearCall, launch: Launch) -> Tensor:
+            found = super().launched(call, launch)
+            return found * 1.05 if launch == NARROW else found
+
+    ops, _ = prepared(narrow_is_fast, Off(8))
+    choice = ops.choices[Product(16, *GATE_UP)]
+    assert choice.launch is None
+    assert choice.rejected == {str(NARROW): "it is off by 5.0e-02"}
+
+
+def test_a_launch_that_does_not_fit_is_rejected_with_the_reason() -> None:
+    from triton.runtime.errors import OutOfResources
+
+    class Small(Quick):
+        def launched(self, call: LinearCall, launch: Launch) -> Tensor:
+            if launch == NARROW:
+                raise OutOfResources(131072, 101376, "shared memory")
+            return super().launched(call, launch)
+
+    ops, _ = prepared(narrow_is_fast, Small(8))
+    rejected = ops.choices[Product(16, *QKV)].rejected
+    assert "out of resource: shared memory" in rejected[str(NARROW)]
+    assert ops.fallbacks == {}
+
+
+def test_a_second_model_of_the_same_shapes_measures_nothing() -> None:
+    ops, timer = prepared(narrow_is_fast)
+    before = timer.num_works
+    Stack(random_llama(2, seed=1, **SMALL).half().to(DEVICE), ops)
+    assert timer.num_works == before > 0
+
+
+def test_where_nothing_can_be_measured_launches_are_the_usual_ones_and_it_is_told() -> None:
+    ops = Quick(8)
+
+    def fail(works: Sequence[Callable[[], Tensor]]) -> Sequence[float]:
+        raise RuntimeError("CUDA out of memory\nmore of it")
+
+    ops.measure_by(fail, FEW)
+    Stack(random_llama(2, **SMALL).half().to(DEVICE), ops)
+    assert ops.choices == {} and ops.launch_of(Product(16, *QKV)) is None
+    assert ops.reason == "launches are not measured: CUDA out of memory"
+
+
+def test_torchs_operations_have_nothing_to_choose() -> None:
+    ops = Ops("no kernels")
+    Stack(random_llama(2).float(), ops)
+    assert ops.describe() == {"name": "torch", "reason": "no kernels"}

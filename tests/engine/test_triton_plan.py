@@ -1,0 +1,98 @@
+"""Plans of launches, as arithmetic: no GPU and no Triton is needed."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from specbench.engine.fused.ops import Heads
+from specbench.engine.fused.triton_plan import (
+    CACHE_ROWS,
+    MOST_SPLITS,
+    RESIDENT,
+    AttentionPlan,
+    cut,
+    plan_attention,
+)
+
+GPUS = {"T4": 40, "A10": 72, "A100": 108, "H100": 132, "B200": 148}
+LAYERS = {
+    "vicuna-7b": Heads(32, 1, 128),
+    "vicuna-13b": Heads(40, 1, 128),
+    "llama-3-8b": Heads(8, 4, 128),
+    "qwen-0.5b": Heads(2, 7, 64),
+    "one key head": Heads(1, 1, 128),
+}
+ROWS = (1, 2, 6, 10, 16, 17, 26, 33, 60, 64, 100)
+SPANS = (1, 31, 32, 33, 256, 768, 1024, 4096, 32768)
+CASES = [
+    (processors, heads, num_rows, span, itemsize)
+    for processors, heads, num_rows, span, itemsize in product(
+        GPUS.values(), LAYERS.values(), ROWS, SPANS, (2, 4)
+    )
+]
+
+
+def planned(
+    processors: int, heads: Heads, num_rows: int, span: int, itemsize: int = 2
+) -> AttentionPlan:
+    return plan_attention(processors, heads, num_rows=num_rows, span=span, itemsize=itemsize)
+
+
+def test_every_query_and_every_row_of_the_cache_is_covered_once() -> None:
+    for processors, heads, num_rows, span, itemsize in CASES:
+        plan = planned(processors, heads, num_rows, span, itemsize)
+        queries = num_rows * heads.group
+        assert (plan.num_blocks - 1) * plan.block_rows < queries
+        assert queries <= plan.num_blocks * plan.block_rows
+        assert (plan.num_splits - 1) * plan.split_size < span  # no split is empty
+        assert span <= plan.num_splits * plan.split_size
+        assert plan.split_size % CACHE_ROWS == 0
+        assert 1 <= plan.num_splits <= MOST_SPLITS
+
+
+def test_waves_are_those_of_the_programs_that_a_processor_holds() -> None:
+    for processors, heads, num_rows, span, _ in CASES:
+        plan = planned(processors, heads, num_rows, span)
+        programs = heads.num_kv * plan.num_blocks * plan.num_splits
+        slots = processors * RESIDENT[plan.block_rows]
+        assert (plan.waves - 1) * slots < programs <= plan.waves * slots
+
+
+def test_no_other_number_of_splits_ends_sooner() -> None:
+    for processors, heads, num_rows, span, _ in CASES:
+        plan = planned(processors, heads, num_rows, span)
+        programs, slots = heads.num_kv * plan.num_blocks, processors * RESIDENT[plan.block_rows]
+        steps = -(-span // CACHE_ROWS)
+
+        def takes(splits: int, steps: int = steps, programs: int = programs, s: int = slots) -> int:
+            return -(-programs * splits // s) * (-(-steps // splits) + 1)
+
+        every = [takes(splits) for splits in range(1, min(steps, MOST_SPLITS) + 1)]
+        assert takes(plan.num_splits) == min(every)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "splits", "waves"),
+    [("vicuna-13b", "H100", 3, 1), ("llama-3-8b", "H100", 4, 1), ("vicuna-13b", "A100", 5, 2)],
+)
+def test_a_tree_of_60_fills_a_large_gpu(name: str, gpu: str, splits: int, waves: int) -> None:
+    plan = planned(GPUS[gpu], LAYERS[name], 60, 768)
+    assert (plan.block_rows, plan.num_splits, plan.waves) == (64, splits, waves)
+    programs = LAYERS[name].num_kv * plan.num_blocks * splits
+    assert programs > 0.9 * waves * GPUS[gpu]
+
+
+def test_long_keys_and_wide_numbers_leave_room_for_one_program() -> None:
+    short, long, wide = (
+        plan_attention(132, Heads(40, 1, dim), num_rows=10, span=768, itemsize=size).num_splits
+        for dim, size in ((128, 2), (256, 2), (128, 4))
+    )
+    assert short == 2 * long == 2 * wide
+
+
+def test_sums_are_split_only_where_that_pays_for_their_addition() -> None:
+    assert cut(80, 40, 132, start=2, share=2).num_splits == 3  # 120 programs of 132
+    assert cut(80, 130, 132, start=2, share=2).num_splits == 1
+    assert cut(4, 1, 132, start=2, share=8).num_splits == 1

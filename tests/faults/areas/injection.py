@@ -1,0 +1,185 @@
+"""Strings that are commands to a terminal, a page, a spreadsheet or a CI system, as every name.
+
+The names are in a run's files, as a run on hostile models, plug-ins and prompts would leave them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+from random import Random
+from typing import Any
+from xml.etree import ElementTree
+
+from specbench.cli.progress import PlainProgress
+from specbench.log.store import HEADER, SAMPLES
+from specbench.outside import printable
+from specbench.report.console import SafeConsole
+from specbench.types import Record, RecordKey
+from tests.analysis.run_factory import full_run
+from tests.faults.program import specbench
+from tests.support.headers import values_of
+
+TRIES = 40
+FRAGMENTS = (
+    "\x1b[31m", "\x1b]0;title\x07", "\x1b]8;;http://a.b\x1b\\", "\x9b2J", "\b\b\b", "\r", "\n",
+    "\x7f", "\n::error::made up", "::error file=a::b", "##[error]made up", "%0A::warning::a",
+    "\x00", "\t", "\u202egnp", "\u2066", "\u2028", "\ufeff", "$x$", "$\\frac{", "${a}$",
+    "\\$", "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"'><svg onload=a>",
+    "&lt;b&gt;", "]]>", "<!--", "{{ 1/0 }}", "[a](javascript:b)", "![a](http://a.b/c.png)",
+    "<http://a.b>", "|", "http://a.b", "www.a.b", "@someone", "`", "**", "=1+1", "+1", "-1",
+    "@SUM(A1)", "\t=1", "[/red]", "[link=http://a.b]", "[bold]", ":smile:", "\\write18{a}",
+    "\\input{made-up}", "%", "_a", "a" * 300, "", "漢字", "e\u0301" * 9, "../../a", ",", ":", "=",
+)  # fmt: skip
+FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
+
+
+def attack(random: Random, folder: Path) -> None:
+    payload = "".join(random.sample(FRAGMENTS, random.randint(1, 4)))
+    runs = folder / "results" / "runs"
+    name = payload.encode(errors="ignore")[:99].replace(b"/", b"").replace(b"\0", b"")
+    listed = runs / f"c{name.decode(errors='ignore')}"
+    listed.mkdir(parents=True)
+    (listed / HEADER).write_text("{}")
+    shown = printable(name.decode(errors="ignore"))[:30]  # an argument has no control characters
+    a, b = (f"results/runs/{shown}{letter}" for letter in "ab")
+    write_run(folder / a, payload, slowness=1.0)
+    write_run(folder / b, payload, slowness=1.6)
+
+    def call(*arguments: str) -> str:
+        said = specbench(*arguments, folder=folder, GITHUB_ACTIONS="true")
+        assert said.code != 2, said.err
+        check_plain(said.err)
+        return said.out
+
+    for text in (call("list", "runs"), call("show", a)):
+        check_plain(text)
+    for form in FORMATS:
+        check_format(form, call("report", a, "--format", form))
+    check_folder(folder / "out", call("report", a, "--out", "out"))
+    for form in ("table", "markdown", "csv", "json"):
+        check_format(form, call("compare", a, b, "--format", form))
+    check_gate(call("check", b, "--baseline", a, "--github", "--junit", "gate.xml"))
+    check_xml((folder / "gate.xml").read_text())
+    check_progress(payload)
+
+
+def write_run(path: Path, payload: str, slowness: float) -> None:
+    """A run whose every text has the payload in it."""
+    run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=6)
+    method, task = f"pld:{payload}", payload or "gsm8k"
+    header = values_of(run.header)
+    about = header["methods"].pop("pld")
+    header["methods"][method] = {**about, "title": payload}
+    header.update(id=payload, warnings=[payload], columns={task: payload}, no_checkpoint=[payload])
+    header["command"] = [payload]
+    header["model"] = {**header["model"], "name": payload, "label": payload, "source": payload}
+    header["environment"].update(specbench=payload, transformers=payload, os=payload)
+    header["environment"]["cpu"]["model"] = payload
+    header["spec"]["values"].update(methods=["vanilla", method], tasks=[task], model=payload)
+    path.mkdir(parents=True)
+    (path / HEADER).write_text(json.dumps(header))
+    lines = [as_line(one, method, task, payload, slowness) for one in run.records]
+    lines.append({**lines[-1], "sample_id": "failed", "status": "error", "token_ids": [],
+                  "num_tokens": 0, "accept_lengths": [], "prefill_s": None, "decode_s": None,
+                  "error": payload})  # fmt: skip
+    (path / SAMPLES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def as_line(
+    record: Record, method: str, task: str, payload: str, slowness: float
+) -> dict[str, Any]:
+    key, is_vanilla = record.key, record.key.method == "vanilla"
+    assert record.decode_s is not None
+    return {
+        "schema": 1, "method": key.method if is_vanilla else method, "temperature": 0.0,
+        "task": task, "sample_id": f"{key.sample_id}{payload}", "turn": 0, "repeat": 0,
+        "status": "ok", "prompt_tokens": 3, "token_ids": list(record.token_ids),
+        "num_tokens": record.num_tokens, "text": payload, "stop_reason": "budget",
+        "prefill_s": record.prefill_s,
+        "decode_s": record.decode_s * (1 if is_vanilla else slowness),
+        "accept_lengths": list(record.accept_lengths), "num_nodes": [], "seed": 0, "error": None,
+    }  # fmt: skip
+
+
+def check_plain(text: str) -> None:
+    """No control character, and no line that a CI system takes for a command."""
+    for line in text.split("\n"):
+        assert printable(line) == line, f"control characters in {line!r}"
+        assert not line.strip().startswith("::"), f"a command: {line!r}"
+
+
+def check_format(form: str, text: str) -> None:
+    check_plain(text.replace("\t", " ") if form == "html" else text)
+    if form == "csv":
+        for row in csv.reader(StringIO(text)):
+            for cell in row:
+                is_formula = cell.lstrip().startswith(("=", "+", "-", "@"))
+                assert not is_formula or re.fullmatch(r"-?[\d.e-]+", cell), f"a formula: {cell!r}"
+    elif form == "json":
+        json.loads(text)
+    elif form == "html":
+        Page().feed(text)
+    elif form == "latex":
+        lines = [line for line in text.split("\n") if not line.startswith("%")]
+        assert not [line for line in lines if "\\write18" in line or "\\input{made-up" in line]
+    elif form == "markdown":
+        active = text.replace("\\\\", "").replace("\n![", "")
+        found = re.search(r"(?<!\\)<[a-z/!]|(?<!\\)\]\(\w+:|://|www\.", active)
+        assert not found, f"active Markdown: {active[found.start() :][:80]!r}"
+
+
+class Page(HTMLParser):
+    """Refuses every element that fetches or runs anything, but for the page's own two scripts."""
+
+    num_scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("iframe", "object", "svg"), tag
+        self.num_scripts += tag == "script"
+        assert self.num_scripts <= 2
+        for name, value in attrs:
+            assert not name.startswith("on"), (tag, name)
+            if name in ("src", "href"):
+                assert (value or "").startswith(("data:", "https://", "#")), (tag, value)
+
+
+def check_folder(folder: Path, said: str) -> None:
+    check_plain(said)
+    forms = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json", ".tex": "latex"}
+    files = list(folder.iterdir())
+    assert any(file.suffix == ".png" for file in files)
+    for file in files:
+        if file.suffix == ".svg":
+            check_xml(file.read_text())
+        elif file.suffix in forms:
+            check_format(forms[file.suffix], file.read_text())
+
+
+def check_xml(text: str) -> None:
+    for element in ElementTree.fromstring(text.encode()).iter():
+        assert "script" not in str(element.tag)
+        assert all(printable(line) == line for line in (element.text or "").split("\n"))
+
+
+def check_gate(text: str) -> None:
+    """Its own annotations are commands, and nothing else is."""
+    commands = [line for line in text.split("\n") if line.strip().startswith("::")]
+    assert commands, "a run that is slower has failed no check"
+    for line in commands:
+        assert re.fullmatch(r"::(error|notice) title=[^:,]*::.*", line), line
+    check_plain("\n".join(line for line in text.split("\n") if line not in commands))
+
+
+def check_progress(payload: str) -> None:
+    stream = StringIO()
+    view = PlainProgress(SafeConsole(file=stream, width=99))
+    view.message(payload.replace("\n", " "))
+    key = RecordKey("pld", 0.0, payload, f"{payload}/1", 0, 0)
+    view.sample_finished(Record(key, "error", 3, error=payload))
+    for line in stream.getvalue().split("\n"):
+        assert printable(line) == line, f"control characters in {line!r}"

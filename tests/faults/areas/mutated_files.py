@@ -1,0 +1,159 @@
+"""Damaged headers, samples and traces through every command that reads a run.
+
+Each command ends with a result, or with one message and exit code 2.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+from specbench.data.prompts import Prompt
+from specbench.log.store import RunFolder, read_run
+from specbench.run.session import run_plan
+from specbench.run.spec import RunSpec
+from specbench.types import Completion, Phases, Request, Step, TracedStep
+from tests.faults.program import specbench
+from tests.support.backend import fake_plan
+from tests.support.watching import Watcher
+
+TRIES = 2000
+FILES = {"run.json": 5, "samples.jsonl": 10, "trace.jsonl": 1}
+"""Files and how often they are damaged."""
+COMMANDS = {
+    ("report", "RUN"): 20,
+    ("report", "RUN", "--lenient"): 15,
+    ("report", "RUN", "--format", "csv"): 10,
+    ("report", "RUN", "--format", "json"): 10,
+    ("report", "RUN", "--format", "latex"): 5,
+    ("report", "RUN", "--format", "markdown"): 5,
+    ("report", "RUN", "--format", "html"): 1,
+    ("compare", "RUN", "WHOLE"): 10,
+    ("compare", "WHOLE", "RUN", "--force"): 5,
+    ("check", "RUN", "--baseline", "WHOLE"): 10,
+    ("check", "WHOLE", "--baseline", "RUN"): 5,
+    ("audit", "RUN", "--seeds", "0"): 5,
+    ("list", "runs"): 10,
+    ("show", "RUN"): 5,
+    ("run", "--resume", "--output", "RUN", "--quiet"): 1,
+}  # fmt: skip
+RAW = b"MARK"
+VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 2, 10**6, 2**31, 2**63, 10**400, -0.5, 1e-320, 1e308, "", "x", "vanilla",
+    "gsm8k", "\x1b[31m\x07\r\n::error::", "$\\frac{", "<script>", "=1+1", "a" * 10**5, "\ud800",
+    [], {}, [None], [[]], {"": None}, [1] * 1000, "MARK",
+)  # fmt: skip
+MARKS = (b"1e400", b"NaN", b"-Infinity", b"[" * 5000 + b"]" * 5000, b'"\xff\xfe"', b"01", b"")
+"""What no JSON library writes, in the place of "MARK"."""
+
+
+def attack(random: Random, folder: Path) -> None:
+    runs = folder / "results" / "runs"
+    shutil.copytree(_whole_run(), runs / "whole")
+    shutil.copytree(_whole_run(), runs / "damaged")
+    name = _draw(random, FILES)
+    file = runs / "damaged" / name
+    file.write_bytes(_damaged(random, file.read_bytes()))
+    command = _draw(random, COMMANDS)
+    places = {"RUN": runs / "damaged", "WHOLE": runs / "whole"}
+    with mock.patch("specbench.run.plan.make_engine_setup", _refuse):
+        specbench(*(places.get(word, word) for word in command), folder=folder)
+
+
+def _damaged(random: Random, content: bytes) -> bytes:
+    """The content with one to three changes of one kind."""
+    change = random.choice((_change_bytes, _change_lines, _change_value, _change_value))
+    for _ in range(random.randint(1, 3)):
+        content = change(random, content)
+    return content
+
+
+def _change_bytes(random: Random, content: bytes) -> bytes:
+    place, length = random.randrange(len(content) + 1), random.choice((0, 1, 1, 10, 1000))
+    put = random.choice((b"", random.randbytes(1), b"\n", b"\0", b'"', b"{", b"-", b"9"))
+    return content[:place] + put + content[place + length :]
+
+
+def _change_lines(random: Random, content: bytes) -> bytes:
+    lines = content.splitlines(keepends=True) or [b""]
+    one, other = random.randrange(len(lines)), random.randrange(len(lines))
+    how = random.choice(("swap", "double", "drop"))
+    if how == "swap":
+        lines[one], lines[other] = lines[other], lines[one]
+    elif how == "double":
+        lines.insert(one, lines[other])
+    else:
+        del lines[one]
+    return b"".join(lines)
+
+
+def _change_value(random: Random, content: bytes) -> bytes:
+    """Give one value of the file another value, or remove it."""
+    is_header = content.startswith(b"{\n")
+    parts = [content] if is_header else content.splitlines()
+    number = random.randrange(max(1, len(parts)))
+    try:
+        value = json.loads(parts[number])
+    except (ValueError, IndexError, RecursionError):
+        return _change_bytes(random, content)
+    place = value
+    while True:
+        keys: list[Any] = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return content
+        key = random.choice(keys)
+        if not isinstance(place[key], dict | list) or random.random() < 0.2:
+            break
+        place = place[key]
+    if random.random() < 0.1:
+        del place[key]
+    else:
+        place[key] = random.choice(VALUES)
+    text = json.dumps(value, indent=2 if is_header else None).encode()
+    parts[number] = text.replace(b'"MARK"', random.choice(MARKS), 1)
+    return b"\n".join(parts) + b"\n"
+
+
+def _draw(random: Random, weights: Any) -> Any:
+    return random.choices(list(weights), list(weights.values()))[0]
+
+
+def _refuse(*arguments: object, **options: object) -> Any:
+    from specbench.errors import UserError
+
+    raise UserError("A resumed run got as far as its model.")
+
+
+@cache
+def _whole_run() -> Path:
+    """A small run with everything that a record can have."""
+    folder = Path(tempfile.mkdtemp(prefix="fault-run-"))
+    prompts = {
+        "gsm8k": [Prompt("gsm8k/1", "", ("one", "two")), Prompt("gsm8k/2", "", ("three",))],
+        "alpaca": [Prompt("alpaca/1", "", ("four",))],
+    }
+    spec = RunSpec(temperatures=(0.0, 1.0))
+    plan = fake_plan({"vanilla": _answer(1), "pld:ngram=2": _answer(3)}, prompts, spec)
+    run_plan(plan, folder, Watcher(), given=("model",), command=("run",))
+    assert len(read_run(folder).records) == 16
+    with RunFolder(folder):
+        pass
+    return folder
+
+
+def _answer(length: int) -> Any:
+    def complete(request: Request) -> Completion:
+        steps = (Step(length, length), Step(length, length))
+        return Completion(
+            tuple(range(1 + 2 * length)), "eos", steps, 0.1, 0.2 / length,
+            phases=Phases(0.01, 0.02, 0.03, 0.04), peak_memory_bytes=100, energy_j=1.0,
+            trace=(TracedStep((0, 0), (0.0, -0.5), (0, 1)),),
+        )  # fmt: skip
+
+    return complete

@@ -1,0 +1,139 @@
+"""Plug-ins that fail, hang or exit wherever the program calls them: the other methods run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+from specbench import registry
+from specbench.cli.options import quiet_libraries
+from specbench.cli.progress import ProgressView
+from specbench.log.store import StoredRun
+from specbench.report.build import make_report
+from specbench.report.export.terminal import render
+from specbench.run.plan import make_plan
+from specbench.run.session import run_plan
+from specbench.run.spec import RunSpec
+from tests.faults.program import model_folder, specbench
+from tests.support.checkpoint import write_prompts
+
+TRIES = 60
+NAME = "hostile"
+
+RAISED = (
+    "TypeError('a')", "KeyError('a')", "MemoryError()", "SystemExit(0)", "SystemExit('gone')",
+    "RecursionError()", "AssertionError()", "ValueError('\\x1b[31m\\n::error::a')",
+    "OSError(28, 'full')", "StopIteration()", "BaseException('a')", "GeneratorExit()",
+)  # fmt: skip
+IMPORTS = (
+    "raise {0}", "while True:\n  pass", "import time; time.sleep(99)", "import sys; sys.exit(3)",
+    "while True:\n  try:\n    import time; time.sleep(99)\n  except Exception: pass",
+    "import {{", "import no_such_library", "\0", "METHOD = None", "METHOD = METHOD.build",
+    "def __getattr__(name): raise {0}",
+)  # fmt: skip
+METHODS = (
+    "name='vanilla'", "name=None", "title=3", "summary=b''", "build=None", "options=int",
+    "options=None", "options=Unencodable", "options=Failing", "options=Required",
+)  # fmt: skip
+CALLS = ("__init__", "needs", "start", "propose", "observe", "trees_to_record", "capture_graphs")
+RETURNED = ("None", "3", "'tree'", "[]", "state", "state.chain")
+
+SOURCE = '''
+from dataclasses import dataclass, replace, field
+from specbench.engine.drafter import Drafter, Method
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """No options."""
+
+@dataclass(frozen=True, slots=True)
+class Unencodable:
+    kept: object = object()
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    made: int = field(default_factory=lambda: 1 / 0)
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    needed: int
+
+class Hostile(Drafter):
+    def __init__(self, options, context): pass
+    def propose(self, state): return state.chain([5, 6])
+{body}
+
+METHOD = Method("hostile", "Hostile", "fails", "none", Options, Hostile)
+{end}
+'''
+MOST_IMPORT_S = 0.3
+
+
+def attack(random: Random, folder: Path) -> None:
+    raised = random.choice(RAISED)
+    is_import = random.random() < 0.4
+    body = end = ""
+    if is_import:
+        change = random.choice([*IMPORTS, *(f"METHOD = replace(METHOD, {m})" for m in METHODS)])
+        end = change.format(raised)
+    elif random.random() < 0.3:
+        body = f"    def propose(self, state): return {random.choice(RETURNED)}"
+    else:
+        call = random.choice(CALLS)
+        decorator = "    @property\n" if call == "needs" else ""
+        body = f"{decorator}    def {call}(*given): raise {raised}"
+    install(folder / "site", SOURCE.format(body=body, end=end))
+    with installed(folder / "site"), patch.object(registry, "IMPORT_LIMIT_S", MOST_IMPORT_S):
+        listed = specbench("list", "methods", folder=folder)
+        assert listed.code == 0 and "pld" in listed.out, listed
+        assert ("BROKEN" in listed.out) == is_import, listed.out
+        assert "\x1b" not in listed.out
+        specbench("show", NAME, folder=folder)
+        stored = run(folder)
+    for method in ("vanilla", "pld", "lookahead"):
+        assert [one.is_ok for one in stored.records if one.key.method == method] == [True] * 2
+    if is_import:
+        told = " ".join(stored.header.warnings)
+        assert f"{NAME} was not run" in told and f"{NAME!r} is broken" in told, told
+    own = [one for one in stored.records if one.key.method == NAME]
+    assert len(own) == (0 if is_import else 2)
+    assert all(one.is_ok or one.error for one in own)
+    if body and "trees_to_record" not in body and "capture_graphs" not in body:
+        assert not any(one.is_ok for one in own), "nobody noticed"
+    assert "Hostile" in render(make_report(stored)) or is_import
+
+
+def run(folder: Path) -> StoredRun:
+    """A run of every method that there is, of which two samples take milliseconds."""
+    prompts = write_prompts(folder / "two.jsonl", ["ab ab ab"], ["c d"])
+    spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,
+                   device="cpu")  # fmt: skip
+    quiet_libraries()
+    with patch("specbench.machine.bandwidth.bandwidth", lambda device: 1e9):
+        return run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])
+
+
+def install(site: Path, source: str) -> None:
+    """What pip would leave of a package with one method."""
+    info = site / "hostile-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "specbench_hostile.py").write_text(source)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1.0\n")
+    entry = f"[specbench.methods]\n{NAME} = specbench_hostile:METHOD"
+    (info / "entry_points.txt").write_text(entry)
+
+
+@contextmanager
+def installed(site: Path) -> Iterator[None]:
+    sys.path.insert(0, str(site))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(site))
+        sys.modules.pop("specbench_hostile", None)

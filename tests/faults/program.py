@@ -1,0 +1,56 @@
+"""The command line, run in this process, and what a command must never do."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from unittest.mock import patch
+
+from specbench.cli import main
+from tests.support.checkpoint import save_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command left: exit code, stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+def specbench(*arguments: object, folder: Path, **environment: str) -> Said:
+    """Run a command in a folder. Whatever it raises is raised: that would be a raw traceback.
+
+    An exit code of 2 comes with a message, and no other does.
+    """
+    streams = [TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    code = 0
+    with (
+        chdir(folder),
+        patch.object(sys, "argv", ["specbench", *map(str, arguments)]),
+        patch.object(sys, "stdout", streams[0]),
+        patch.object(sys, "stderr", streams[1]),
+        patch.dict(os.environ, {"HF_HUB_OFFLINE": "1", **environment}),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)
+    assert code in (0, 1, 2), f"exit code {code}"
+    assert (code == 2) == err.startswith(("Error: ", "Usage: ")), (code, err)
+    return Said(code, out, err)
+
+
+@cache
+def model_folder() -> Path:
+    """A small model, saved once a process."""
+    folder = Path(tempfile.mkdtemp(prefix="fault-model-"))
+    return save_checkpoint(folder / "model")

@@ -1,0 +1,89 @@
+"""The fault suite: attacks on the program, seeded and counted by area.
+
+An area is a module of `tests/faults/areas` with two names:
+
+- `TRIES`: the number of attacks of the long version.
+- `attack(random, folder)`: one attack. It draws from `random`, works in `folder`, which is empty
+  and its own, and raises if the program does not hold.
+
+A seed is one attack: `python -m tests.faults AREA --seed SEED --tries 1` repeats it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+from specbench.outside import time_limit
+from tests.faults import areas
+
+Attack = Callable[[Random, Path], None]
+
+LONGEST_S = 120
+"""Seconds after which an attack has made the program hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A kind of attack, and how often the long version tries it."""
+
+    name: str
+    tries: int
+    attack: Attack
+
+    def scaled(self, scale: float) -> int:
+        """The tries of a shorter version, at least one."""
+        return max(1, round(self.tries * scale))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of an area. `failures` are reasons by seed."""
+
+    area: str
+    seeds: range
+    failures: dict[int, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def area_names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(areas.__path__))
+
+
+def load_area(name: str) -> Area:
+    module = importlib.import_module(f"{areas.__name__}.{name}")
+    return Area(name.replace("_", " "), module.TRIES, module.attack)
+
+
+def run_area(area: Area, tries: int, seed: int = 0) -> Outcome:
+    """Make `tries` attacks, with the seeds from `seed` on."""
+    outcome = Outcome(area.name, range(seed, seed + tries))
+    began = perf_counter()
+    for one in outcome.seeds:
+        with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as folder:
+            try:
+                with time_limit(LONGEST_S, "the attack"):
+                    area.attack(Random(one), Path(folder))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # whatever an attack raises is its failure
+                outcome.failures[one] = f"{type(error).__name__}: {error}"
+    outcome.seconds = perf_counter() - began
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """One line an area: tries, failures, seeds, seconds."""
+    lines = [f"{'area':24}{'tries':>7}{'failures':>10}{'seeds':>14}{'seconds':>9}"]
+    for one in outcomes:
+        seeds = f"{one.seeds.start} to {one.seeds.stop - 1}"
+        lines.append(
+            f"{one.area:24}{len(one.seeds):7}{len(one.failures):10}{seeds:>14}{one.seconds:9.1f}"
+        )
+    return "\n".join(lines)

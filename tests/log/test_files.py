@@ -1,0 +1,146 @@
+"""Files under attack: full disks, second writers, and other programs that replace them."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import RunFolderError
+from specbench.log.files import LineFile, write_whole
+from specbench.log.store import RunFolder, read_run, read_trace
+from specbench.types import TracedStep
+from tests.faults.limits import file_size_limit
+from tests.support.headers import make_header
+from tests.support.records import record
+
+
+def is_refused_to_a_second_process(path: Path) -> bool:
+    code = (
+        "import sys; from pathlib import Path; from specbench.log.store import RunFolder\n"
+        "RunFolder(Path(sys.argv[1])).__enter__()"
+    )
+    second = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
+    )
+    return "Another process is writing" in second.stderr
+
+
+def test_a_second_process_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
+    with RunFolder(tmp_path):
+        assert is_refused_to_a_second_process(tmp_path)
+    assert not is_refused_to_a_second_process(tmp_path)
+
+
+def test_deleting_other_files_does_not_let_a_second_process_in(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        folder.write_header(make_header())
+        for file in set(tmp_path.iterdir()) - {tmp_path / "samples.jsonl"}:
+            file.unlink()
+        assert is_refused_to_a_second_process(tmp_path)
+
+
+@pytest.mark.parametrize("size", range(0, 60, 7))
+def test_a_line_cut_by_a_full_disk_is_removed(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "lines"
+    with file_size_limit(size):
+        file = LineFile(path)
+        with pytest.raises(RunFolderError, match="cannot be written: File too large"):
+            for _ in range(10):
+                file.append(b"ten bytes\n")
+        file.close()
+    assert path.read_bytes() == b"ten bytes\n" * (size // 10)
+
+
+def test_a_folder_that_cannot_be_opened_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("os.ftruncate", refuse)
+        with pytest.raises(RunFolderError, match="Input/output error"):
+            RunFolder(tmp_path).__enter__()
+    with RunFolder(tmp_path):
+        pass
+
+
+def test_a_filesystem_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(RunFolderError, match="has no locks"), RunFolder(tmp_path):
+        pass
+
+
+def deleted(folder: Path) -> None:
+    (folder / "samples.jsonl").unlink()
+
+
+def saved_by_an_editor(folder: Path) -> None:
+    samples = folder / "samples.jsonl"
+    (folder / "edited").write_bytes(samples.read_bytes())
+    (folder / "edited").replace(samples)
+
+
+def renamed(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("change", [deleted, saved_by_an_editor, renamed])
+def test_a_file_that_is_replaced_under_way_stops_the_writer(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "run"
+    with RunFolder(path) as folder:
+        folder.append(record(0))
+        change(path)
+        for write in (lambda: folder.append(record(1)), lambda: folder.write_header(make_header())):
+            with pytest.raises(RunFolderError, match=r"removed, moved or replaced"):
+                write()
+
+
+def test_a_header_that_does_not_fit_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        folder.write_header(make_header({"created": "old"}))
+        with file_size_limit(100), pytest.raises(RunFolderError, match="cannot be written"):
+            folder.write_header(make_header({"created": "new"}))
+    assert read_run(tmp_path).header.created == "old"
+    assert {file.name for file in tmp_path.iterdir()} == {"run.json", "samples.jsonl"}
+
+
+def test_what_a_killed_writer_left_behind_is_cleaned_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: Any) -> None:
+        raise SystemExit
+
+    path = tmp_path / "file"
+    with monkeypatch.context() as dying:
+        dying.setattr(Path, "replace", killed)
+        dying.setattr(Path, "unlink", killed)
+        with pytest.raises(SystemExit):
+            write_whole(path, b"first")
+    assert len(list(tmp_path.iterdir())) == 1
+    write_whole(path, b"second")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"second")]
+
+
+def test_a_trace_that_is_written_again_is_read_once(tmp_path: Path) -> None:
+    step = TracedStep((0,), (0.0,), (0,))
+    with RunFolder(tmp_path) as folder:
+        with file_size_limit(0), pytest.raises(RunFolderError):
+            folder.append(record(0, trace=(step,)))
+        folder.append(record(0, trace=(step,)))
+        trace = tmp_path / "trace.jsonl"
+        trace.write_bytes(trace.read_bytes() * 2)
+    assert [line.sample_id for line in read_trace(tmp_path)] == ["gsm8k/0"]

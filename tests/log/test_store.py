@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from specbench.errors import RunFolderError
+from specbench.log import store
+from specbench.log.header import header_values
+from specbench.log.record import to_line
+from specbench.log.store import RunFolder, header_json, list_runs, read_run, read_trace
+from specbench.types import Phases, Record, TracedStep
+from tests.support.headers import make_header
+from tests.support.records import record
+
+ROOT = Path(__file__).parents[2]
+RECORDED = [
+    *(path.parent for path in ROOT.glob("results/recorded/*/run.json")),
+    ROOT / ".ci/baseline",
+]
+
+
+def write(path: Path, *records: Record, **header: Any) -> None:
+    with RunFolder(path) as folder:
+        folder.write_header(make_header({"created": "2026-01-01", **header}))
+        for one in records:
+            folder.append(one)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    failed = Record(record(1).key, "error", 9, seed=7, error="boom")
+    measured = record(2, phases=Phases(0.1, 0.2, 0.3, 0.4), peak_memory_bytes=7, energy_j=0.5)
+    write(tmp_path, record(), failed, measured)
+    run = read_run(tmp_path)
+    assert run.records == (record(), failed, measured)
+    assert run.header == make_header({"created": "2026-01-01", "id": tmp_path.name})
+
+
+def test_a_sample_line_holds_the_fixed_fields(tmp_path: Path) -> None:
+    write(tmp_path, record())
+    line = json.loads((tmp_path / "samples.jsonl").read_text())
+    assert list(line) == [
+        "schema", "method", "temperature", "task", "sample_id", "turn", "repeat", "status",
+        "prompt_tokens", "token_ids", "num_tokens", "text", "stop_reason", "prefill_s", "decode_s",
+        "accept_lengths", "num_nodes", "seed", "error",
+    ]  # fmt: skip
+    assert line["num_tokens"] == 3
+
+
+def test_a_line_cut_short_is_dropped_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    write(tmp_path, record(0), record(1))
+    samples = tmp_path / "samples.jsonl"
+    samples.write_bytes(samples.read_bytes()[:-20])
+    assert read_run(tmp_path).records == (record(0),)
+    write(tmp_path, record(2))
+    assert read_run(tmp_path).records == (record(0), record(2))
+
+
+def test_a_file_of_one_cut_line_is_emptied(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "samples.jsonl").write_bytes(b'{"schema":1,')
+    write(tmp_path, record(3))
+    assert read_run(tmp_path).records == (record(3),)
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    write(tmp_path, record(0))
+    with (tmp_path / "samples.jsonl").open("a") as file:
+        file.write("nonsense\n")
+    with pytest.raises(RunFolderError, match="line 2: "):
+        read_run(tmp_path)
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    header = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**header, "schema": 99}))
+    with pytest.raises(RunFolderError, match=r"newer specbench \(schema 99"):
+        read_run(tmp_path)
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"has no run\.json"):
+        read_run(tmp_path)
+
+
+def test_a_file_in_the_folders_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(RunFolderError, match="cannot be written"), RunFolder(tmp_path / "taken"):
+        pass
+
+
+def test_runs_are_listed_newest_first_and_one_that_cannot_be_read_with_its_reason(
+    tmp_path: Path,
+) -> None:
+    for name, created in (("a", "2026-01-01"), ("b", "2026-03-01")):
+        write(tmp_path / name, created=created)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "run.json").write_text("broken")
+    runs = list_runs(tmp_path)
+    assert [run.path.name for run in runs] == ["b", "a", "c"]
+    assert isinstance(runs[2].header, RunFolderError)
+    assert "cannot be read" in runs[2].header.message
+
+
+def test_equal_values_of_records_are_one_object(tmp_path: Path) -> None:
+    write(tmp_path, record(0), record(1))
+    one, other = read_run(tmp_path).records
+    assert one.token_ids is other.token_ids
+    assert one.key.method is other.key.method
+
+
+def spoiled(path: Path, **changes: Any) -> str:
+    """The refusal of a header with values changed at dotted paths; None removes them."""
+    write(path)
+    values = json.loads((path / "run.json").read_text())
+    for dotted, value in changes.items():
+        *parents, last = dotted.split("__")
+        place = values
+        for name in parents:
+            place = place[name]
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+    (path / "run.json").write_text(json.dumps(values))
+    with pytest.raises(RunFolderError) as refused:
+        read_run(path)
+    return refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"spec__values__limit": "5"}, "$.spec.values.limit: expected int | null, got str"),
+        ({"status": "done"}, "$.status: invalid enum value 'done'"),
+        ({"created": None}, "$: object missing required field created"),
+        ({"environment__cpu__model": 3}, "$.environment.cpu.model: expected str, got int"),
+        ({"execution": {"pld": {"mode": "?"}}}, "$.execution[...].mode: invalid enum value"),
+        ({"schema": True}, "is not the header of a run"),
+    ],
+)
+def test_a_wrong_header_is_refused_with_the_path_of_the_value(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    message = spoiled(tmp_path, **changes)
+    assert reason in message
+    assert "run.json" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"status": "fine"}, "$.status: invalid enum value 'fine'"),
+        ({"token_ids": [1, "2"]}, '$.token_ids[1]: expected int, got str ("2")'),
+        ({"decode_s": "fast"}, "$.decode_s: expected float | null, got str"),
+        ({"seed": None}, "$.seed: expected int, got null"),
+        ({"schema": 9}, "$.schema: invalid value 9"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_its_number_and_the_path_of_the_value(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    write(tmp_path, record(0), record(1))
+    samples = tmp_path / "samples.jsonl"
+    first, second = samples.read_text().splitlines()
+    samples.write_text(f"{first}\n{json.dumps({**json.loads(second), **changes})}\n")
+    with pytest.raises(RunFolderError) as refused:
+        read_run(tmp_path)
+    assert f"samples.jsonl, line 2: {reason}" in refused.value.message
+
+
+def test_fields_of_an_unknown_name_are_read_over(tmp_path: Path) -> None:
+    write(tmp_path, record(0))
+    header, samples = tmp_path / "run.json", tmp_path / "samples.jsonl"
+    header.write_text(json.dumps({**json.loads(header.read_text()), "mood": "good"}))
+    samples.write_text(json.dumps({**json.loads(samples.read_text()), "mood": "good"}) + "\n")
+    run = read_run(tmp_path)
+    assert run.records == (record(0),)
+    assert "mood" not in header_values(run.header)
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)
+def test_a_recorded_run_is_read_and_written_again_unchanged(folder: Path) -> None:
+    run = read_run(folder)
+    assert header_json(run.header) == (folder / "run.json").read_bytes()
+    lines = (folder / "samples.jsonl").read_text().splitlines()
+    written = (json.loads(msgspec.json.encode(to_line(one))) for one in run.records)
+    for line, again in zip(lines, written, strict=True):
+        assert json.loads(line) == again
+
+
+def test_parts_that_an_older_version_did_not_write_have_their_defaults(tmp_path: Path) -> None:
+    write(tmp_path)
+    values = json.loads((tmp_path / "run.json").read_text())
+    for name in ("phases", "weights", "execution", "trace", "top_p"):
+        del values["spec"]["values"][name]
+    del values["model"]["is_stand_in"]
+    (tmp_path / "run.json").write_text(json.dumps(values))
+    header = read_run(tmp_path).header
+    assert header.spec.values == make_header().spec.values
+    assert (header.model.is_stand_in, header.gpu, header.execution) == (False, None, {})
+
+
+def test_an_older_schema_is_migrated_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    monkeypatch.setattr(store, "SCHEMA", 3)
+    for old in (1, 2):
+
+        def migrate(values: dict[str, Any], old: int = old) -> dict[str, Any]:
+            return {**values, "schema": old + 1, "id": f"{values['id']}-{old}"}
+
+        monkeypatch.setitem(store.MIGRATIONS, old, migrate)
+    assert read_run(tmp_path).header.id == f"{tmp_path.name}-1-2"
+
+
+def test_a_trace_is_read_back_and_minus_infinity_stays_a_number(tmp_path: Path) -> None:
+    steps = (TracedStep((0, 0), (0.0, float("-inf")), (0,)), TracedStep((0,), (None,), (0,)))
+    write(tmp_path, record(0, trace=steps))
+    (line,) = read_trace(tmp_path)
+    assert (line.method, line.sample_id) == ("pld:ngram=2", "gsm8k/0")
+    assert line.steps[0].log_probs[1] == -sys.float_info.max
+    assert line.steps[1] == steps[1]

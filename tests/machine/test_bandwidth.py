@@ -1,0 +1,116 @@
+"""The machine's memory, measured, and what a run keeps of it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.engine.drafter import Drafter
+from specbench.machine import bandwidth as module
+from specbench.machine.bandwidth import MIB, bandwidth, cache_bytes
+from specbench.run.backends.traffic import draft_bytes, measure_traffic
+from specbench.types import Record
+from tests.analysis.run_factory import record
+from tests.support.models import random_target
+from tests.support.weights import build
+
+CPU = torch.device("cpu")
+
+
+def caches(root: Path, **sizes: str) -> Path:
+    for name, size in sizes.items():
+        (root / name).mkdir()
+        (root / name / "size").write_text(size + "\n")
+    return root
+
+
+def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module, "_CACHES", caches(tmp_path, index0="48K", index1="2M", index3="32768K")
+    )
+    assert cache_bytes(CPU) == 32 * MIB
+
+
+def test_a_machine_that_tells_no_cache_has_an_unknown_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CACHES", caches(tmp_path, index0="much"))
+    assert cache_bytes(CPU) == 0
+
+
+def test_a_copy_counts_what_it_reads_and_writes_and_the_best_one_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = itertools.chain([4.0, 2.0, 3.0], itertools.repeat(5.0))
+    monkeypatch.setattr(module, "_copy_bytes", lambda device: 1000)
+    monkeypatch.setattr(module, "_timed", lambda call: next(times))
+    assert bandwidth(CPU) == 2 * 1000 / 2.0
+
+
+def test_a_slow_machine_is_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()  # every look at the clock is a second later
+    copies: list[float] = []
+    monkeypatch.setattr(module, "_copy_bytes", lambda device: 1000)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr(module, "_timed", lambda call: copies.append(1.0) or 1.0)  # type: ignore[func-returns-value]
+    bandwidth(CPU)
+    assert len(copies) == 1
+
+
+@pytest.mark.parametrize("cache", [0, 32 * MIB, 4096 * MIB])
+def test_a_copy_is_larger_than_the_cache_and_bounded(
+    cache: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "cache_bytes", lambda device: cache)
+    size = module._copy_bytes(CPU)
+    assert 64 * MIB <= size <= 512 * MIB
+    assert size >= min(2 * cache, 512 * MIB)
+
+
+def test_the_blocks_of_a_cpu_leave_half_of_the_free_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "free_bytes", lambda device: 40 * MIB)
+    assert module._copy_bytes(CPU) == 10 * MIB
+
+
+def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
+    target = random_target()
+    found = measure_traffic(target)
+    assert found.bandwidth_bytes_per_s > 1e8
+    assert found.kv_bytes_per_token == 4 * 2 * 2 * 8 * 8  # layers, both, heads, size, float64
+    assert found.target_bytes > found.kv_bytes_per_token
+    assert found.is_mixture_of_experts is False
+
+
+def test_a_mixture_of_experts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", lambda device: 1.0)
+    target = random_target()
+    target.config.num_local_experts = 8
+    assert measure_traffic(target).is_mixture_of_experts
+
+
+def steps(method: str, *num_nodes: int) -> Record:
+    made = record(method, accept_lengths=[1] * len(num_nodes))
+    return Record(made.key, "ok", 10, made.token_ids, num_nodes=num_nodes)
+
+
+def test_a_draft_models_bytes_are_those_of_its_mean_draft(tmp_path: Path) -> None:
+    target = random_target()
+    sps = build("sps", target, tmp_path)
+    records = [steps("sps", 3, 3, 6), steps("sps", 8), steps("vanilla", 1)]
+    drafters = {"sps": sps, "vanilla": build("vanilla", target, tmp_path), "pld": Drafter()}
+    assert draft_bytes(drafters, records) == {"sps": sps.bytes_read(5.0), "vanilla": 0.0}
+    assert sps.bytes_read(5.0) == 4 * sps.bytes_read(2.0) > 0
+
+
+def test_a_plug_in_that_cannot_say_what_it_reads_costs_no_run() -> None:
+    class Odd(Drafter):
+        def bytes_read(self, num_nodes: float) -> float:
+            raise ZeroDivisionError
+
+    assert draft_bytes({"odd": Odd()}, [steps("odd", 4)]) == {}

@@ -1,0 +1,158 @@
+import getpass
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import specbench
+from specbench.log.machine import Git, Gpu
+from specbench.machine.environment import capture, git_state, gpus
+
+
+def test_a_run_records_hardware_and_versions_as_plain_json() -> None:
+    found = json.loads(msgspec.json.encode(capture()))
+    assert found["specbench"] == specbench.__version__
+    assert found["python"] == platform.python_version()
+    assert found["cpu"]["model"]
+    assert found["cpu"]["memory_bytes"] > 2**28
+    assert found["torch"]["num_threads"] >= 1
+    assert found["transformers"]
+
+
+def test_a_record_names_no_user_host_or_path() -> None:
+    text = msgspec.json.encode(capture()).decode()
+    values = [part for part in text.replace('"', " ").split() if part.startswith(("/", "~"))]
+    assert values == []
+    for secret in (platform.node(), getpass.getuser(), str(Path.home())):
+        assert len(secret) < 4 or secret not in text
+
+
+def test_a_variable_that_changes_speed_is_recorded_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("MY_SECRET", "s")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    variables = capture().variables
+    assert variables["OMP_NUM_THREADS"] == "3"
+    assert not {"MY_SECRET", "MKL_NUM_THREADS"} & set(variables)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks like this project's checkout, with the package in it."""
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "specbench").mkdir()
+    monkeypatch.setattr(specbench, "__file__", str(tmp_path / "specbench" / "__init__.py"))
+    return tmp_path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
+    command = ["git", "-C", str(folder), *who, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_checkout_has_a_commit_and_knows_whether_it_was_changed(checkout: Path) -> None:
+    git(checkout, "init")
+    assert git_state() is None
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-m", "first", "--allow-empty", "--no-verify")
+    assert git_state() == Git(commit=git(checkout, "rev-parse", "HEAD"), is_dirty=False)
+    (checkout / "new.py").write_text("")
+    state = git_state()
+    assert state is not None
+    assert state.is_dirty
+
+
+def test_outside_git_there_is_no_commit(checkout: Path) -> None:
+    assert checkout.is_dir()
+    assert git_state() is None
+
+
+def test_a_package_installed_inside_somebody_elses_repository_has_no_commit(
+    checkout: Path,
+) -> None:
+    (checkout / "pyproject.toml").unlink()
+    (checkout / ".git").mkdir()
+    assert git_state() is None
+
+
+class _Nvml(types.ModuleType):
+    """A driver with two GPUs, one of which does not tell its power limit."""
+
+    class NVMLError(Exception):
+        pass
+
+    has_driver = True
+
+    def nvmlInit(self) -> None:
+        if not self.has_driver:
+            raise self.NVMLError("driver not loaded")
+
+    def nvmlShutdown(self) -> None: ...
+    def nvmlSystemGetDriverVersion(self) -> bytes:
+        return b"570.10"
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return f"GPU {handle}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(total=80 * 2**30)
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return (9, 0)
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
+        if handle:
+            raise self.NVMLError("not supported")
+        return 700_000
+
+
+def test_gpus_are_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", _Nvml("pynvml"))
+    first, second = gpus()
+    assert first == Gpu(
+        name="GPU 0",
+        memory_bytes=80 * 2**30,
+        driver="570.10",
+        compute_capability="9.0",
+        power_limit_w=700.0,
+    )
+    assert second.power_limit_w is None
+
+
+def test_a_machine_without_driver_or_bindings_has_no_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nvml = _Nvml("pynvml")
+    nvml.has_driver = False
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert gpus() == []
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpus() == []
+
+
+def test_a_busy_machine_is_told_and_a_quiet_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    from specbench.machine import environment
+
+    monkeypatch.setattr(psutil, "getloadavg", lambda: (3.7, 0.0, 0.0))
+    monkeypatch.setattr(environment, "_usable_threads", lambda: 2)
+    assert "load 3.7 on 2 cores" in str(environment.busy_warning())
+    monkeypatch.setattr(psutil, "getloadavg", lambda: (0.4, 0.0, 0.0))
+    assert environment.busy_warning() is None

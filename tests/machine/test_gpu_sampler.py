@@ -1,0 +1,278 @@
+"""What a run is told of its GPU, by a driver that answers as the test wants."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from specbench.log.machine import GpuUse, Span
+from specbench.machine.gpu_sampler import PROCESS_ROUNDS, GpuSampler, gpu_sampler
+from specbench.machine.nvml import Card, find_card
+from specbench.run.backends.engine import metered
+from specbench.types import Completion, Step
+from tests.machine.fake_nvml import MISSING, FakeNvml
+
+CARD = SimpleNamespace(uuid="1b2c", pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
+
+
+def sampler(nvml: FakeNvml | None = None, **options: Any) -> GpuSampler:
+    return GpuSampler(Card(nvml or FakeNvml(), "card"), **options)
+
+
+def sampled(nvml: FakeNvml, times: int = 50, **options: Any) -> GpuSampler:
+    one = sampler(nvml, **options)
+    for _ in range(times):
+        one.sample()
+    return one
+
+
+def test_clocks_heat_power_and_memory_are_kept_as_least_mean_and_most() -> None:
+    clocks = itertools.cycle([1000, 1000, 2000, 2000])  # processor and memory in turn
+    found = sampled(FakeNvml(nvmlDeviceGetClockInfo=lambda *_: next(clocks)), 2).describe()
+    assert found.sm_clock_mhz == Span(min=1000, mean=1500, max=2000)
+    assert found.power_w == Span(min=300, mean=300, max=300)
+    assert found.temperature_c is not None and found.temperature_c.max == 40
+    assert found.memory_used_bytes is not None and found.memory_used_bytes.max == 7
+    assert found.num_samples == 2
+    assert msgspec.json.decode(msgspec.json.encode(found), type=GpuUse) == found
+
+
+def test_a_quiet_card_gives_no_warning() -> None:
+    assert sampled(FakeNvml()).warnings() == []
+
+
+def test_throttling_is_told_with_its_reason_and_share() -> None:
+    reasons = itertools.chain([0x40] * 10, [0x04 | 0x01] * 5, itertools.repeat(0))
+    nvml = FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=lambda *_: next(reasons))
+    one = sampled(nvml, 50)
+    assert one.describe().throttled == {"power cap": 0.1, "heat (hardware)": 0.2}
+    (warning,) = one.warnings()
+    assert "power cap 10 %, heat (hardware) 20 %" in warning
+
+
+def test_an_idle_card_and_locked_clocks_are_no_throttling() -> None:
+    assert sampled(FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=0x01 | 0x02)).warnings() == []
+
+
+def test_a_rare_moment_of_throttling_is_kept_and_no_warning() -> None:
+    reasons = itertools.chain([0x04], itertools.repeat(0))
+    one = sampled(
+        FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=lambda *_: next(reasons)), times=100
+    )
+    assert one.describe().throttled == {"power cap": 0.01}
+    assert one.warnings() == []
+
+
+def test_an_older_driver_is_asked_by_the_older_name() -> None:
+    nvml = FakeNvml(
+        nvmlDeviceGetCurrentClocksEventReasons="NVML_ERROR_FUNCTION_NOT_FOUND",
+        nvmlDeviceGetCurrentClocksThrottleReasons=0x80,
+    )
+    assert sampled(nvml).describe().throttled == {"power brake": 1.0}
+    assert nvml.asked["nvmlDeviceGetCurrentClocksEventReasons"] == 1
+
+
+def test_another_process_on_the_card_is_a_warning_and_this_one_is_none() -> None:
+    nvml = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one", "other"])
+    assert "shared with 2 others" in sampled(nvml).warnings()[0]
+    assert "shared with 1 other process:" in sampled(nvml, holds_card=lambda: True).warnings()[0]
+    alone = FakeNvml(nvmlDeviceGetComputeRunningProcesses=["one"])
+    assert sampled(alone, holds_card=lambda: True).warnings() == []
+
+
+def test_a_process_that_comes_later_is_seen() -> None:
+    nvml = FakeNvml()
+    one = sampled(nvml, 1)
+    nvml.answers["nvmlDeviceGetComputeRunningProcesses"] = ["late"]
+    for _ in range(PROCESS_ROUNDS):
+        one.sample()
+    assert one.describe().other_processes_before == 0
+    assert one.describe().other_processes_most == 1
+
+
+def test_a_card_that_was_busy_before_is_a_warning() -> None:
+    nvml = FakeNvml(nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=83))
+    assert sampled(nvml).warnings() == [
+        "The GPU was 83 % busy before the run began: times are noisy."
+    ]
+
+
+def test_energy_is_the_drivers_counter() -> None:
+    nvml = FakeNvml(nvmlDeviceGetTotalEnergyConsumption=5_000)
+    one = sampler(nvml)
+    nvml.answers["nvmlDeviceGetTotalEnergyConsumption"] = 12_500
+    assert one.energy_j() == 12.5
+    assert one.describe().energy_source == "counter"
+
+
+def test_without_a_counter_energy_is_the_sampled_power_over_time() -> None:
+    seconds = iter([0.0, 1.0, 3.0, 3.5])
+    watts = iter([100_000, 300_000, 200_000])
+    one = sampler(
+        FakeNvml(
+            nvmlDeviceGetTotalEnergyConsumption=MISSING,
+            nvmlDeviceGetPowerUsage=lambda *_: next(watts),
+        ),
+        now=lambda: next(seconds),
+    )
+    assert one.energy_j() is None
+    for _ in range(3):
+        one.sample()
+    assert one.energy_j() == 200 + 500 + 0.5 * 200
+    assert one.describe().energy_source == "power"
+
+
+@pytest.mark.parametrize("code", [MISSING, "NVML_ERROR_NO_PERMISSION"])
+def test_what_a_card_or_a_user_may_not_know_is_missing_and_asked_once(code: str) -> None:
+    questions = [name for name in FakeNvml().answers if not name.endswith(("UUID", "BusId"))]
+    nvml = FakeNvml(**dict.fromkeys(questions, code))
+    one = sampled(nvml)
+    found = one.describe()
+    assert found.num_samples == 50
+    assert (found.power_w, found.temperature_c, found.percent_busy_before) == (None,) * 3
+    assert one.energy_j() is None
+    assert one.warnings() == []
+    assert set(nvml.asked.values()) == {1}
+
+
+def test_an_answer_that_fails_once_is_asked_for_again() -> None:
+    power = itertools.chain(["NVML_ERROR_UNKNOWN"], itertools.repeat(250_000))
+    one = sampled(FakeNvml(nvmlDeviceGetPowerUsage=lambda *_: next(power)), 3)
+    assert one.describe().power_w == Span(min=250, mean=250, max=250)
+
+
+def test_bindings_without_a_function_are_no_error() -> None:
+    nvml = FakeNvml()
+    del nvml.answers["nvmlDeviceGetMemoryInfo"]
+    assert sampled(nvml).describe().memory_used_bytes is None
+
+
+def test_a_partition_of_a_card_has_no_energy_of_its_own() -> None:
+    one = sampled(FakeNvml(nvmlDeviceGetMigMode=(1, 1)))
+    assert one.energy_j() is None
+    assert one.describe().energy_source is None
+    assert "MIG" in one.warnings()[0]
+    assert not sampled(FakeNvml(nvmlDeviceGetMigMode=(0, 0))).is_partition
+
+
+def test_a_card_that_disappears_ends_the_sampling_and_not_the_run() -> None:
+    nvml = FakeNvml()
+    one = sampled(nvml, 3)
+    nvml.answers["nvmlDeviceGetPowerUsage"] = "NVML_ERROR_GPU_IS_LOST"
+    one.start()
+    one.stop()
+    asked = dict(nvml.asked)
+    one.sample()
+    assert nvml.asked == asked
+    assert one.describe().num_samples == 3
+    assert one.energy_j() is None
+    assert "lost the GPU" in one.warnings()[0]
+
+
+def num_sampling() -> int:
+    return sum(thread.name == "gpu-sampler" for thread in threading.enumerate())
+
+
+def test_the_thread_samples_until_it_is_stopped() -> None:
+    seen = threading.Event()
+
+    def power(handle: str) -> int:
+        seen.set()
+        return 1
+
+    one = sampler(FakeNvml(nvmlDeviceGetPowerUsage=power))
+    one.start()
+    assert seen.wait(30)
+    assert num_sampling() == 1
+    one.stop()
+    one.stop()
+    assert num_sampling() == 0
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """A machine whose one card answers."""
+    nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: CARD)
+    return nvml
+
+
+@pytest.mark.parametrize("end", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_the_thread_ends_however_the_run_does(gpu: FakeNvml, end: type[BaseException]) -> None:
+    with pytest.raises(end), gpu_sampler("cuda") as one:
+        assert one is not None
+        one.start()
+        raise end
+    assert num_sampling() == 0
+    assert gpu.is_shut
+
+
+def test_a_cpu_has_no_sampler_and_asks_no_driver(gpu: FakeNvml) -> None:
+    with gpu_sampler("cpu") as one:
+        assert one is None
+    assert gpu.asked == {}
+
+
+def test_a_card_that_the_driver_does_not_know_has_no_sampler(gpu: FakeNvml) -> None:
+    gpu.answers |= dict.fromkeys(
+        ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetHandleByPciBusId"), "NVML_ERROR_NOT_FOUND"
+    )
+    with gpu_sampler("cuda:0") as one:
+        assert one is None
+    assert gpu.is_shut
+
+
+def test_without_a_driver_there_is_no_sampler(
+    gpu: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise gpu.NVMLError(9)
+
+    monkeypatch.setattr(gpu, "nvmlInit", fails)
+    with gpu_sampler("cuda") as one:
+        assert one is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with gpu_sampler("cuda") as one:
+        assert one is None
+
+
+def known(**cards: str) -> FakeNvml:
+    """A driver that knows cards by these names only."""
+
+    def find(name: str) -> str:
+        return cards.get(name, "NVML_ERROR_NOT_FOUND")
+
+    return FakeNvml(nvmlDeviceGetHandleByUUID=find, nvmlDeviceGetHandleByPciBusId=find)
+
+
+@pytest.mark.parametrize("name", ["GPU-1b2c", "MIG-1b2c", "00000000:3B:00.0"])
+def test_a_card_is_found_by_what_torch_calls_it_and_never_by_number(name: str) -> None:
+    nvml = known(**{name: "this one"})
+    nvml.answers["nvmlDeviceGetPowerUsage"] = lambda handle: f"power of {handle}"
+    card = find_card(nvml, CARD)
+    assert card is not None
+    assert card.query("nvmlDeviceGetPowerUsage") == "power of this one"
+
+
+def test_a_torch_that_tells_neither_uuid_nor_bus_finds_no_card() -> None:
+    assert find_card(FakeNvml(), SimpleNamespace()) is None
+
+
+def test_a_completion_gets_its_energy() -> None:
+    counter = iter([0, 1_000, 4_500])  # the first one says that there is a counter
+    nvml = FakeNvml(nvmlDeviceGetTotalEnergyConsumption=lambda *_: next(counter))
+
+    def complete() -> Completion:
+        return Completion((1, 2), "budget", (Step(1, 1),), 0.1, 0.2)
+
+    done = metered(complete, sampler(nvml))
+    assert (done.energy_j, done.token_ids) == (3.5, (1, 2))
+    assert metered(complete, None).energy_j is None

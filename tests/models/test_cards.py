@@ -1,0 +1,199 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.models.cards import chat_templates, find_model, known_models, pick_dtype
+from tests.models.making import make_checkpoint
+
+ALIASES = [
+    "tiny",
+    *("vicuna-7b", "vicuna-13b", "vicuna-33b"),
+    *("llama2-7b-chat", "llama2-13b-chat", "llama2-70b-chat"),
+    *("llama3-8b", "llama3-70b", "llama3.1-8b", "llama3.3-70b"),
+    *("deepseek-r1-llama-8b", "mixtral-8x7b", "qwen2-7b", "qwen2-72b", "tinyllama-1.1b"),
+]
+
+
+def test_the_aliases_are_the_models_of_the_papers_and_ours() -> None:
+    assert list(known_models()) == ALIASES
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("vicuna-7b", 6.74),
+        ("vicuna-13b", 13.02),
+        ("vicuna-33b", 32.53),
+        ("llama2-70b-chat", 68.98),
+        ("llama3.1-8b", 8.03),
+        ("mixtral-8x7b", 46.70),
+        ("qwen2-7b", 7.62),
+        ("qwen2-72b", 72.7),
+        ("tinyllama-1.1b", 1.10),
+    ],
+)
+def test_a_cards_shape_gives_the_published_number_of_parameters(name: str, billions: float) -> None:
+    shape = known_models()[name].shape
+    assert shape is not None
+    assert shape.num_parameters / 1e9 == pytest.approx(billions, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "repo"),
+    [
+        ("vicuna-13b", "eagle3", "yuhuili/EAGLE3-Vicuna1.3-13B"),
+        ("vicuna-7b", "eagle", "yuhuili/EAGLE-Vicuna-7B-v1.3"),
+        ("vicuna-33b", "medusa", "FasterDecoding/medusa-vicuna-33b-v1.3"),
+        ("llama2-7b-chat", "sps", "JackFram/llama-68m"),
+        ("llama3.3-70b", "sps", "meta-llama/Llama-3.2-1B-Instruct"),
+    ],
+)
+def test_a_drafter_is_found_by_its_method(model: str, method: str, repo: str) -> None:
+    drafter = find_model(model).weights_of(method)
+    assert drafter is not None
+    assert drafter.repo == repo
+
+
+def test_eagle_2_runs_on_the_weights_of_eagle() -> None:
+    card = find_model("qwen2-7b")
+    assert card.weights_of("eagle2") == card.weights_of("eagle") is not None
+
+
+@pytest.mark.parametrize("method", ["eagle3", "no-such-method"])
+def test_a_method_without_a_checkpoint_has_no_drafter(method: str) -> None:
+    assert find_model("vicuna-7b").weights_of(method) is None
+
+
+@pytest.mark.parametrize("name", ["lmsys/vicuna-13b-v1.3", "LMSYS/Vicuna-13b-v1.3", "Vicuna-13B"])
+def test_a_known_model_is_known_by_its_hub_id_and_in_any_case(name: str) -> None:
+    assert find_model(name) == known_models()["vicuna-13b"]
+
+
+def test_an_unknown_hub_id_is_a_model_without_a_card() -> None:
+    card = find_model("org/some-model")
+    assert (card.name, card.repo, card.is_known) == ("org/some-model", "org/some-model", False)
+    assert (card.template, card.dtype, card.draft_weights) == (None, None, ())
+
+
+def test_a_folder_is_a_model(tmp_path: Path) -> None:
+    card = find_model(str(make_checkpoint(tmp_path / "mine")))
+    assert (card.name, card.repo, card.is_known) == ("mine", str(tmp_path / "mine"), False)
+
+
+@pytest.mark.parametrize(
+    "folder", ["vicuna-7b-v1.3", "models--lmsys--vicuna-7b-v1.3/snapshots/0123abc"]
+)
+def test_a_local_copy_of_a_known_model_keeps_its_template_and_drafters(
+    tmp_path: Path, folder: str
+) -> None:
+    path = make_checkpoint(tmp_path / folder, num_hidden_layers=32, hidden_size=4096)
+    card = find_model(str(path))
+    assert card.template == "vicuna-v1.1"
+    assert card.weights_of("eagle") == known_models()["vicuna-7b"].weights_of("eagle")
+    assert "lmsys/vicuna-7b-v1.3" in card.note
+
+
+def test_a_folder_that_only_shares_a_known_models_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    card = find_model(str(make_checkpoint(tmp_path / "vicuna-7b-v1.3")))
+    assert card.template is None
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("vicuna-7", "Did you mean 'vicuna-7b'"),
+        ("./gone", "model folder './gone'"),
+        ("/gone", "model folder '/gone'"),
+        ("a/b/c", "model folder 'a/b/c'"),
+        ("", "No model ''"),
+    ],
+)
+def test_a_name_that_is_no_model_is_refused_with_what_there_is(name: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason) as caught:
+        find_model(name)
+    assert "tiny" in caught.value.hint
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("x")
+    with pytest.raises(UserError, match="is a file"):
+        find_model(str(tmp_path / "model.safetensors"))
+
+
+def test_tiny_lies_in_the_package_and_says_who_trained_it() -> None:
+    card = find_model("tiny")
+    assert card.is_embedded
+    assert Path(card.repo).parts[-4:] == ("specbench", "zoo", "tiny", "target")
+    assert "this project trained" in card.note
+    assert card.template is None
+
+
+def test_the_drafters_of_tiny_are_the_folders_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("target", "sps", "eagle"):
+        make_checkpoint(tmp_path / name)
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr("specbench.models.cards._TINY", tmp_path)
+    card = find_model("tiny")
+    assert [drafter.method for drafter in card.draft_weights] == ["eagle", "sps"]
+    assert card.weights_of("eagle2") == card.weights_of("eagle")
+
+
+@pytest.mark.parametrize(
+    ("model", "requested", "device", "dtype"),
+    [
+        ("vicuna-7b", "auto", "cuda", "float16"),
+        ("llama2-7b-chat", "auto", "cuda:1", "float16"),
+        ("llama3-8b", "auto", "cuda", "bfloat16"),
+        ("qwen2-7b", "auto", "cuda", "bfloat16"),
+        ("qwen2-7b", "auto", "cpu", "float32"),
+        ("vicuna-7b", "auto", "cpu", "float32"),
+        ("vicuna-7b", "bfloat16", "cpu", "bfloat16"),
+        ("org/unknown", "auto", "cuda", "float16"),
+    ],
+)
+def test_auto_means_the_papers_dtype_on_a_gpu_and_float32_on_a_cpu(
+    model: str, requested: str, device: str, dtype: str
+) -> None:
+    assert pick_dtype(find_model(model), requested, device) == dtype
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_an_unknown_model_runs_in_the_dtype_of_its_config(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "mine"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({key: "bfloat16"}))
+    assert pick_dtype(find_model(str(path)), "auto", "cuda", path) == "bfloat16"
+
+
+def test_a_dtype_that_overflows_or_is_unknown_is_refused() -> None:
+    with pytest.raises(UserError, match="overflows in float16"):
+        pick_dtype(find_model("qwen2-7b"), "float16", "cuda")
+    with pytest.raises(UserError, match="No dtype 'float15'"):
+        pick_dtype(find_model("tiny"), "float15", "cpu")
+
+
+def test_every_template_a_card_names_is_there() -> None:
+    named = {card.template for card in known_models().values()} - {None}
+    assert named == set(chat_templates())
+
+
+def test_names_and_cards_are_known_without_any_heavy_import() -> None:
+    names = (
+        "data.tasks", "data.prompts", "models.cards", "models.chat", "models.hub", "models.memory",
+        "machine.environment", "run.fetch",
+    )  # fmt: skip
+    code = f"""
+import sys
+{"; ".join(f"import specbench.{name}" for name in names)}
+specbench.models.cards.known_models(), specbench.data.tasks.load_cards()
+heavy = "torch transformers datasets pandas pooch huggingface_hub requests jinja2 rich psutil"
+print([name for name in heavy.split() if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

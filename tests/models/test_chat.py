@@ -1,0 +1,203 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import CheckpointError, UserError
+from specbench.models.cards import find_model
+from specbench.models.chat import (
+    Message,
+    Template,
+    choose_template,
+    eos_ids,
+    load_codec,
+    load_tokenizer,
+    render,
+)
+from tests.models.making import make_tokenizer
+
+NONE = Template("none")
+OWN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+TWO_TURNS = (user("Hi"), assistant("Sure. "), user("More\n"))
+
+
+def text_of(name: str, *messages: Message) -> str:
+    """What a template of ours writes, as text with its special tokens."""
+    tokenizer = make_tokenizer()
+    template = choose_template(name, find_model("org/unknown"), tokenizer)
+    return str(tokenizer.decode(render(template, tokenizer, messages)))
+
+
+def test_vicuna_is_written_as_fastchat_writes_it() -> None:
+    system = (
+        "A chat between a curious user and an artificial intelligence assistant. "
+        "The assistant gives helpful, detailed, and polite answers to the user's questions."
+    )
+    one = f"<s>{system} USER: Hi ASSISTANT:"
+    assert text_of("vicuna-v1.1", *TWO_TURNS[:1]) == one
+    assert text_of("vicuna-v1.1", *TWO_TURNS) == one + " Sure.</s>USER: More\n ASSISTANT:"
+
+
+def test_llama_2_is_written_as_its_authors_write_it() -> None:
+    text = text_of("llama2-chat", *TWO_TURNS)
+    assert text.startswith("<s>[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant.")
+    end = "\n<</SYS>>\n\nHi [/INST] Sure. </s><s>[INST] More [/INST]"
+    assert text.endswith("don't share false information." + end)
+
+
+@pytest.mark.parametrize("name", ["vicuna-v1.1", "llama2-chat", "none"])
+@pytest.mark.parametrize("adds_bos", [True, False])
+def test_a_prompt_begins_with_as_many_bos_as_the_tokenizer_puts_there(
+    name: str, adds_bos: bool
+) -> None:
+    tokenizer = make_tokenizer(adds_bos=adds_bos)
+    template = choose_template(name, find_model("org/unknown"), tokenizer)
+    ids = render(template, tokenizer, TWO_TURNS)
+    assert ids[:3].count(1) == int(adds_bos)
+
+
+@pytest.mark.parametrize("start", ["", "{{ bos_token }}", "{{ bos_token }}{{ bos_token }}"])
+def test_bos_comes_once_whether_template_or_tokenizer_or_both_write_it(start: str) -> None:
+    tokenizer = make_tokenizer()
+    ids = render(Template("tokenizer", start + OWN), tokenizer, TWO_TURNS)
+    assert ids.count(1) == 1
+    assert ids[0] == 1
+
+
+def test_a_prompt_does_not_end_with_an_eos_that_only_the_tokenizer_adds() -> None:
+    tokenizer = make_tokenizer(adds_eos=True)
+    assert render(NONE, tokenizer, [user("Hi")])[-1] != 2
+    assert render(NONE, tokenizer, [user("Hi</s>")])[-1] == 2
+
+
+def test_without_a_template_the_text_is_sent_as_it_is() -> None:
+    tokenizer = make_tokenizer()
+    assert render(NONE, tokenizer, [user(" a\n")]) == tokenizer(" a\n")["input_ids"]
+    text = tokenizer.decode(render(NONE, tokenizer, TWO_TURNS))
+    assert text == "<s>HiSure. \n\nMore\n"
+
+
+def test_a_prompt_without_any_token_is_refused() -> None:
+    with pytest.raises(UserError, match="no tokens"):
+        render(NONE, make_tokenizer(adds_bos=False), [user("")])
+
+
+def test_auto_takes_the_cards_template_before_the_tokenizers() -> None:
+    tokenizer = make_tokenizer(chat_template=OWN)
+    assert choose_template("auto", find_model("vicuna-7b"), tokenizer).name == "vicuna-v1.1"
+    chosen = choose_template("auto", find_model("llama3-8b"), tokenizer)
+    assert (chosen.name, chosen.jinja, chosen.warning) == ("tokenizer", OWN, None)
+
+
+def test_auto_without_any_template_sends_the_text_and_warns_by_a_value() -> None:
+    chosen = choose_template("auto", find_model("org/unknown"), make_tokenizer())
+    assert chosen.jinja is None
+    assert chosen.warning is not None
+    assert "org/unknown has no chat template" in chosen.warning
+    assert choose_template("none", find_model("org/unknown"), make_tokenizer()).warning is None
+
+
+def test_an_unknown_template_is_told_what_there_is() -> None:
+    with pytest.raises(UserError, match=r"Did you mean 'vicuna-v1\.1'") as caught:
+        choose_template("vicuna", find_model("tiny"), make_tokenizer())
+    assert "llama2-chat" in caught.value.hint
+
+
+def test_a_template_that_refuses_a_dialogue_is_one_message() -> None:
+    template = Template("tokenizer", "{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(UserError, match="roles must alternate"):
+        render(template, make_tokenizer(), TWO_TURNS)
+
+
+@pytest.mark.parametrize(
+    ("jinja", "said"),
+    [
+        ("{{ 1 / 0 }}", "fails on this dialogue: division by zero"),
+        ("{{ none.x.y }}", "fails on this dialogue"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "fails on this dialogue"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "took"),
+        ("{{ 'x' * 2000 }}", "renders 2,000 characters"),
+        (" ", "renders no text"),
+    ],
+)
+def test_a_template_that_fails_or_never_ends_is_one_message(
+    jinja: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.models.chat.RENDER_LIMIT_S", 0.5)
+    monkeypatch.setattr("specbench.models.chat.MOST_RENDERED", 1000)
+    with pytest.raises(UserError, match=said) as caught:
+        render(Template("tokenizer", jinja), make_tokenizer(), TWO_TURNS)
+    assert "--template none" in caught.value.hint
+
+
+def test_a_template_that_dates_the_prompt_gets_a_fixed_date() -> None:
+    tokenizer = make_tokenizer()
+    ids = render(Template("tokenizer", "{{ date_string }}"), tokenizer, TWO_TURNS)
+    assert tokenizer.decode(ids) == "<s>26 Jul 2024"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_tokenizer(extra=("<|eot_id|>",), chat_template=OWN).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": 9}))
+    return tmp_path
+
+
+def test_the_end_of_an_answer_is_every_token_that_anything_calls_so(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    turn_end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    assert eos_ids(folder, tokenizer) == {9, 2, turn_end}
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
+    assert eos_ids(folder, tokenizer) == {5, 6, 2, turn_end}
+
+
+def test_a_codec_turns_messages_to_ids_and_an_answer_to_text_without_specials(
+    folder: Path,
+) -> None:
+    codec = load_codec(folder, find_model(str(folder)), "auto")
+    ids = codec.render(TWO_TURNS)
+    assert codec.tokenizer.decode(ids) == "<s>[user]Hi[assistant]Sure. [user]More\n[assistant]"
+    answer = [*codec.tokenizer(" Yes.\n", add_special_tokens=False)["input_ids"], 2]
+    assert codec.text(answer) == " Yes.\n"
+    assert 2 in codec.eos_ids
+
+
+def test_a_tokenizer_that_is_broken_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"tokenizer in .* cannot be loaded"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_sentencepiece_tokenizer_names_the_package_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(b"model")
+    monkeypatch.setattr("specbench.models.chat._is_installed", lambda name: "google" in name)
+    with pytest.raises(CheckpointError, match="needs sentencepiece") as caught:
+        load_tokenizer(tmp_path)
+    assert caught.value.hint == "`pip install sentencepiece`"
+
+
+@pytest.mark.skipif(
+    "SPECBENCH_PARITY" not in os.environ,
+    reason="SPECBENCH_PARITY does not name a folder of official outputs",
+)
+def test_text_sent_as_it_is_gives_the_ids_the_official_runs_had() -> None:
+    folder = Path(os.environ["SPECBENCH_PARITY"])
+    folder = folder / "set_a" if (folder / "set_a").is_dir() else folder
+    codec = load_codec(folder / "target", find_model(str(folder / "target")), "none")
+    lines = (folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    for row in map(json.loads, lines):
+        assert codec.render([user(row["text"])]) == tuple(row["input_ids"])
+    assert codec.eos_ids == {2}

@@ -1,0 +1,255 @@
+import hashlib
+import json
+import re
+import zipfile
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import CheckpointError, UserError
+from specbench.models.cards import find_model
+from specbench.models.checkpoints import (
+    check_checkpoint,
+    check_same_vocabulary,
+    identify,
+    weight_files,
+)
+from specbench.models.memory import GraphUse, check_fits, estimate, free_bytes, graph_bytes
+from tests.models.making import make_checkpoint, make_tokenizer, write_safetensors
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_checkpoint(tmp_path / "model")
+
+
+def reason(folder: Path, *, needs_tokenizer: bool = True) -> str:
+    """What is wrong with a folder."""
+    with pytest.raises(CheckpointError) as caught:
+        check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
+    assert caught.value.message.startswith("Model mine: ")
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_a_whole_checkpoint_passes(folder: Path) -> None:
+    check_checkpoint(folder, what="Model mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("config.json", "has no config.json"),
+        ("model.safetensors", "lacks weights"),
+        ("tokenizer.json", "lacks a tokenizer"),
+    ],
+)
+def test_a_missing_file_is_named(folder: Path, name: str, said: str) -> None:
+    (folder / name).unlink()
+    assert said in reason(folder)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert str(tmp_path / "gone") in reason(tmp_path / "gone")
+
+
+def test_a_drafter_needs_no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    check_checkpoint(folder, what="The eagle drafter", needs_tokenizer=False)
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_config_that_is_no_json_object_is_an_error(folder: Path, content: str) -> None:
+    (folder / "config.json").write_text(content)
+    assert "config.json" in reason(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 20, -1])
+def test_truncated_safetensors_are_found_by_their_header(folder: Path, keep: int) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    assert re.search(
+        r"model\.safetensors (is truncated|cannot be read: .* cut off)", reason(folder)
+    )
+
+
+def test_the_size_of_truncated_weights_is_told_beside_the_expected_one(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    size = file.stat().st_size
+    file.write_bytes(file.read_bytes()[:-3])
+    assert f"truncated: {size - 3:,} bytes, expected {size:,}" in reason(folder)
+
+
+def test_a_pointer_that_git_lfs_left_is_told_apart_from_weights(folder: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    (folder / "model.safetensors").write_text(pointer)
+    assert "Git LFS pointer" in reason(folder)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "medusa_lm_head.pt"])
+def test_a_truncated_zip_of_weights_is_found(folder: Path, name: str) -> None:
+    (folder / "model.safetensors").unlink()
+    file = folder / name
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("data.pkl", b"x" * 1000)
+    check_checkpoint(folder, what="Model mine")
+    file.write_bytes(file.read_bytes()[:500])
+    assert f"{name} is truncated (500 bytes)" in reason(folder)
+
+
+def test_a_shard_that_the_index_names_and_nobody_has_is_named(folder: Path) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "lacks model-2.safetensors" in reason(folder)
+
+
+def test_safetensors_are_preferred_and_other_copies_are_not_weights(folder: Path) -> None:
+    for name in ("pytorch_model.bin", "consolidated.safetensors", "training_args.bin"):
+        (folder / name).write_bytes(b"x")
+    assert [file.name for file in weight_files(folder)] == ["model.safetensors"]
+    (folder / "model.safetensors").unlink()
+    assert [file.name for file in weight_files(folder)] == ["pytorch_model.bin"]
+
+
+def test_a_checkpoint_is_identified_by_commit_and_hashes(tmp_path: Path) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    path = make_checkpoint(tmp_path / "models--a--b" / "snapshots" / commit)
+    blob = tmp_path / ("f" * 64)  # a name that is not the hash of its bytes
+    (path / "model.safetensors").rename(blob)
+    (path / "model.safetensors").symlink_to(blob)
+    found = identify(path)
+    assert found.revision == commit
+    hashes = {name: file.sha256 for name, file in found.files.items()}
+    assert hashes["config.json"] == hashlib.sha256((path / "config.json").read_bytes()).hexdigest()
+    assert hashes["model.safetensors"] == hashlib.sha256(blob.read_bytes()).hexdigest()
+    assert str(tmp_path) not in repr(found)
+
+
+def test_the_same_tokenizer_is_the_same_vocabulary() -> None:
+    check_same_vocabulary(make_tokenizer(), make_tokenizer())
+
+
+def test_special_tokens_may_have_other_names_and_a_draft_may_have_more_of_them() -> None:
+    target = make_tokenizer(extra=("<|reserved_1|>",))
+    check_same_vocabulary(target, make_tokenizer(extra=("<|pad|>", "<|more|>")))
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "said"),
+    [
+        (("one", "two"), ("one",), "260 tokens against 261, 1 differ. Id 260 is None there"),
+        (("one",), ("one", "two"), "261 tokens against 260, 1 differ. Id 260 is 'two' there"),
+        (("one", "two"), ("two", "one"), "2 differ. Id 259 is 'two' there and 'one'"),
+    ],
+)
+def test_a_draft_that_knows_other_tokens_is_refused_with_the_first_that_differs(
+    target: tuple[str, ...], draft: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        check_same_vocabulary(make_tokenizer(words=target), make_tokenizer(words=draft))
+    assert said in caught.value.message
+
+
+def test_a_special_token_of_the_target_that_the_draft_lacks_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="1 differ"):
+        check_same_vocabulary(make_tokenizer(extra=("<|eot_id|>",)), make_tokenizer())
+
+
+def test_the_memory_of_a_folder_is_read_from_its_headers(folder: Path) -> None:
+    write_safetensors(folder / "model.safetensors", num_values=1000)
+    need = estimate(folder, "float32", context=10, what="it")
+    assert need.weight_bytes == 4000
+    assert need.kv_bytes == 4 * 2 * 2 * 2 * 4 * 10  # float32, k and v, layers, heads, size, tokens
+
+
+def test_integer_tensors_and_pickles_count_as_what_they_are(folder: Path) -> None:
+    write_safetensors(folder / "model.safetensors", num_values=100, dtype="I64")
+    assert estimate(folder, "float32", context=1, what="it").weight_bytes == 800
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(bytes(200))
+    assert estimate(folder, "float32", context=1, what="it").weight_bytes == 400
+
+
+def test_a_model_that_does_not_fit_is_refused_before_its_download_with_both_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape = find_model("vicuna-13b").shape
+    assert shape is not None
+    monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: 20_000_000_000)
+    with pytest.raises(UserError) as caught:
+        check_fits(shape, "float16", "cuda", what="vicuna-13b")
+    assert "needs about 27.7 GB in float16 (26.0 GB weights" in caught.value.message
+    assert "cuda has 20.0 GB free" in caught.value.message
+    assert "more GPUs" in caught.value.hint
+
+
+def test_the_methods_own_weights_and_recorded_steps_count(folder: Path, tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    head.mkdir()
+    write_safetensors(head / "model.safetensors", num_values=1000)
+    alone = check_fits(folder, "float16", "cpu")
+    use = GraphUse(num_methods=2, temperatures=(0.0,))
+    need = check_fits(folder, "float16", "cpu", drafts=[head, head], graphs=use)
+    assert (alone.draft_bytes, alone.graph_bytes) == (0, 0)
+    assert need.draft_bytes == 2 * 2 * 1000
+    assert need.total_bytes == alone.total_bytes + need.draft_bytes + need.graph_bytes
+    sampled = check_fits(folder, "float16", "cpu", graphs=GraphUse(2, (0.0, 1.0)))
+    assert 0 < need.graph_bytes < sampled.graph_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("vicuna-7b", 0.3, 0.6), ("llama3-8b", 0.4, 1)]
+)
+def test_the_recorded_steps_of_all_methods_take_little(
+    name: str, least: float, most: float
+) -> None:
+    shape, use = find_model(name).shape, GraphUse(9, (0.0,))
+    assert shape is not None
+    needs = [
+        graph_bytes(shape, "bfloat16", use, context=context, what=name) / 1e9
+        for context in (2048, 32768)
+    ]
+    assert least < needs[0] < most and needs[1] < 2 * needs[0]
+
+
+def test_a_model_that_only_fits_without_graphs_is_refused_with_the_way_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need = check_fits(folder, "float32", "cpu")
+    monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: need.total_bytes)
+    with pytest.raises(UserError) as caught:
+        check_fits(folder, "float32", "cuda", graphs=GraphUse(9, (0.0,)))
+    assert "for CUDA graphs)" in caught.value.message
+    assert "--execution eager" in caught.value.hint
+
+
+def test_a_model_that_fits_tells_what_it_needs(folder: Path) -> None:
+    assert check_fits(folder, "float32", "cpu").total_bytes > 0
+
+
+def test_a_containers_limit_counts_before_the_machines_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"memory.max": "5000", "memory.current": "3000", "memory.stat": "inactive_file 500"}
+    for name, value in limits.items():
+        (tmp_path / name).write_text(value + "\n")
+    monkeypatch.setattr("specbench.models.memory._CGROUP", tmp_path)
+    assert free_bytes("cpu") == 2500
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_bytes("cpu") > 5000
+
+
+def test_several_gpus_count_together_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    Memory = namedtuple("Memory", "free total")
+
+    def mem_get_info(device: Any) -> Memory:
+        return Memory({0: 10, 1: 20, "cuda:1": 20}[device], 100)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
+    assert free_bytes("cuda") == 30
+    assert free_bytes("cuda:1") == 20

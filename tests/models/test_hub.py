@@ -1,0 +1,193 @@
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants, errors
+
+from specbench.errors import CheckpointError
+from specbench.models.cards import find_model
+from specbench.models.hub import resolve, resolve_model, resolve_weights, wanted_files
+from specbench.run.fetch import fetch
+from tests.models.making import make_checkpoint
+
+REPO = "org/model"
+COMMIT = "c" * 40
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty Hugging Face cache, and a Hub that nobody may ask unless a test says what it says"""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    hub_says(monkeypatch, ConnectionError("name or service not known"))
+    return tmp_path / "hub"
+
+
+def hub_says(monkeypatch: pytest.MonkeyPatch, answer: Exception | list[str]) -> list[Any]:
+    """Make the Hub list these files, or fail; returns the downloads asked of it."""
+    downloads: list[Any] = []
+
+    def model_info(*_: object, **__: object) -> SimpleNamespace:
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in answer])
+
+    def snapshot_download(repo: str, *, revision: str, allow_patterns: list[str]) -> str:
+        downloads.append((repo, revision, allow_patterns))
+        return str(Path(constants.HF_HUB_CACHE))
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return downloads
+
+
+def in_cache(cache: Path, repo: str = REPO) -> Path:
+    """A snapshot of a repository, as the hub's client stores it."""
+    stored = cache / f"models--{repo.replace('/', '--')}"
+    (stored / "refs").mkdir(parents=True)
+    (stored / "refs" / "main").write_text(COMMIT)
+    return make_checkpoint(stored / "snapshots" / COMMIT)
+
+
+def refusal(**options: Any) -> CheckpointError:
+    with pytest.raises(CheckpointError) as caught:
+        resolve(REPO, **{"offline": False, "what": "Model mine", "alias": "mine", **options})
+    return caught.value
+
+
+def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    assert resolve(str(tmp_path), offline=True, what="x") == tmp_path
+
+
+def test_only_one_format_of_the_weights_is_wanted_and_nothing_in_subfolders() -> None:
+    common = ["config.json", "tokenizer.model", "tokenizer_config.json"]
+    safe = ["model-1.safetensors", "model-2.safetensors", "model.safetensors.index.json"]
+    pickles = ["pytorch_model.bin", "pytorch_model.bin.index.json"]
+    other = ["README.md", "original/params.json", "consolidated.00.pth", "model.gguf"]
+    other += ["consolidated.safetensors", "onnx/model.safetensors", "training_args.bin"]
+    assert set(wanted_files(common + safe + pickles + other)) == set(common + safe)
+    assert set(wanted_files(common + pickles + other)) - set(other) == set(common + pickles)
+    head = ["config.json", "medusa_lm_head.pt"]
+    assert wanted_files([*head, "README.md"]) == head
+
+
+def test_what_is_wanted_is_downloaded_by_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    downloads = hub_says(monkeypatch, ["config.json", "model.safetensors", "README.md"])
+    assert resolve(REPO, "v2", offline=False, what="x") == cache
+    assert downloads == [(REPO, "v2", ["config.json", "model.safetensors"])]
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_complete_cache_is_enough_without_network(cache: Path, offline: bool) -> None:
+    snapshot = in_cache(cache)
+    assert resolve(REPO, offline=offline, what="x") == snapshot
+
+
+@pytest.mark.usefixtures("cache")
+def test_offline_the_hub_is_not_asked_and_the_message_says_how_to_get_the_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub_says(monkeypatch, AssertionError("asked"))
+    for variable in ("", "1"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", variable)
+        error = refusal(offline=variable == "")
+        assert "org/model is not in the Hugging Face cache" in error.message
+        assert "config.json, weights and tokenizer" in error.message
+        assert "the run is offline" in error.message
+        for part in ("specbench fetch --model mine", "hf download org/model", "HF_HOME"):
+            assert part in error.hint
+
+
+def test_a_half_downloaded_model_names_the_files_it_lacks(cache: Path) -> None:
+    snapshot = in_cache(cache)
+    index = '{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
+    (snapshot / "model.safetensors.index.json").write_text(index)
+    error = refusal()
+    assert "without model-1.safetensors, model-2.safetensors" in error.message
+    assert "ConnectionError: name or service not known" in error.message
+
+
+def answer(kind: type[Exception], status: int) -> Exception:
+    """An answer of the Hub, whatever HTTP client its library is built on."""
+    made = kind.__new__(kind)
+    Exception.__init__(made, "401 Client Error.\n\nlong text")
+    made.response = httpx_like(status)  # type: ignore[attr-defined]
+    return made
+
+
+def httpx_like(status: int) -> SimpleNamespace:
+    return SimpleNamespace(status_code=status, headers={})
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("kind", "status", "message", "hint"),
+    [
+        (errors.GatedRepoError, 403, "licence", "hf auth login"),
+        (errors.HfHubHTTPError, 403, "licence", "https://huggingface.co/org/model"),
+        (errors.RepositoryNotFoundError, 401, "there is no org/model", "hf auth login"),
+        (errors.RevisionNotFoundError, 404, "no revision 'main'", "lists the revisions"),
+        (errors.HfHubHTTPError, 500, "cannot be reached", "hf download org/model"),
+    ],
+)
+def test_what_the_hub_answers_becomes_one_message_with_the_fix(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Exception], status: int, message: str, hint: str
+) -> None:
+    hub_says(monkeypatch, answer(kind, status))
+    error = refusal()
+    assert message in error.message
+    assert hint in error.hint
+    assert "\n" not in error.message
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub_says(monkeypatch, OSError(errno.ENOSPC, "No space left on device"))
+    assert "the disk is full" in refusal().message
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_name_that_is_no_repository_is_one_message() -> None:
+    with pytest.raises(CheckpointError, match="neither a folder"):
+        resolve("not a repo!", offline=True, what="x")
+
+
+def test_a_models_files_are_checked_when_they_are_found(cache: Path) -> None:
+    snapshot = in_cache(cache, "lmsys/vicuna-7b-v1.3")
+    card = find_model("vicuna-7b")
+    assert resolve_model(card, offline=True) == snapshot
+    (snapshot / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match=r"Model vicuna-7b: .*not a whole safetensors"):
+        resolve_model(card, offline=True)
+
+
+@pytest.mark.parametrize(("method", "is_found"), [("sps", False), ("eagle2", True)])
+def test_only_a_draft_model_needs_a_tokenizer_of_its_own(
+    cache: Path, method: str, is_found: bool
+) -> None:
+    card = find_model("vicuna-7b")
+    drafter = card.weights_of(method)
+    assert drafter is not None
+    (in_cache(cache, drafter.repo) / "tokenizer.json").unlink()
+    if is_found:
+        assert resolve_weights(card, drafter, offline=True).is_dir()
+    else:
+        with pytest.raises(CheckpointError, match="without a tokenizer"):
+            resolve_weights(card, drafter, offline=True)
+
+
+def test_fetch_gets_a_model_with_its_drafters_and_says_which_could_not_be_had(
+    cache: Path,
+) -> None:
+    in_cache(cache, "lmsys/vicuna-7b-v1.3")
+    in_cache(cache, "yuhuili/EAGLE-Vicuna-7B-v1.3")
+    done = list(fetch((), "vicuna-7b", ["sps", "eagle", "eagle2", "eagle3"], offline=True))
+    assert [(one.what, one.is_ok) for one in done] == [
+        ("model vicuna-7b", True),
+        ("sps drafter of vicuna-7b", False),
+        ("eagle drafter of vicuna-7b", True),
+    ]
+    assert done[0].num_bytes > 0

@@ -1,0 +1,85 @@
+"""The project's own workflow and hooks run what a contributor runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.packaging.shell import ROOT
+from tests.packaging.test_dependencies import PROJECT
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+CLASSIFIER = "Programming Language :: Python :: "
+
+
+def load(file: str) -> Any:
+    return yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def jobs() -> dict[str, Any]:
+    found: dict[str, Any] = load(".github/workflows/ci.yml")["jobs"]
+    return found
+
+
+def make_commands(jobs: dict[str, Any]) -> list[list[str]]:
+    """The arguments of every call of make."""
+    runs = [step["run"].split() for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert {command for command, *_ in runs} == {"make"}
+    return [arguments for _, *arguments in runs]
+
+
+def test_ci_tests_every_python_that_the_package_names(jobs: dict[str, Any]) -> None:
+    tested = {entry["python"] for entry in jobs["test"]["strategy"]["matrix"]["include"]}
+    named = {
+        version
+        for classifier in PROJECT["classifiers"]
+        if "." in (version := classifier.removeprefix(CLASSIFIER))
+    }
+    assert tested == named
+
+
+def test_ci_tests_the_lowest_the_pinned_and_the_newest_versions(jobs: dict[str, Any]) -> None:
+    matrix = jobs["test"]["strategy"]["matrix"]["include"]
+    assert {entry["constraints"] for entry in matrix} == {
+        "constraints-lowest.txt", "constraints.txt", "/dev/null",
+    }  # fmt: skip
+
+
+def test_ci_checks_tests_and_runs_the_gate(jobs: dict[str, Any]) -> None:
+    targets = {arguments[0] for arguments in make_commands(jobs)}
+    assert {"check", "test", "gate"} <= targets
+    assert targets <= set(re.findall(r"^(\w+):", MAKEFILE, re.MULTILINE))
+
+
+def test_hooks_call_the_tools_of_make_check() -> None:
+    (repository,) = load(".pre-commit-config.yaml")["repos"]
+    checks = set(re.findall(r"^\t\$\(BIN\)/(\w+(?: \w+)*)", MAKEFILE, re.MULTILINE))
+    for hook in repository["hooks"]:
+        tool = hook["entry"].removeprefix(".venv/bin/").partition(" --")[0]
+        assert tool in checks, hook["id"]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "rule"),
+    [
+        ("specbench/report/new.py", "from torch import Tensor", "TID253"),
+        ("specbench/engine/new.py", "from transformers import DynamicCache", "TID251"),
+        ("methods/new.py", "import random\n\nrandom.seed(0)", "TID251"),
+        ("methods/new.py", "from torch import Tensor", None),
+        ("specbench/engine/kv.py", "from transformers import DynamicCache", None),
+    ],
+)
+def test_ruff_knows_which_room_may_import_what(file: str, line: str, rule: str | None) -> None:
+    options = ("--select=TID", "--output-format=concise", f"--stdin-filename={file}")
+    command = [sys.executable, "-m", "ruff", "check", *options, "-"]
+    done = subprocess.run(
+        command, cwd=ROOT, input=line, capture_output=True, text=True, check=False
+    )
+    assert (rule or "All checks passed") in done.stdout
+    assert done.returncode == (rule is not None)

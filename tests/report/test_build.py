@@ -1,0 +1,53 @@
+"""What a report is made from: runs measured once, and their traces where they kept one."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis import metrics
+from specbench.report import build as source
+from specbench.report.build import make_report
+from specbench.report.files import report_files
+from tests.analysis.run_factory import FakeRun
+from tests.report.drawing import one_sample, two_models
+
+
+@dataclass(frozen=True)
+class StoredFake(FakeRun):
+    path: Path = Path()
+
+
+def test_a_trace_beside_the_samples_becomes_a_calibration(tmp_path: Path) -> None:
+    steps = [{"parents": [-1, 0], "log_probs": [None, -0.1], "path": [0, 1]}]
+    key = {"task": "gsm8k", "sample_id": "gsm8k/a", "turn": 0, "repeat": 0}
+    line = json.dumps({"method": "pld", "temperature": 0.0, **key, "steps": steps})
+    (tmp_path / "trace.jsonl").write_text(f"{line}\n{line}\n{line[:20]}")
+    run = one_sample()
+    report = make_report(StoredFake(run.records, run.header, tmp_path))
+    (found,) = report.sources[0].calibration.items()
+    assert found[0] == ("pld", 0.0)
+    assert found[1][0].num_nodes == 1  # a line that is written twice counts once
+    files = report_files(report)
+    assert "calibration.svg" in files
+    assert b'"by_depth"' in files["report.json"]
+
+
+def test_a_run_without_a_trace_has_no_calibration(tmp_path: Path) -> None:
+    run = one_sample()
+    assert make_report(run).sources[0].calibration == {}
+    assert make_report(StoredFake(run.records, run.header, tmp_path)).sources[0].calibration == {}
+
+
+def test_every_rendering_together_measures_a_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def count(*run: Any, **options: Any) -> Any:
+        measured.append(run)
+        return metrics.measure(*run, **options)
+
+    monkeypatch.setattr(source, "measure", count)
+    report_files(make_report(two_models()))
+    assert len(measured) == 2

@@ -1,0 +1,63 @@
+"""Tables by category of prompt."""
+
+import json
+
+import pytest
+
+from specbench.analysis.metrics import measure
+from specbench.data.prompts import load_prompt_sets, plan_tasks
+from specbench.report.build import make_report
+from specbench.report.categories import measure_categories
+from tests.analysis.run_factory import FakeRun, full_run
+from tests.report.drawing import drawn, nine_methods, render
+
+TASKS = ("mt_bench", "gsm8k")
+CATEGORIES = {
+    "writing": [f"mt_bench/{i}" for i in range(4)],
+    "math": [f"mt_bench/{i}" for i in range(4, 8)],
+}
+
+
+def with_categories() -> FakeRun:
+    prompts = [{"task": "mt_bench", "categories": CATEGORIES}, {"task": "gsm8k"}]
+    return full_run(("vanilla", "pld", "eagle3"), TASKS, prompts=prompts)
+
+
+def test_a_category_is_measured_as_a_task_over_its_samples() -> None:
+    run = with_categories()
+    found = measure_categories(run)
+    assert found is not None
+    assert found.tasks == ("mt_bench / writing", "mt_bench / math")
+    own = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
+    alone = measure(FakeRun(own, run.given)).cell("pld", 0.0, "mt_bench")
+    cell = found.cell("pld", 0.0, "mt_bench / math")
+    assert (cell.speedup, cell.mat, cell.num_samples) == (alone.speedup, alone.mat, 4)
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "html"])
+def test_categories_are_rows_below_their_task(form: str) -> None:
+    text = render(with_categories(), form)
+    places = [text.index(word) for word in ("By category", "writing", "math")]
+    assert places == sorted(places)
+    assert "By category" not in render(nine_methods(), form)
+
+
+def test_a_screen_leaves_them_out_and_the_whole_report_fits_any_width() -> None:
+    assert "By category" not in drawn(with_categories(), 80, is_full=False)
+    for width in (40, 80, 200):
+        text = drawn(with_categories(), width)
+        assert "Category" in text and max(map(len, text.splitlines())) <= width
+
+
+def test_the_document_has_the_numbers_of_each_category() -> None:
+    (run,) = json.loads(render(make_report(with_categories()), "json"))["runs"]
+    names = {cell["task"] for cell in run["categories"]}
+    assert names == {"mt_bench / writing", "mt_bench / math"}
+
+
+def test_prompts_of_one_category_have_none_to_tell_apart() -> None:
+    mt_bench, gsm8k = load_prompt_sets(plan_tasks(["mt_bench", "gsm8k"], "bundled"), "bundled")
+    described = mt_bench.describe().categories
+    assert len(described) > 1
+    assert sum(map(len, described.values())) == len(mt_bench.prompts)
+    assert gsm8k.describe().categories == {}

@@ -1,0 +1,53 @@
+"""What was measured stands where the numbers stand, in every format."""
+
+import pytest
+
+from specbench.report.build import make_report
+from tests.analysis.run_factory import FakeRun, full_run
+from tests.report.drawing import nine_methods, render, two_models
+
+FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
+MACHINE = "Example CPU 9000"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_says_which_prompts_how_many_which_weights_and_which_machine(
+    form: str,
+) -> None:
+    text = render(nine_methods(), form)
+    assert "48 prompts bundled with specbench" in text
+    assert "tiny (embedded, trained by specbench)" in text
+    assert MACHINE in text
+
+
+@pytest.mark.parametrize("form", sorted({*FORMATS} - {"csv"}))
+def test_columns_over_bundled_prompts_are_called_like_the_task(form: str) -> None:
+    text = " ".join(render(nine_methods(), form).split())
+    for title in ("MT-bench", "HumanEval", "CNN/DM"):
+        assert f"{title}-like" in text or (f"{title} " in text and "-like" in text)
+        assert f"& {title} &" not in text and f">{title}<" not in text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_published_prompts_and_weights_are_named_with_their_commit(form: str) -> None:
+    text = " ".join(render(two_models()[1], form).split())
+    assert "16 published prompts" in text and "-like" not in text
+    assert "Vicuna 13B (lmsys/vicuna-13b-v1.3 at 6566e9cb)" in text
+
+
+def labelled(**prompts: object) -> str:
+    run = full_run(("vanilla", "pld"), ("gsm8k",), prompts=[{"task": "gsm8k", **prompts}])
+    report = make_report(FakeRun(run.records, run.header))
+    return f"{report.results.prompts}: {report.results.tasks[0].title}"
+
+
+def test_a_part_of_the_prompts_is_given_with_the_whole() -> None:
+    assert labelled(source="paper", num_available=80) == "8 of 80 published prompts: GSM8K"
+
+
+def test_bundled_prompts_that_are_a_tasks_own_imitate_nothing() -> None:
+    assert labelled(is_original=True) == "8 bundled prompts: GSM8K"
+
+
+def test_a_prompt_file_is_named() -> None:
+    assert labelled(source="file", origin="mine.jsonl") == "8 prompts of mine.jsonl: GSM8K"

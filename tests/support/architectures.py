@@ -1,0 +1,127 @@
+"""Tiny configs of every class of models that is tested over trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+WINDOW = 6
+
+_SMALL = {
+    "vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": 128, "bos_token_id": 1,
+    "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+_GROUPED = {**_SMALL, "num_key_value_heads": 2, "head_dim": 8}
+_GPT = {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+_ROTARY_GPT = {**_GPT, "rotary_dim": 4}
+_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_ROUTED = {"n_routed_experts": 4, **_EXPERTS, "n_group": 1, "topk_group": 1}
+_LATENT = {
+    **_SMALL, **_ROUTED, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 1,
+}  # fmt: skip
+_WINDOW = {**_GROUPED, "sliding_window": WINDOW}
+_MIXED = {**_WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+_USED = {"use_sliding_window": True}
+_CHUNKED = {
+    **_GROUPED, "attention_chunk_size": WINDOW, "num_local_experts": 2, "intermediate_size_mlp": 64,
+    "layer_types": ["chunked_attention", "full_attention"],
+}  # fmt: skip
+_GEMMA4 = {**_MIXED, "vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 8}
+_IMAGES = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "image_size": 28, "patch_size": 14,
+}  # fmt: skip
+
+FULL: dict[str, dict[str, Any]] = {
+    "apertus": _GROUPED,
+    "arcee": _GROUPED,
+    "biogpt": _SMALL,
+    "codegen": _ROTARY_GPT,
+    "cohere": _GROUPED,
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "ernie4_5": _GROUPED,
+    "ernie4_5_moe": {**_GROUPED, **_EXPERTS, "moe_num_experts": 4, "moe_k": 2},
+    "falcon": {**_SMALL, "alibi": False},
+    "gemma": _GROUPED,
+    "glm": _GROUPED,
+    "glm4": _GROUPED,
+    "glm4_moe": {**_GROUPED, **_ROUTED, "first_k_dense_replace": 1},
+    "glm4_moe_lite": _LATENT,
+    "gpt2": _GPT,
+    "gpt_bigcode": _GPT,
+    "gpt_neox": _SMALL,
+    "gptj": _ROTARY_GPT,
+    "granite": _GROUPED,
+    "granitemoe": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "helium": _GROUPED,
+    "hunyuan_v1_dense": _GROUPED,
+    "hunyuan_v1_moe": {**_GROUPED, "num_experts": 4, "moe_topk": 2},
+    "llama": _GROUPED,
+    "minimax_m2": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "nemotron": _GROUPED,
+    "olmo": _GROUPED,
+    "olmo2": _GROUPED,
+    "opt": {**_SMALL, "ffn_dim": 64, "word_embed_proj_dim": 32},
+    "persimmon": _SMALL,
+    "phi": _SMALL,
+    "seed_oss": _GROUPED,
+    "stablelm": _GROUPED,
+}
+"""Configs by model type: attention over all earlier tokens."""
+
+LIMITED: dict[str, dict[str, Any]] = {
+    "cohere2": _MIXED,
+    "cwm": _MIXED,
+    "exaone4": _MIXED,
+    "gemma2": {**_WINDOW, "query_pre_attn_scalar": 8},
+    "gemma3": {"text_config": {**_MIXED, "model_type": "gemma3_text"}, "vision_config": _IMAGES},
+    "gemma3_text": {**_MIXED, "query_pre_attn_scalar": 8},
+    "gemma4": {"text_config": _GEMMA4},
+    "gemma4_text": _GEMMA4,
+    "gpt_oss": {
+        **_WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    },
+    "granite_swa": _MIXED,
+    "llama4": {"text_config": _CHUNKED, "vision_config": _IMAGES},
+    "llama4_text": _CHUNKED,
+    "mimo_v2_flash": {**_MIXED, **_ROUTED, "v_head_dim": 8},
+    "ministral": _MIXED,
+    "ministral3": _WINDOW,
+    "mistral": _WINDOW,
+    "mixtral": {**_WINDOW, "num_local_experts": 4},
+    "olmo3": _MIXED,
+    "phi3": _WINDOW,
+    "phimoe": {**_WINDOW, "num_local_experts": 4},
+    "qwen2": {**_MIXED, **_USED},
+    "qwen2_moe": {
+        **_MIXED, **_USED, **_EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 16,
+    },
+    "qwen3": {**_MIXED, **_USED},
+    "qwen3_moe": {**_WINDOW, **_USED, **_EXPERTS, "num_experts": 4},
+    "smollm3": {**_MIXED, **_USED},
+    "starcoder2": _WINDOW,
+}  # fmt: skip
+"""Configs by model type: a window or chunk of `WINDOW` tokens in all layers, or in every other."""
+
+
+def config_of(model_type: str, **changes: Any) -> Any:
+    """The tiny config of a model type."""
+    values = {**FULL, **LIMITED}.get(model_type, {})
+    return AutoConfig.for_model(model_type, **{**values, **changes})
+
+
+def random_of(config: Any) -> PreTrainedModel:
+    """A random model, sharp enough that greedy paths are not ties."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 1.5 * parameter.shape[-1] ** -0.5)
+    return model

@@ -1,0 +1,115 @@
+"""A backend without a model: completions come from functions, in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from specbench.data.prompts import Prompt, PromptSet
+from specbench.data.tasks import Task
+from specbench.log.header import MethodHeader, ModelHeader
+from specbench.run.backends.base import BackendInfo, Message, SetupInfo
+from specbench.run.plan import Plan
+from specbench.run.spec import RunSpec
+from specbench.types import Completion, Record, Request, Step
+
+Answer = Callable[[Request], Completion]
+
+
+def answering(number: int) -> Answer:
+    """A method that answers every request with this token and the end."""
+    return lambda request: Completion((number, 0), "eos", (Step(1, 1),), 0.1, 0.2)
+
+
+class Words:
+    """A codec whose tokens count the messages of a chat."""
+
+    eos_ids = frozenset({0})
+    special_tokens = ("</s>",)
+
+    def __init__(self) -> None:
+        self.rendered: list[list[Message]] = []
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        self.rendered.append(list(messages))
+        return tuple(range(1, 1 + len(messages)))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return f"answer {token_ids[0]}" if token_ids else ""
+
+
+class FakeBackend:
+    """Completes requests by the functions of its methods, and keeps what it was asked."""
+
+    def __init__(self, methods: Mapping[str, Answer]) -> None:
+        self._methods = methods
+        self.warmed_up: list[Request] = []
+        self.is_open = False
+
+    def __enter__(self) -> Self:
+        self.is_open = True
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.is_open = False
+
+    def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        return BackendInfo()
+
+    def warm_up(self, requests: Sequence[Request]) -> None:
+        self.warmed_up += requests
+
+    def complete(self, method: str, request: Request) -> Completion:
+        assert self.is_open, "a backend completes only while it is open"
+        return self._methods[method](request)
+
+
+@dataclass
+class FakeSetup:
+    """The setup of a fake backend: no device, no dtype, no weights."""
+
+    methods: Mapping[str, Answer]
+    no_checkpoint: tuple[str, ...] = ()
+    codec: Words = field(default_factory=Words)
+    context: int | None = None
+    default_budget: int = 16
+    title: str = "a fake model"
+
+    def __post_init__(self) -> None:
+        self.backend = FakeBackend(self.methods)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.methods)
+
+    def describe(self) -> SetupInfo:
+        model = ModelHeader(name="fake", label="Fake", source="fake", dtype="none")
+        return SetupInfo(model, {label: _header(label) for label in self.methods})
+
+    def open(self) -> FakeBackend:
+        return self.backend
+
+
+def fake_plan(
+    methods: Mapping[str, Answer], prompts: Mapping[str, Sequence[Prompt]], spec: RunSpec | None
+) -> Plan:
+    """A plan of these methods on these prompts (task to prompts)."""
+    sets = tuple(
+        PromptSet(
+            task=Task(task, task),
+            source="file",
+            origin="a test",
+            file_sha256=None,
+            num_available=len(own),
+            prompts=tuple(own),
+        )
+        for task, own in prompts.items()
+    )
+    return Plan(spec or RunSpec(), FakeSetup(methods), sets, 16)
+
+
+def _header(label: str) -> MethodHeader:
+    return MethodHeader(
+        name=label.partition(":")[0], title=label, options={}, is_lossless=True, weights=None
+    )

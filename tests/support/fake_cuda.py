@@ -1,0 +1,184 @@
+"""Functions run on fake CUDA tensors: what their capture would refuse, told without a GPU.
+
+Shapes, devices and operations are those of a CUDA device; values are none. What draws is replaced
+by something of its shape, since a torch for CPUs has no CUDA generator.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+from specbench.engine.graphs.cuda import Graphs
+
+DEVICE = torch.device("cuda:0")
+ROOT = Path(__file__).parents[2]
+SOURCES = tuple(str(ROOT / folder) + "/" for folder in ("specbench", "methods", "tests"))
+
+
+class CheckedGraphs(Graphs):
+    """Graphs that try every function on fake CUDA tensors before they record it.
+
+    `num_checked` counts these functions, and `refused` says what a capture would refuse in them.
+    """
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.num_checked = 0
+        self.refused: set[str] = set()
+
+    def record(self, captured: Any, inputs: tuple[Tensor, ...], named: Any) -> Any:
+        self.num_checked += 1
+        keep = (self, *self._captured.values())
+        self.refused |= refusals(captured.function, inputs, named, keep=keep)
+        return super().record(captured, inputs, named)
+
+
+def refusals(
+    function: Callable[..., Any], inputs: Any, named: Any = None, *, keep: tuple[object, ...] = ()
+) -> set[str]:
+    """What a CUDA graph's capture would refuse in this call, each with the line that does it.
+
+    Every tensor that the function can reach gets a fake twin, except through what is in `keep`.
+    """
+    fake, watch = FakeTensorMode(), _Watch()
+    memo: dict[int, Any] = {id(one): one for one in keep}
+    with _twins(fake):
+        function, inputs, named = copy.deepcopy((function, inputs, named or {}), memo)
+    with ExitStack() as modes:
+        for mode in (torch.inference_mode(), fake, watch):
+            modes.enter_context(mode)
+        if torch.version.cuda is None:
+            modes.enter_context(_Bindings())
+        try:
+            function(*inputs, **named)
+        except Exception as error:  # a value that is asked for, or tensors of two devices
+            watch.refuse(f"{type(error).__name__}: {error}".split("\n")[0], error)
+    return watch.refused
+
+
+class _Watch(TorchDispatchMode):
+    """Notes host copies, mixed devices and unseeded draws. A seeded draw has a shape, no values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[str] = set()
+
+    def refuse(self, what: str, error: Exception | None = None) -> None:
+        stack = traceback.extract_tb(error.__traceback__) if error else traceback.extract_stack()
+        own = [f for f in stack if f.filename.startswith(SOURCES) and f.filename != __file__]
+        where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "?"
+        self.refused.add(f"{where}: {what}")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = func.overloadpacket.__name__
+        if torch.Tag.nondeterministic_seeded in func.tags and "attention" not in name:
+            if kwargs.get("generator") is None:
+                self.refuse(f"{name} draws from the global generator")
+            elif name.endswith("_"):
+                return args[0]
+            else:
+                kwargs["generator"] = None
+        out = func(*args, **kwargs)
+        kinds = {x.device.type for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)}
+        # A number that fills a tensor is handed to the kernel.
+        if len(kinds) > 1 and name not in ("fill_", "fill"):
+            self.refuse(f"{name} of tensors on {' and '.join(sorted(kinds))}")
+        if name.startswith("index_put") and any(
+            index is not None and index.dtype == torch.bool for index in args[1]
+        ):
+            self.refuse(f"{name} by a mask waits for the device")
+        return out
+
+
+class _Bindings(TorchFunctionMode):
+    """What Python's bindings do with CUDA tensors, for a torch that has no guard of such a device.
+
+    As there, a number that is put into a single element is a copy from the host, and one that is
+    put into several is not.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        func = _UNGUARDED.get(func, func)
+        if func is Tensor.__getitem__:
+            return _part(*args)
+        if func is Tensor.__setitem__:
+            x, index, value = args
+            if not isinstance(value, Tensor):
+                value = torch.tensor(value, dtype=x.dtype)
+            part = _part(x, index)
+            fill = torch.ops.aten.fill_.Tensor if part.dim() and not value.dim() else None
+            return (fill or torch.ops.aten.copy_.default)(part, value)
+        return func(*args, **(kwargs or {}))
+
+
+_UNGUARDED = {
+    Tensor.copy_: torch.ops.aten.copy_.default,
+    Tensor.contiguous: torch.ops.aten.contiguous.default,
+    Tensor.__invert__: torch.bitwise_not,
+}
+
+
+def _part(x: Tensor, index: Any) -> Tensor:
+    """`x[index]`, whose shape is asked of tensors that have nothing but a shape."""
+    indices = index if isinstance(index, tuple) else (index,)
+    tensors = [one for one in indices if isinstance(one, (Tensor, list))]
+    for one in tensors:
+        if not isinstance(one, Tensor) or one.device != x.device:
+            raise TypeError("an index on the host is copied to the device")
+        if one.dtype == torch.bool:
+            raise TypeError("an index by a mask waits for the device")
+    with unset_fake_temporarily(), _disable_current_modes():
+        found = _shape_only(x)[tree_map(_shape_only, indices)]
+    if tensors:
+        return x.new_empty(found.shape)
+    offset = x.storage_offset() + found.storage_offset()
+    return x.as_strided(found.shape, found.stride(), offset)
+
+
+def _shape_only(x: Any) -> Any:
+    if not isinstance(x, Tensor):
+        return x
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+
+class _FakeGenerator(torch.Generator):
+    device = DEVICE
+
+
+@contextmanager
+def _twins(fake: FakeTensorMode) -> Iterator[None]:
+    """Within, a deep copy holds fake CUDA tensors, their device, and generators that say it."""
+
+    def twin(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+        if id(tensor) not in memo:
+            with fake:
+                memo[id(tensor)] = torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device=DEVICE
+                )
+        return memo[id(tensor)]
+
+    reduced = {
+        torch.device: lambda device: (torch.device, (str(DEVICE),)),
+        torch.Generator: lambda generator: (_FakeGenerator, ()),
+    }
+    with (
+        patch.dict(copyreg.dispatch_table, reduced),
+        patch.object(Tensor, "__deepcopy__", twin),
+        patch.object(nn.Parameter, "__deepcopy__", twin),
+    ):
+        yield

@@ -1,0 +1,35 @@
+"""Recorders that trace nothing, for tests that ask what is recorded and not what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from specbench.engine.graphs.recorder import Outputs, Recording, alike
+
+
+def rerun(
+    function: Callable[[], Outputs], generators: Iterable[torch.Generator],
+    keep: Callable[[Outputs], Outputs] = alike,
+) -> Recording:  # fmt: skip
+    """A recording that runs the function anew each time."""
+    outputs = keep(function())
+
+    def replay() -> None:
+        for output, made in zip(outputs, function(), strict=True):
+            output.copy_(made)
+
+    return Recording(outputs, replay)
+
+
+def run_once(
+    function: Callable[[], Outputs], generators: Iterable[torch.Generator],
+    keep: Callable[[Outputs], Outputs] = alike,
+) -> Recording:  # fmt: skip
+    """A recording of the right shapes that never computes again."""
+    made = function()
+    outputs = keep(made)
+    for output, part in zip(outputs, made, strict=True):
+        output.copy_(part)
+    return Recording(outputs, lambda: None)

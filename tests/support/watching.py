@@ -1,0 +1,23 @@
+"""A progress that only listens."""
+
+from specbench.types import Record
+
+
+class Watcher:
+    """Keeps the records and methods that it hears of."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.started_methods: list[str] = []
+        self.messages: list[str] = []
+
+    def started(self, total: int) -> None: ...
+    def finished(self) -> None: ...
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def sample_started(self, method: str, task: str, sample_id: str) -> None:
+        self.started_methods.append(method)
+
+    def sample_finished(self, record: Record) -> None:
+        self.records.append(record)

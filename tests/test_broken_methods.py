@@ -1,0 +1,112 @@
+"""A method that is broken is told with its cause, and stops no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from specbench import registry
+from specbench.engine.drafter import BuildContext, Drafter, Method
+from specbench.engine.target import Target
+from specbench.errors import MethodFault, SpecbenchError, UserError
+from specbench.outside import containing, time_limit
+from specbench.run.backends.engine import build_drafters
+from specbench.run.backends.peak_memory import MemoryLedger
+from specbench.run.methods import RunMethod, parse_methods
+from tests.support.models import random_llama
+
+SOURCES = {
+    "exits": ("import sys; sys.exit(0)", "SystemExit: 0"),
+    "hangs": ("while True: pass", "took longer than 0.2 s"),
+    "clings": (
+        "while True:\n  try:\n    while True: pass\n  except Exception: pass", "took longer"
+    ),
+    "raises": ("raise KeyError('x')", "KeyError: 'x'"),
+    "none": ("METHOD = None", "it is a NoneType, not a specbench"),
+    "renamed": ("from specbench.methods.pld import METHOD", "its name is 'pld'"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (source, _) in SOURCES.items():
+        (tmp_path / f"a_{name}.py").write_text(source)
+    points = [EntryPoint(name, f"a_{name}:METHOD", registry.GROUP) for name in SOURCES]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_plugins", lambda: points)
+    monkeypatch.setattr(registry, "IMPORT_LIMIT_S", 0.2)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_every_broken_import_is_listed_with_its_cause() -> None:
+    listed = {entry.name: entry.error for entry in registry.entries()}
+    assert listed["pld"] == ""
+    for name, (_, cause) in SOURCES.items():
+        assert f"Method '{name}' is broken" in listed[name]
+        assert cause in listed[name]
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_broken_method_that_is_asked_for_is_a_users_error() -> None:
+    with pytest.raises(UserError, match="Method 'exits' is broken: importing a_exits:METHOD"):
+        parse_methods(["exits"])
+
+
+def failing_to_build(error: BaseException) -> RunMethod:
+    def build(options: object, context: BuildContext) -> Drafter:
+        raise error
+
+    method = Method("mine", "Mine", "", "", registry.get("vanilla").options, build)
+    return RunMethod(registry.MethodChoice("mine"), method, method.options())
+
+
+@pytest.mark.parametrize("error", [KeyError("layers"), MemoryError(), SystemExit(1)])
+def test_a_method_that_cannot_be_built_fails_in_its_samples_and_the_others_are_built(
+    error: BaseException,
+) -> None:
+    target = Target(random_llama(layers=1))
+    methods = [failing_to_build(error), *parse_methods(["pld"])]
+    drafters = build_drafters(target, methods, MemoryLedger(target))
+    assert type(drafters["pld"]).__name__ == "PromptLookup"
+    with pytest.raises(SpecbenchError, match=f"'mine' is broken: {type(error).__name__}"):
+        assert drafters["mine"].needs
+
+
+def test_a_refused_checkpoint_is_still_a_users_error() -> None:
+    target = Target(random_llama(layers=1))
+    refusal = UserError("mine has no checkpoint.")
+    with pytest.raises(UserError, match="no checkpoint"):
+        build_drafters(target, [failing_to_build(refusal)], MemoryLedger(target))
+
+
+def test_what_takes_too_long_is_interrupted() -> None:
+    with (
+        pytest.raises(UserError, match=r"the nap took longer than 0\.05 s"),
+        time_limit(0.05, "the nap"),
+    ):
+        time.sleep(5)
+    time.sleep(0.06)  # no alarm is left
+
+
+def test_a_limit_within_a_limit_leaves_the_outer_one() -> None:
+    with pytest.raises(UserError, match="the whole took"), time_limit(0.2, "the whole"):
+        with time_limit(5, "a part"):
+            pass
+        time.sleep(5)
+
+
+def test_ctrl_c_in_a_method_is_no_fault_of_it() -> None:
+    with pytest.raises(KeyboardInterrupt), containing("a"):
+        raise KeyboardInterrupt
+    with pytest.raises(MethodFault, match="a: GeneratorExit"), containing("a"):
+        raise GeneratorExit
+
+
+def test_the_time_in_which_torch_is_imported_is_not_the_methods_own() -> None:
+    code = "from specbench import registry; registry.IMPORT_LIMIT_S = 1.0; registry.get('pld')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -1,0 +1,25 @@
+"""The shipped heads: their size, and that they accept as the papers' methods do."""
+
+import pytest
+import torch
+
+from specbench.training.recipe import METHODS
+from specbench.zoo import TINY
+from tools.zoo.__main__ import PROMPTS
+from tools.zoo.accepted import mean_accepted
+
+
+def test_all_heads_together_stay_under_18_megabytes() -> None:
+    files = [path for head in METHODS for path in (TINY / head).iterdir()]
+    assert sum(path.stat().st_size for path in files) < 18_000_000
+
+
+@pytest.mark.slow
+def test_the_heads_accept_in_the_papers_order() -> None:
+    torch.set_num_threads(1)
+    table = mean_accepted(TINY, PROMPTS, limit=4)
+    accepted = {name: figures["all"] for name, figures in table.items()}
+    assert accepted["vanilla"] == 1.0
+    assert accepted["eagle2"] > 3
+    order = ["eagle3", "eagle2", "eagle", "hydra", "medusa"]
+    assert sorted(order, key=lambda name: -accepted[name]) == order

@@ -1,0 +1,93 @@
+"""The shipped models: their shape, their size, and their answers to the bundled prompts."""
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from specbench.zoo import TINY
+from tools.zoo.checks import equations_hold, has_form
+from tools.zoo.evaluate import Answer, answers, num_steps
+from tools.zoo.held_out import held_out_dialogues
+from tools.zoo.text import FAMILIES
+
+NUM_CHATS = 2
+
+
+@pytest.fixture(scope="module")
+def target() -> LlamaForCausalLM:
+    return AutoModelForCausalLM.from_pretrained(TINY / "target", dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def draft() -> LlamaForCausalLM:
+    return AutoModelForCausalLM.from_pretrained(TINY / "sps", dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(TINY / "target")
+
+
+@pytest.fixture(scope="module")
+def replies(
+    target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> dict[str, list[Answer]]:
+    """The target's greedy answers to the first bundled prompts of every family."""
+    return {
+        family: [
+            answer
+            for dialogue in held_out_dialogues(family, NUM_CHATS)
+            for answer in answers(target, tokenizer, [turn.user for turn in dialogue.turns])
+        ]
+        for family in FAMILIES
+    }
+
+
+def test_the_target_is_deep_and_thin_with_heads_of_64(target: LlamaForCausalLM) -> None:
+    config = target.config
+    assert (config.num_hidden_layers, config.hidden_size, config.head_dim) == (12, 192, 64)
+    assert config.num_attention_heads == config.num_key_value_heads == 3
+    assert not config.tie_word_embeddings
+
+
+def test_the_draft_model_shares_the_vocabulary_and_the_head_size(
+    target: LlamaForCausalLM, draft: LlamaForCausalLM
+) -> None:
+    assert draft.config.vocab_size == target.config.vocab_size
+    assert draft.config.head_dim == target.config.head_dim
+    name = "tokenizer.json"
+    assert (TINY / "sps" / name).read_bytes() == (TINY / "target" / name).read_bytes()
+
+
+def test_all_weights_together_stay_under_32_megabytes() -> None:
+    files = [path for path in TINY.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 32_000_000
+
+
+def test_every_answer_ends_with_eos(replies: dict[str, list[Answer]]) -> None:
+    for family, given in replies.items():
+        assert all(answer.is_ended for answer in given), family
+
+
+def test_answers_have_their_familys_form(replies: dict[str, list[Answer]]) -> None:
+    for family, given in replies.items():
+        assert all(has_form(family, answer.text) for answer in given), family
+
+
+def test_most_arithmetic_is_right(replies: dict[str, list[Answer]]) -> None:
+    right = [equations_hold(answer.text) for answer in replies["gsm8k"]]
+    assert 2 * sum(right) >= len(right)
+
+
+def test_the_draft_model_guesses_some_but_not_all_of_the_target(
+    draft: LlamaForCausalLM, replies: dict[str, list[Answer]]
+) -> None:
+    given = [answer for some in replies.values() for answer in some]
+    steps = sum(num_steps(draft, answer) for answer in given)
+    emitted = sum(len(answer.answer_ids) - 1 for answer in given)
+    assert 1.5 <= emitted / steps <= 4

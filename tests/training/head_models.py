@@ -1,0 +1,96 @@
+"""A micro target and its heads, small enough to train in a test."""
+
+import random
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Drafter, State
+from specbench.engine.target import Target
+from specbench.methods._eagle import EagleDrafter
+from specbench.registry import get, make_options
+from specbench.training.batches import Row, ShuffledBatches
+from specbench.training.files import write_head
+from specbench.training.head import Head, TargetOutputs
+from specbench.training.recipe import Settings, Teacher, new_head
+from specbench.types import Request, Sampling
+
+SETTINGS = Settings(num_steps=8, other_lr=0.02, draft_vocab=600, is_mixed=False, num_unrolled=3)
+NUM_TOKENS = 2048
+
+
+def micro_model(**changes: object) -> LlamaForCausalLM:
+    """Grouped heads of another size than hidden by heads, and a rotary base of its own."""
+    torch.manual_seed(0)
+    values: dict[str, object] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 7,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 48,
+        "vocab_size": NUM_TOKENS,
+        "max_position_embeddings": 512,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 50000.0},
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+    }
+    model = LlamaForCausalLM(LlamaConfig(**{**values, **changes})).eval()
+    with torch.no_grad():  # sharp enough that best tokens are no ties
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(4)
+    return model
+
+
+def batches(seed: int = 0) -> ShuffledBatches:
+    """Rows of words, some of which are frequent, with requests that weigh less than answers."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(40):
+        num_requested = rng.randint(20, 40)
+        ids = [1, *(min(rng.randrange(5, NUM_TOKENS) for _ in range(3)) for _ in range(119))]
+        weights = [0.0] + [0.3] * num_requested + [1.0] * (119 - num_requested)
+        rows.append(Row(ids, weights))
+    return ShuffledBatches(rows, seed, num_rows=2, pad_id=2)
+
+
+def random_head(method: str, model: LlamaForCausalLM) -> Head:
+    """A head none of whose weights is zero or the target's; exact in float16."""
+    head = new_head(method, model, SETTINGS, batches())
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_((parameter + 0.2 * noise).half().float())
+    return head
+
+
+def target_outputs(head: Head, model: LlamaForCausalLM, ids: torch.Tensor) -> TargetOutputs:
+    return Teacher(model, head.layer_ids)(ids)
+
+
+def loaded(method: str, head: Head, model: LlamaForCausalLM, folder: Path) -> Drafter:
+    """The head written to the folder, and read from there by the method."""
+    write_head(head, folder)
+    entry = get(method)
+    return entry.build(make_options(entry, {}), BuildContext(Target(model), folder))
+
+
+def started(drafter: Drafter, target: Target, token_ids: list[int]) -> State:
+    """The drafter after a prefill of all ids but the last, which is pending."""
+    request = Request(tuple(token_ids[:-1]), 40)
+    state = State(request, Sampler(Sampling(), target.device, 0), 40)
+    with target.capture(drafter.needs), torch.inference_mode():
+        prefill = target.prefill(request.prompt_ids, num_new=40)
+        state.append(token_ids[-1])
+        drafter.start(state, prefill)
+    return state
+
+
+def fed(drafter: EagleDrafter, state: State) -> torch.Tensor:
+    """The draft model's output [1, hidden] after everything that is committed."""
+    return drafter.feed(*drafter.draft_inputs(state), cache_span=drafter.cache_span(state))[1]

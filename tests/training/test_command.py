@@ -1,0 +1,220 @@
+"""`train_head`: a head for a model folder from a file, and its errors."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
+from specbench.engine.load import load_target
+from specbench.errors import SpecbenchError, UserError
+from specbench.models.cards import find_model
+from specbench.models.chat import ChatCodec, load_codec
+from specbench.registry import get, make_options
+from specbench.training.batches import Row, ShuffledBatches, stack
+from specbench.training.chats import Example
+from specbench.training.command import _progress, check_method, train_head
+from specbench.training.examples import encode, read_examples
+from specbench.training.recipe import Settings
+from specbench.types import Request
+from specbench.zoo import TINY
+from tests.support.checkpoint import save_checkpoint
+
+torch.set_num_threads(1)
+SETTINGS = Settings(num_steps=4, num_rows=2, length=64, num_unrolled=2, is_mixed=False)
+CHAT = {"turns": ["Say one.", "And two?"], "reference": ["One.", "Two!"]}
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("target"), layers=6, head_dim=16)
+
+
+@pytest.fixture(scope="module")
+def codec(model_dir: Path) -> ChatCodec:
+    return load_codec(model_dir, find_model(str(model_dir)), "auto")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    lines = [{**CHAT, "turns": [f"Say {i}.", "Again?"]} for i in range(12)]
+    path = tmp_path / "data.jsonl"
+    texts = [*lines, {"text": "The cat sat on the mat, and that was that."}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in texts))
+    return path
+
+
+def trainer(model_dir: Path, codec: ChatCodec, data: Path, out: Path) -> Callable[..., list[str]]:
+    def train(method: str, settings: Settings = SETTINGS, is_resumed: bool = False) -> list[str]:
+        lines: list[str] = []
+        train_head(
+            method, model_dir, data, out, codec,
+            settings=settings, is_resumed=is_resumed, say=lines.append,
+        )  # fmt: skip
+        return lines
+
+    return train
+
+
+@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "eagle3"])
+def test_a_trained_head_is_read_by_its_method(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path, method: str
+) -> None:
+    out = tmp_path / "head"
+    lines = trainer(model_dir, codec, data, out)(method)
+    assert any("step 4/4" in line for line in lines)
+    target = load_target(model_dir, dtype=torch.float32, device=torch.device("cpu"))
+    drafter = get(method).build(make_options(get(method), {}), BuildContext(target, out))
+    request = Request((1, 50, 60, 70), max_new_tokens=12)
+    vanilla = get("vanilla").build(make_options(get("vanilla"), {}), BuildContext(target))
+    assert decode(target, drafter, request).token_ids == decode(target, vanilla, request).token_ids
+    assert len((out / "training" / "log.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_finished_training_resumes_to_the_same_files(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+) -> None:
+    train = trainer(model_dir, codec, data, tmp_path / "head")
+    train("eagle")
+    before = torch.load(tmp_path / "head" / "pytorch_model.bin", weights_only=True)
+    train("eagle", is_resumed=True)
+    after = torch.load(tmp_path / "head" / "pytorch_model.bin", weights_only=True)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_folder_with_something_in_it_is_refused(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="not empty") as caught:
+        trainer(model_dir, codec, data, tmp_path / "head")("medusa")
+    assert "--resume" in caught.value.hint
+
+
+def test_a_file_as_the_folder_is_refused(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="is a file"):
+        trainer(model_dir, codec, data, data)("medusa")
+    with pytest.raises(UserError, match="cannot be written"):
+        trainer(model_dir, codec, data, data / "head")("medusa")
+
+
+def test_resuming_with_other_settings_is_refused(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+) -> None:
+    train = trainer(model_dir, codec, data, tmp_path / "head")
+    train("medusa")
+    with pytest.raises(UserError, match="method was 'medusa' and is 'hydra'"):
+        train("hydra", is_resumed=True)
+
+
+def test_more_steps_extend_a_training_and_fewer_are_refused(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+) -> None:
+    train = trainer(model_dir, codec, data, tmp_path / "head")
+    train("medusa")
+    lines = train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
+    assert any(line.startswith("step 6/6  loss ") for line in lines)
+    log = (tmp_path / "head" / "training" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in log] == [4, 6]
+    with pytest.raises(UserError, match="num_steps was 6 and is 4") as caught:
+        train("medusa", is_resumed=True)
+    assert "--steps may grow" in caught.value.hint
+
+
+def test_the_time_left_is_told_with_the_loss() -> None:
+    line = {"step": 20, "seconds": 100.0, "loss": 2.5}
+    assert _progress(line, 2000) == "step 20/2000  loss 2.5  2:45:00 left"
+
+
+def test_there_is_nothing_to_resume_in_a_new_folder(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="no training to resume"):
+        trainer(model_dir, codec, data, tmp_path / "head")("medusa", is_resumed=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("vanilla", "needs no head"),
+        ("pld", "needs no head"),
+        ("lookahead", "needs no head"),
+        ("sps", "small language model"),
+        ("eagle2", "runs that of eagle"),
+        ("meduza", "Did you mean 'medusa'"),
+    ],
+)
+def test_methods_without_a_head_are_refused(name: str, message: str) -> None:
+    with pytest.raises(SpecbenchError) as caught:
+        check_method(name)
+    assert message in f"{caught.value.message} {caught.value.hint}"
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "line 2: "),
+        ("[1]", "a JSON object is expected, not list"),
+        ('{"turns": ["a"]}', "`reference` is missing"),
+        ('{"turns": [], "reference": []}', "`turns` is missing"),
+        ('{"turns": ["a"], "reference": [" "]}', "`reference` holds something"),
+        ('{"turns": ["a", "b"], "reference": ["c"]}', "2 turns, but 1 answers"),
+        ('{"text": 5}', "`text` is not a string"),
+    ],
+)
+def test_a_broken_line_is_told_with_its_number(tmp_path: Path, line: str, reason: str) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps(CHAT) + "\n" + line + "\n")
+    with pytest.raises(UserError) as caught:
+        read_examples(path, Counter())
+    assert f"{path}, line 2: " in caught.value.message and reason in caught.value.message
+
+
+def test_missing_and_empty_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        read_examples(tmp_path / "absent.jsonl", Counter())
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(UserError, match="is empty"):
+        read_examples(tmp_path / "empty.jsonl", Counter())
+
+
+def test_a_chat_is_written_as_the_model_sees_it() -> None:
+    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
+    example = Example(("Say one.", "And two?"), ("One.", "Two!"))
+    (row,) = encode(codec, [example], 100, 0.25, Counter())
+    text = codec.tokenizer.decode(row.ids)
+    assert text == "<s><|user|>Say one.<|assistant|>One.</s><|user|>And two?<|assistant|>Two!</s>"
+    answers = [i for i, weight in zip(row.ids, row.weights, strict=True) if weight == 1.0]
+    assert codec.tokenizer.decode(answers) == "One.</s>Two!</s>"
+    assert row.weights[0] == 0.0 and set(row.weights) == {0.0, 0.25, 1.0}
+
+
+def test_rows_are_cut_at_the_length_and_padded_without_weight(codec: ChatCodec) -> None:
+    examples = [Example((), ("a" * 50,)), Example((), ("bc",))]
+    left_out: Counter[str] = Counter()
+    rows = list(encode(codec, [*examples, Example((), ("",))], 10, 0.3, left_out))
+    assert left_out == {
+        "ends of examples longer than 10 tokens": 1, "examples of fewer than three tokens": 1,
+    }  # fmt: skip
+    assert [len(row.ids) for row in rows] == [10, 3]
+    batch = stack(rows, pad_id=2)
+    assert batch.ids[1].tolist()[3:] == [2] * 7
+    assert batch.weights[1].tolist() == [0.0, 1.0, 1.0] + [0.0] * 7
+
+
+def test_every_row_comes_once_an_epoch() -> None:
+    rows = [Row((1, i, i), (0.0, 1.0, 1.0)) for i in range(10, 17)]
+    batches = ShuffledBatches(rows, seed=0, num_rows=2, pad_id=0)
+    order = [int(ids[1]) for index in range(7) for ids in batches[index].ids]
+    assert sorted(order[:7]) == sorted(order[7:]) == list(range(10, 17))
+    assert order[:7] != order[7:]

@@ -1,0 +1,183 @@
+"""The trainable heads: the same mathematics as the drafters, and files that these can read."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
+from specbench.engine.target import Target
+from specbench.methods._eagle import EagleDrafter
+from specbench.methods._static_tree import StaticTree
+from specbench.registry import get, make_options
+from specbench.training.eagle import Eagle3Head, EagleHead
+from specbench.training.files import write_head
+from specbench.training.recipe import METHODS, frequent_tokens
+from specbench.types import Request
+from specbench.zoo.feature_layers import feature_layers
+from tests.training.head_models import (
+    batches,
+    fed,
+    loaded,
+    micro_model,
+    random_head,
+    started,
+    target_outputs,
+)
+
+torch.set_num_threads(1)
+TEXT = [1, *torch.randint(5, 600, (30,), generator=torch.Generator().manual_seed(1)).tolist()]
+TREE = StaticTree.load("mc_sim_7b_63", torch.device("cpu"), max_rank=2048)
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return micro_model()
+
+
+@torch.no_grad()
+def test_medusas_heads_are_the_drafters(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    head = random_head("medusa", model)
+    drafter = loaded("medusa", head, model, tmp_path)
+    tree = drafter.propose(started(drafter, Target(model), TEXT))
+    ids = torch.tensor([TEXT])
+    by_depth = head.draft_logits(ids, target_outputs(head, model, ids))
+    best = torch.stack([logits[0, -2].topk(10).indices for logits in by_depth])
+    assert torch.equal(tree.tokens[1:], best[TREE.layout.depths[1:] - 1, TREE.ranks[1:]])
+
+
+@torch.no_grad()
+def test_hydras_heads_are_the_drafters_on_every_path(
+    model: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    head = random_head("hydra", model)
+    drafter = loaded("hydra", head, model, tmp_path)
+    tokens = drafter.propose(started(drafter, Target(model), TEXT)).tokens
+    at = len(TEXT) - 2  # the last position whose hidden state is known
+    for node in range(1, TREE.num_nodes):
+        above = TREE.layout.ancestors[node].nonzero().flatten()[:-1]
+        ids = torch.tensor([[*TEXT[:-1], *tokens[above].tolist(), 0]])
+        logits = head.draft_logits(ids, target_outputs(head, model, ids))[len(above) - 1][0, at]
+        assert tokens[node] == logits.topk(10).indices[TREE.ranks[node]]
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3"])
+@torch.no_grad()
+def test_eagles_outputs_on_the_text_are_the_drafters(
+    model: LlamaForCausalLM, tmp_path: Path, method: str
+) -> None:
+    head = random_head(method, model)
+    drafter = loaded(method, head, model, tmp_path)
+    assert isinstance(drafter, EagleDrafter)
+    ids = torch.tensor([TEXT])
+    expected = head.draft_logits(ids, target_outputs(head, model, ids))[0][0]
+    for length in (5, len(TEXT)):
+        state = started(drafter, Target(model), TEXT[:length])
+        logits = drafter.model.logits(fed(drafter, state))[0]
+        assert torch.allclose(logits, expected[length - 2], atol=1e-4)
+
+
+@torch.no_grad()
+def test_eagle3s_unrolled_steps_are_the_drafters_levels(
+    model: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    head = random_head("eagle3", model)
+    assert isinstance(head, Eagle3Head)
+    drafter = loaded("eagle3", head, model, tmp_path)
+    assert isinstance(drafter, EagleDrafter)
+    ids = torch.tensor([TEXT])
+    outputs = head.outputs(ids, target_outputs(head, model, ids))
+    draft = drafter.model
+    for length in (5, 20):
+        state = started(drafter, Target(model), TEXT[:length])
+        hidden = fed(drafter, state)
+        assert torch.allclose(hidden[0], outputs[0][0, length - 2], atol=1e-4)
+        end = torch.tensor(state.num_committed)
+        places = draft.layer.tree_slots(end, [1] * (len(outputs) - 1))
+        for depth, place in enumerate(places, start=1):
+            token = torch.tensor([TEXT[length + depth - 1]])
+            hidden = draft.layer.extend(
+                *draft.guesses(hidden, token), place, end, torch.zeros(1, depth),
+                drafter.cache_span(state),
+            )  # fmt: skip
+            assert torch.allclose(hidden[0], outputs[depth][0, length - 2], atol=1e-4)
+
+
+def test_eagle3s_draft_vocabulary_is_the_drafters(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    head = random_head("eagle3", model)
+    drafter = loaded("eagle3", head, model, tmp_path)
+    assert isinstance(head, Eagle3Head) and isinstance(drafter, EagleDrafter)
+    ids = torch.arange(head.lm_head.out_features)
+    assert torch.equal(head.token_ids(ids), drafter.model.token_ids(ids))
+    assert head.t2d.nonzero().flatten().tolist() == head.token_ids(ids).tolist()
+
+
+@pytest.mark.parametrize("name", [*METHODS, "eagle2"])
+def test_a_written_head_decodes_losslessly(
+    model: LlamaForCausalLM, tmp_path: Path, name: str
+) -> None:
+    method = get(name)
+    assert method.weights is not None
+    write_head(random_head(method.weights, model), tmp_path)
+    target = Target(model)
+    request = Request(tuple(TEXT[:12]), max_new_tokens=24)
+    plain = get("vanilla").build(make_options(get("vanilla"), {}), BuildContext(target))
+    drafter = method.build(make_options(method, {}), BuildContext(target, tmp_path))
+    assert decode(target, drafter, request).token_ids == decode(target, plain, request).token_ids
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_files_are_the_official_ones_in_float16(
+    model: LlamaForCausalLM, tmp_path: Path, method: str
+) -> None:
+    head = random_head(method, model)
+    write_head(head, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", head.file_name]
+    tensors = torch.load(tmp_path / head.file_name, weights_only=True)
+    kinds = {str(tensor.dtype) for tensor in tensors.values()}
+    assert kinds - {"torch.int64", "torch.bool"} == {"torch.float16"}
+    config = json.loads((tmp_path / "config.json").read_text())
+    if method.startswith("eagle"):
+        assert config["rope_theta"] == 50000.0 and config["num_key_value_heads"] == 2
+        assert config["num_hidden_layers"] == 1
+
+
+def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
+    scaling = {
+        "rope_type": "llama3", "rope_theta": 50000.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+    }  # fmt: skip
+    model = micro_model(rope_parameters=scaling)
+    head = random_head("eagle", model)
+    assert isinstance(head, EagleHead)
+    drafter = loaded("eagle", head, model, tmp_path)
+    assert isinstance(drafter, EagleDrafter)
+    ids = torch.tensor([TEXT])
+    with torch.no_grad():
+        outputs = head.features(ids, target_outputs(head, model, ids).hidden)
+        state = started(drafter, Target(model), TEXT)
+        assert torch.allclose(fed(drafter, state)[0], outputs[0, -2], atol=1e-4)
+
+
+def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
+    ids = frequent_tokens(batches(), 100, vocab=2048)
+    counts = torch.zeros(2048, dtype=torch.float64)
+    for index in range(50):
+        batch = batches()[index]
+        counts += torch.bincount(batch.ids.flatten(), batch.weights.double().flatten(), 2048)
+    assert ids.tolist() == sorted(set(ids.tolist())) and len(ids) == 100
+    assert counts[ids].min() >= counts.sort(descending=True).values[100]
+
+
+@pytest.mark.parametrize("num_layers", range(3, 41))
+def test_features_are_of_three_different_layers(num_layers: int) -> None:
+    layers = feature_layers(num_layers)
+    assert len(set(layers)) == 3 and min(layers) >= 0 and max(layers) < num_layers
+
+
+def test_features_are_of_the_official_layers() -> None:
+    assert feature_layers(32) == (2, 16, 29)
+    assert feature_layers(12) == (2, 6, 9)

@@ -1,0 +1,194 @@
+"""Heads in training: the loss falls, a stopped run goes on, the target stays as it is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from specbench.training.batches import Batch, BatchSource
+from specbench.training.eagle import Eagle3Head
+from specbench.training.head import (
+    TargetOutputs,
+    agreement,
+    ahead,
+    decayed_sum,
+    target_loss,
+    text_loss,
+)
+from specbench.training.loop import Plan
+from specbench.training.medusa import MedusaHeads
+from specbench.training.optimizers import Schedule, optimizers_for
+from specbench.training.recipe import METHODS, fit, new_head
+from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
+
+torch.set_num_threads(1)
+
+
+class Stopped:
+    """Batches that end with an interrupt."""
+
+    def __init__(self, source: BatchSource, stop_at: int) -> None:
+        self._source, self._stop_at = source, stop_at
+
+    def __getitem__(self, index: int) -> Batch:
+        if index == self._stop_at:
+            raise KeyboardInterrupt
+        return self._source[index]
+
+
+class Repeated:
+    """One batch again and again."""
+
+    def __getitem__(self, index: int) -> Batch:
+        return batches()[0]
+
+
+def sharp_model() -> LlamaForCausalLM:
+    """A micro target that is sure of what it says, so that there is something to learn."""
+    model = micro_model()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(10)
+    return model
+
+
+def trained(
+    method: str, folder: Path, source: BatchSource, seed: int = 0
+) -> list[dict[str, object]]:
+    """The log of a short run."""
+    model, settings = sharp_model(), replace(SETTINGS, seed=seed)
+    head = new_head(method, model, settings, batches())
+    work = folder / "work"
+    plan = Plan(Schedule(settings.num_steps, warmup=2), work, log_every=1, save_every=4)
+    try:
+        fit(head, model, settings, source, batches(seed=1)[0], plan, folder / "out")
+    except KeyboardInterrupt:
+        assert isinstance(source, Stopped)
+    return [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_few_steps_lower_the_loss(method: str, tmp_path: Path) -> None:
+    log = trained(method, tmp_path, Repeated())
+    losses = [float(str(line["loss"])) for line in log]
+    assert losses[-1] < 0.98 * losses[0]
+
+
+def test_a_stopped_run_goes_on_to_the_same_losses(method: str, tmp_path: Path) -> None:
+    whole = trained(method, tmp_path / "whole", batches())
+    trained(method, tmp_path / "parts", Stopped(batches(), stop_at=5))
+    # The starting weights are other ones; those of the checkpoint count.
+    resumed = trained(method, tmp_path / "parts", batches(), seed=99)
+    assert [line["loss"] for line in resumed] == [line["loss"] for line in whole]
+
+
+def test_the_head_is_written_before_the_run_ends(method: str, tmp_path: Path) -> None:
+    log = trained(method, tmp_path, Stopped(batches(), stop_at=5))
+    assert log[3]["held_out"]
+    assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_training_leaves_the_target_as_it_is(method: str) -> None:
+    model = micro_model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    head = random_head(method, model)
+    batch = batches()[0]
+    head.loss(batch, target_outputs(head, model, batch.ids)).backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
+
+
+def test_every_parameter_of_a_head_is_trained_by_one_optimizer(method: str) -> None:
+    model = micro_model()
+    head = random_head(method, model)
+    batch = batches()[0]
+    head.loss(batch, target_outputs(head, model, batch.ids)).backward()
+    assert all(parameter.grad is not None for parameter in head.parameters())
+    parts = optimizers_for(head, head.vocab_weights(), matrix_lr=0.02, other_lr=0.002)
+    muon, adam = ([id(p) for p in part.param_groups[0]["params"]] for part in parts)
+    assert sorted(muon + adam) == sorted(id(parameter) for parameter in head.parameters())
+    assert {id(weight) for weight in head.vocab_weights()} <= set(adam)
+
+
+def test_new_medusa_and_hydra_heads_predict_the_targets_next_token() -> None:
+    model = micro_model()
+    batch = batches()[0]
+    for name in ("medusa", "hydra"):
+        head = new_head(name, model, SETTINGS, batches())
+        outputs = target_outputs(head, model, batch.ids)
+        with torch.no_grad():
+            for module in head.modules():
+                if isinstance(module, torch.nn.Linear) and module.bias is not None:
+                    module.bias.zero_()
+            for logits in head.draft_logits(batch.ids, outputs):
+                assert torch.allclose(logits, outputs.logits, atol=1e-4)
+
+
+def test_depth_d_at_position_t_reads_the_tokens_up_to_t_plus_d_at_most(method: str) -> None:
+    model = micro_model()
+    head = random_head(method, model)
+    ids = batches()[0].ids[:1, :24]
+    at = 10
+    with torch.no_grad():
+        by_depth = head.draft_logits(ids, target_outputs(head, model, ids))
+        for depth, logits in enumerate(by_depth, start=1):
+            changed = ids.clone()
+            changed[:, at + depth + 1 :] = 7
+            again = head.draft_logits(changed, target_outputs(head, model, changed))[depth - 1]
+            assert torch.allclose(again[:, : at + 1], logits[:, : at + 1], atol=1e-4)
+
+
+def test_values_ahead_are_shifted_and_end_in_zeros() -> None:
+    values = torch.tensor([[1, 2, 3, 4]])
+    assert ahead(values, 1).tolist() == [[2, 3, 4, 0]]
+    assert ahead(values, 3).tolist() == [[4, 0, 0, 0]]
+
+
+def test_losses_count_the_weight_of_the_predicted_token() -> None:
+    logits = torch.randn(1, 4, 8)
+    batch = Batch(torch.tensor([[1, 5, 6, 2]]), torch.tensor([[0.0, 0.0, 0.0, 1.0]]), 4)
+    # Token 3 is predicted by depth 1 of position 1, and by depth 2 of position 0.
+    assert torch.allclose(text_loss(logits, batch, 1), -logits[0, 1].log_softmax(-1)[2])
+    assert torch.allclose(text_loss(logits, batch, 2), -logits[0, 0].log_softmax(-1)[2])
+    teacher = torch.full((1, 4, 8), -1e4)
+    teacher[..., 2] = 0.0
+    for depth in (1, 2):
+        soft = target_loss(logits, teacher, batch.weights, depth)
+        assert torch.allclose(soft, text_loss(logits, batch, depth))
+
+
+def test_each_depth_counts_four_fifths_of_the_depth_before_it() -> None:
+    losses = torch.tensor([1.0, 10.0, 100.0]).unbind()
+    assert decayed_sum(losses).item() == pytest.approx(0.8 + 6.4 + 51.2)
+    assert decayed_sum(losses, start=0).item() == pytest.approx(1 + 8 + 64)
+
+
+def test_eagle3_leaves_out_what_its_vocabulary_lacks() -> None:
+    model = micro_model()
+    head = Eagle3Head(model, torch.tensor([5, 7]), num_unrolled=2)
+    batch = Batch(torch.tensor([[1, 8, 9, 6, 5, 7]]), torch.ones(1, 6), 6)
+    outputs = target_outputs(head, model, batch.ids)
+    logits = torch.zeros_like(outputs.logits)
+    logits[..., 9] = 1.0  # the target always chooses a token that the head cannot draft
+    assert head.loss(batch, replace(outputs, logits=logits)) == 0
+    logits[:, 2, 7] = 2.0  # except once
+    assert head.loss(batch, replace(outputs, logits=logits)) > 0
+
+
+def test_a_target_that_is_its_own_head_agrees_with_itself() -> None:
+    model = micro_model()
+    batch = batches()[0]
+
+    class Oracle(MedusaHeads):
+        def draft_logits(self, ids: torch.Tensor, target: TargetOutputs) -> list[torch.Tensor]:
+            return [ahead(target.logits, depth) for depth in (1, 2)]
+
+    oracle = Oracle(model)
+    rates = agreement(oracle, batch, target_outputs(oracle, model, batch.ids))
+    assert rates == pytest.approx({"guess_1": 1.0, "guess_2": 1.0})

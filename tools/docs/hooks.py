@@ -1,0 +1,63 @@
+"""MkDocs hooks: pages include files of the checkout, and links lead to the pages that have them.
+
+A page includes a file by a line `<!-- include: PATH -->`. In Markdown on a forge the links lead to
+files; on the site a file that has a page is linked as the page, and any other is named only.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from posixpath import normpath
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "adding.md",
+    "CHANGELOG.md": "changelog.md",
+    "results/README.md": "files.md",
+    "datasets/README.md": "tasks.md",
+}
+"""Pages of the site by the file that they show; a file in `docs/` is its own page."""
+
+_INCLUDE = re.compile(r"^<!-- include: (\S+) -->$", re.MULTILINE)
+_TITLE = re.compile(r"\A# .*\n")
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+def on_page_markdown(markdown: str, *, page: Any, **rest: Any) -> str:
+    """Called by MkDocs for each page."""
+    return render(markdown, f"docs/{page.file.src_uri}")
+
+
+def render(markdown: str, path: str) -> str:
+    """The Markdown of the file at `path`, with included files in it and links of the site."""
+    whole = _INCLUDE.sub(lambda line: _included(line[1]), _with_links(markdown, path))
+    return re.sub(r"^<!-- .* -->\n", "", whole, flags=re.MULTILINE)
+
+
+def _included(path: str) -> str:
+    """The file without its title: the page has its own."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return _with_links(_TITLE.sub("", text), path).strip()
+
+
+def _with_links(markdown: str, path: str) -> str:
+    """The text with every link outside of code written for the site."""
+
+    def link(match: re.Match[str]) -> str:
+        words, target = match[1], match[2]
+        if "://" in target or target.startswith("#"):
+            return match[0]
+        target, hash_sign, anchor = target.partition("#")
+        place = normpath(f"{path.rpartition('/')[0] or '.'}/{target}")
+        page = PAGES.get(place) or (
+            place.removeprefix("docs/") if place.startswith("docs/") else ""
+        )
+        return f"[{words}]({page}{hash_sign}{anchor})" if page else words
+
+    parts = _FENCE.split(markdown)
+    return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in parts)

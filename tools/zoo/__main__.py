@@ -1,0 +1,87 @@
+"""Make the tiny models, their tokenizer and the bundled prompts."""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from specbench.zoo import TINY
+
+PROMPTS = Path(__file__).parents[2] / "datasets" / "prompts"
+TOKENIZER_SEED, TOKENIZER_DIALOGUES = 7, 30_000
+HEADS = ("medusa", "hydra", "eagle", "eagle3")
+JOBS = ("prompts", "tokenizer", "target", "sps", *HEADS, "evaluate", "accepted")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tools.zoo", description=__doc__)
+    parser.add_argument("job", choices=JOBS)
+    parser.add_argument("--out", type=Path, help="folder to write (default: the shipped one)")
+    parser.add_argument("--work", type=Path, default=Path("zoo-work"), help="checkpoints and logs")
+    parser.add_argument("--steps", type=int, help="training steps (default: as shipped)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, help="CPU threads")
+    parser.add_argument("--num", type=int, default=24, help="evaluated chats per family")
+    return parser
+
+
+def main() -> None:
+    """Parse the command line and run one job."""
+    arguments = parser().parse_args()
+    if arguments.job == "prompts":
+        from tools.zoo.held_out import write_prompts
+
+        write_prompts(arguments.out or PROMPTS)
+        return
+    import torch
+
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    if arguments.job in ("evaluate", "accepted"):
+        print(json.dumps(_figures(arguments.job, arguments.num), indent=1))
+    elif arguments.job == "tokenizer":
+        from tools.zoo.tokenizer import train_tokenizer
+
+        tokenizer = train_tokenizer(TOKENIZER_SEED, TOKENIZER_DIALOGUES)
+        tokenizer.save_pretrained(arguments.out or TINY / "target")
+    else:
+        out = arguments.out or TINY / arguments.job
+        _train(arguments, out, arguments.work / arguments.job)
+
+
+def _figures(job: str, num: int) -> dict[str, dict[str, float]]:
+    from tools.zoo.accepted import mean_accepted
+    from tools.zoo.evaluate import evaluate
+
+    if job == "accepted":
+        return mean_accepted(TINY, PROMPTS, num)
+    return evaluate(TINY / "target", num, TINY / "sps")
+
+
+def _train(arguments: argparse.Namespace, out: Path, work: Path) -> None:
+    from tools.zoo import heads, language_models
+    from tools.zoo.models import load_model, write_model
+    from tools.zoo.tokenizer import load_tokenizer
+
+    job, steps, device = arguments.job, arguments.steps, arguments.device
+    tokenizer = load_tokenizer(TINY / "target")
+
+    def changed(settings: language_models.Settings) -> language_models.Settings:
+        return replace(settings, num_steps=steps or settings.num_steps, device=device)
+
+    if job in HEADS:
+        target = load_model(TINY / "target", device)
+        heads.train_tiny_head(job, target, tokenizer, out, work, steps)
+        return
+    if job == "target":
+        model = language_models.train_target(tokenizer, changed(language_models.TARGET), work)
+    else:
+        on_text, distilled = map(changed, (language_models.SPS_TEXT, language_models.SPS_DISTILLED))
+        target = load_model(TINY / "target")
+        model = language_models.train_sps(target, tokenizer, on_text, distilled, work)
+    write_model(model.state_dict(), model.config, tokenizer, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Batches of generated chats. Batch `i` is a function of the seed and `i` alone."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from specbench.training.batches import Batch, Row, stack
+from tools.zoo.text import Dialogue, stream
+from tools.zoo.tokenizer import EOS_ID, encode_dialogue
+
+# A batch draws from its own stretch of the stream; no batch needs this many dialogues.
+_DIALOGUES_PER_BATCH = 1_000
+# A batch is full when this many dialogues did not fit.
+_MISSES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ChatBatches:
+    """The endless, seeded sequence of batches: rows of `length` tokens that hold whole chats."""
+
+    core: Tokenizer
+    seed: int
+    num_rows: int
+    length: int
+    request_weight: float
+    held_out: Container[str]
+
+    def __getitem__(self, index: int) -> Batch:
+        rows: list[tuple[list[int], list[float]]] = [([], []) for _ in range(self.num_rows)]
+        misses = 0
+        for dialogue in stream(self.seed, index * _DIALOGUES_PER_BATCH, self.held_out):
+            chat = _encode(self.core, dialogue, self.request_weight)
+            row = next((row for row in rows if len(row[0]) + len(chat.ids) <= self.length), None)
+            if row is not None:
+                row[0].extend(chat.ids)
+                row[1].extend(chat.weights)
+            elif (misses := misses + 1) == _MISSES:
+                break
+        return stack([Row(*row) for row in rows], EOS_ID, self.length)
+
+
+def chats_in_rows(core: Tokenizer, dialogues: Sequence[Dialogue]) -> Batch:
+    """The dialogues as one batch, one to a row. Only their answers have a weight."""
+    return stack([_encode(core, dialogue, 0.0) for dialogue in dialogues], EOS_ID)
+
+
+def _encode(core: Tokenizer, dialogue: Dialogue, request_weight: float) -> Row:
+    ids, is_answer = encode_dialogue(core, dialogue)
+    return Row(ids, [0.0, *(1.0 if answer else request_weight for answer in is_answer[1:])])

@@ -1,0 +1,54 @@
+"""The training of the heads of tiny, each with its own settings and stretch of the text stream."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specbench.training.loop import Plan
+from specbench.training.recipe import Settings, fit, new_head
+from tools.zoo.batches import ChatBatches, chats_in_rows
+from tools.zoo.held_out import LOG_SEED, bundled_requests, held_out_dialogues
+from tools.zoo.text import FAMILIES
+
+SETTINGS = {
+    "medusa": Settings(300, num_rows=4, length=512, seed=11, matrix_lr=0.04, other_lr=0.03),
+    "hydra": Settings(360, num_rows=4, length=512, seed=12, matrix_lr=0.04, other_lr=0.03),
+    "eagle": Settings(500, num_rows=8, length=512, seed=13, matrix_lr=0.06, other_lr=0.004),
+    "eagle3": Settings(
+        1500, num_rows=4, length=512, seed=14, matrix_lr=0.1, other_lr=0.015, num_unrolled=5,
+        draft_vocab=1536,
+    ),
+}  # fmt: skip
+"""By method. The seeds are of no other model of the zoo."""
+
+_NUM_LOGGED = 4
+"""Held-out chats of a family for the log."""
+
+
+def train_tiny_head(
+    method: str,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    out: Path,
+    work: Path,
+    num_steps: int | None = None,
+) -> None:
+    """Train the method's head for the tiny target and write it to `out`."""
+    settings = SETTINGS[method]
+    settings = replace(settings, num_steps=num_steps or settings.num_steps)
+    core = tokenizer.backend_tokenizer
+    chats = [
+        chat for family in FAMILIES for chat in held_out_dialogues(family, _NUM_LOGGED, LOG_SEED)
+    ]
+    batches = ChatBatches(
+        core=core,
+        seed=settings.seed,
+        num_rows=settings.num_rows,
+        length=settings.length,
+        request_weight=settings.request_weight,
+        held_out=bundled_requests(),
+    )
+    head = new_head(method, model, settings, batches)
+    held_out = chats_in_rows(core, chats)
+    fit(head, model, settings, batches, held_out, Plan(settings.schedule, work), out)

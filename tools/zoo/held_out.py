@@ -1,0 +1,52 @@
+"""Held-out text: dialogues from seeds that no training stream uses, and the bundled prompts."""
+
+import json
+import random
+from pathlib import Path
+
+from tools.zoo.text import FAMILIES, Dialogue, sample
+
+PROMPT_SEED, LOG_SEED, EVALUATION_SEED = 20, 21, 22
+NUM_PROMPTS, NUM_LEFT_OUT = 8, 12
+"""Bundled prompts of a family, and how many of its held-out requests no model was trained on."""
+
+
+def held_out_dialogues(family: str, num: int, seed: int = PROMPT_SEED) -> list[Dialogue]:
+    """The first `num` held-out dialogues of the family, no two with the same first request."""
+    rng = random.Random(f"specbench-held-out/{seed}/{family}")
+    chosen: dict[str, Dialogue] = {}
+    while len(chosen) < num:
+        dialogue = sample(family, rng)
+        chosen.setdefault(dialogue.turns[0].user, dialogue)
+    return list(chosen.values())
+
+
+def bundled_requests() -> frozenset[str]:
+    """The first requests that training leaves out, those of all bundled prompts among them."""
+    return frozenset(
+        dialogue.turns[0].user
+        for family in FAMILIES
+        for dialogue in held_out_dialogues(family, NUM_LEFT_OUT)
+    )
+
+
+def prompt_lines(family: str) -> str:
+    """The bundled prompt file of the family: one JSON object a line."""
+    first_id = 1 + FAMILIES.index(family) * 100
+    lines = []
+    for i, dialogue in enumerate(held_out_dialogues(family, NUM_PROMPTS)):
+        record = {
+            "question_id": first_id + i,
+            "category": dialogue.category,
+            "turns": [turn.user for turn in dialogue.turns],
+            "reference": [turn.assistant for turn in dialogue.turns],
+        }
+        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    return "".join(lines)
+
+
+def write_prompts(folder: Path) -> None:
+    """Write the six bundled prompt files into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for family in FAMILIES:
+        (folder / f"{family}.jsonl").write_text(prompt_lines(family), encoding="utf-8")

@@ -1,0 +1,22 @@
+"""Dialogues of user and assistant turns, the output of the generator."""
+
+from dataclasses import dataclass
+
+FAMILIES = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request and its answer."""
+
+    user: str
+    assistant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """One sample: its family, its category within the family, and its turns in order."""
+
+    family: str
+    category: str
+    turns: tuple[Turn, ...]

@@ -1,0 +1,207 @@
+"""Family `alpaca`: short instructions of many kinds with short answers."""
+
+import random
+
+from tools.zoo.text.dialogue import Dialogue, Turn
+from tools.zoo.text.templates import (
+    Writer,
+    article,
+    listing,
+    load,
+    numbered,
+    records,
+    render,
+)
+from tools.zoo.text.topics import TOPICS
+from tools.zoo.text.words import FIRST_NAMES, NUMBER_WORDS, TOWNS
+
+_TEXT = load("instruct")
+_TABLES = _TEXT["tables"]
+_VERBS, _UNITS, _DEFINITIONS = (records(_TABLES[x]) for x in ("verbs", "units", "definitions"))
+_OPPOSITES, _SYNONYMS = (
+    [group.split("-") for group in _TABLES[name].split()] for name in ("opposites", "synonyms")
+)
+_KINDS = {kind: text.split() for kind, text in _TEXT["kinds"].items()}
+_LOWER_CASE_KINDS = [kind for kind in _KINDS if kind != "countries"]
+
+Pair = tuple[str, str]
+"""A request and its answer."""
+
+
+def sample_instruction(rng: random.Random) -> Dialogue:
+    """One instruction with its answer."""
+    kinds = (
+        _examples, _odd_one, _opposite, _synonym, _tense, _correct, _define, _tips, _reasons, _sort,
+        _convert, _slogan, _classify, _question, _calculate, _review,
+    )  # fmt: skip
+    user, answer = rng.choice(kinds)(rng)
+    if rng.random() < 0.4 and "\n" not in answer:
+        answer += " " + rng.choice(_TEXT["closings"])
+    return Dialogue("alpaca", "instruction", (Turn(user, answer),))
+
+
+def _asked(request: str) -> str:
+    """The request with a question mark if it is a question."""
+    return request[:-1] + "?" if request.startswith("What") else request
+
+
+def _joined(request: str) -> str:
+    """The request without the gap that an empty choice leaves."""
+    return request.replace("  ", " ")
+
+
+def _examples(rng: random.Random) -> Pair:
+    kind = rng.choice(list(_KINDS))
+    num = rng.randint(3, 5)
+    items = rng.sample(_KINDS[kind], num)
+    word = NUMBER_WORDS[num]
+    write = Writer(rng, _TEXT["examples"], kind=kind, num=word, items=listing(items))
+    user = _joined(write("request"))
+    return user, numbered(items) if rng.random() < 0.5 else write("answer")
+
+
+def _odd_one(rng: random.Random) -> Pair:
+    kind, other = rng.sample(_LOWER_CASE_KINDS, 2)
+    items = rng.sample([word for word in _KINDS[kind] if word not in _KINDS[other]], 3)
+    odd = rng.choice([word for word in _KINDS[other] if word not in _KINDS[kind]])
+    items.insert(rng.randrange(4), odd)
+    write = Writer(rng, _TEXT["odd_one"], items=", ".join(items), odd=odd, kind=kind, other=other)
+    return write("request"), write("answer")
+
+
+def _opposite(rng: random.Random) -> Pair:
+    pair = list(rng.choice(_OPPOSITES))
+    if pair[1] != "old":  # new-old, young-old: the opposite of old is two words
+        rng.shuffle(pair)
+    word, opposite = pair
+    write = Writer(rng, _TEXT["opposite"], word=word, opposite=opposite)
+    return _asked(_joined(write("request"))), write("answer")
+
+
+def _synonym(rng: random.Random) -> Pair:
+    word, *group = rng.choice(_SYNONYMS)
+    rng.shuffle(group)
+    write = Writer(rng, _TEXT["synonym"], word=word)
+    user = _joined(write("request"))
+    return user, write("answer", group=listing(group, rng.choice(("and", "or"))))
+
+
+def _define(rng: random.Random) -> Pair:
+    word, meaning, use = rng.choice(_DEFINITIONS)
+    a_word = article(word)
+    write = Writer(rng, _TEXT["define"], word=word, meaning=meaning, a_word=a_word)
+    user = write("request")
+    return user, write("answer", use=render(rng, use))
+
+
+def _sort(rng: random.Random) -> Pair:
+    write = Writer(rng, _TEXT["sort"])
+    if rng.random() < 0.5:
+        numbers = rng.sample(range(1, 99), rng.randint(4, 5))
+        is_down = rng.random() < 0.5
+        order = "largest to smallest" if is_down else "smallest to largest"
+        user = write("numbers", order=order, items=", ".join(map(str, numbers)))
+        return user, ", ".join(map(str, sorted(numbers, reverse=is_down)))
+    items = rng.sample(_KINDS[rng.choice(_LOWER_CASE_KINDS)], 4)
+    return write("words", items=", ".join(items)), ", ".join(sorted(items))
+
+
+def _tips(rng: random.Random) -> Pair:
+    topic = rng.choice(TOPICS)
+    num = rng.randint(2, 4)
+    tips = [render(rng, tip) for tip in rng.sample(topic.tips, num)]
+    write = Writer(rng, _TEXT["tips"], num=NUMBER_WORDS[num], topic=topic.name)
+    return write("request"), numbered([f"{tip}." for tip in tips])
+
+
+def _reasons(rng: random.Random) -> Pair:
+    topic = rng.choice(TOPICS)
+    is_good = rng.random() < 0.7
+    clauses = rng.sample(topic.benefits if is_good else topic.drawbacks, 2)
+    x, y = (render(rng, text) for text in clauses)
+    words = ("advantages", "benefits") if is_good else ("disadvantages", "drawbacks")
+    write = Writer(rng, _TEXT["reasons"], topic=topic.name, reasons=rng.choice(words), x=x, y=y)
+    return _asked(write("request")), write("answer")
+
+
+def _convert(rng: random.Random) -> Pair:
+    big, small, factor = rng.choice(_UNITS)
+    num = rng.randint(2, 12)
+    write = Writer(rng, _TEXT["convert"], big=big, small=small, factor=factor, num=num)
+    write.put(result=num * int(factor), one="foot" if big == "feet" else big[:-1])
+    return write("request"), write("answer")
+
+
+def _slogan(rng: random.Random) -> Pair:
+    shop, town = rng.choice(_TEXT["shops"]), rng.choice(TOWNS)
+    write = Writer(rng, _TEXT["slogan"], shop=shop, town=town)
+    return write("request"), write("answer")
+
+
+def _classify(rng: random.Random) -> Pair:
+    word = "positive" if rng.random() < 0.5 else "negative"
+    write = Writer(rng, _TEXT["classify"], word=word)
+    text = write(word, thing=rng.choice(_TEXT["reviewed"]))
+    found = text.split(" was ")[1].split(".")[0]
+    return write("request", text=text), write("answer", text=text, found=found)
+
+
+def _calculate(rng: random.Random) -> Pair:
+    a, b = rng.randint(2, 60), rng.randint(2, 40)
+    sign = rng.choice("+-*")
+    if sign == "*":
+        a, b = rng.randint(2, 12), rng.randint(2, 12)
+    if sign == "-" and a < b:
+        a, b = b, a
+    result = {"+": a + b, "-": a - b, "*": a * b}[sign]
+    write = Writer(rng, _TEXT["calculate"], a=a, sign=sign, b=b, result=result)
+    return _asked(write("request")), write("answer")
+
+
+def _review(rng: random.Random) -> Pair:
+    shop, town, name = rng.choice(_TEXT["shops"]), rng.choice(TOWNS), rng.choice(FIRST_NAMES)
+    word = "positive" if rng.random() < 0.6 else "critical"
+    write = Writer(rng, _TEXT["review"], word=word, shop=shop, town=town, name=name)
+    return write("request"), write(word)
+
+
+def _action(rng: random.Random) -> dict[str, str]:
+    """Slots for a sentence about somebody doing something somewhere."""
+    base, past, progressive, objects = rng.choice(_VERBS)
+    return {
+        "base": base,
+        "past": past,
+        "progressive": progressive,
+        "third": base[:-1] + "ies" if base.endswith("ry") else base + "s",
+        "name": rng.choice(FIRST_NAMES),
+        "thing": rng.choice(objects.split(", ")),
+        "place": rng.choice(_TEXT["places"]),
+    }
+
+
+def _tense(rng: random.Random) -> Pair:
+    action, forms = _action(rng), _TEXT["tense"]["forms"]
+    source, target = rng.sample(list(forms), 2)
+    if source in ("form of a question", "negative form"):
+        source = "present tense" if target != "present tense" else "past tense"
+    write = Writer(rng, _TEXT["tense"], target=target, text=forms[source].format(**action))
+    user = _joined(write("request"))
+    return user, write("lead") + forms[target].format(**action)
+
+
+def _correct(rng: random.Random) -> Pair:
+    action = _action(rng)
+    name, base, past = action["name"], action["base"], action["past"]
+    friend = rng.choice([other for other in FIRST_NAMES if other != name])
+    mistake = rng.choice(_TEXT["correct"]["mistakes"])
+    slots = {"friend": friend, "lower_name": name.lower(), "not_past": base, **action}
+    if base == past:
+        slots["not_past"] = "reads"
+    wrong, right = (mistake[key].format(**slots) for key in ("wrong", "right"))
+    user = Writer(rng, _TEXT["correct"])("request", text=wrong)
+    return user, f"{right} {mistake['why']}" if rng.random() < 0.7 else right
+
+
+def _question(rng: random.Random) -> Pair:
+    write = Writer(rng, _TEXT["question"], **_action(rng))
+    return write("request"), write("answer")
