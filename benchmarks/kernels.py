@@ -126,14 +126,18 @@ OTHER_CASES = [
         {"num_warps": 16},
     ),
     Case("gate", kernels.gate_rows, {"both": T, "out": T, "inner": I, "BLOCK": 1024}),
-    Case(
-        "rotary embedding", kernels.rotate_and_write_kv,
-        {
-            **dict.fromkeys(("qkv", "rows", "cos_sin"), T), "kept": "*i64",
-            **dict.fromkeys(("qkv_stride", "rows_stride", "cos_sin_stride"), I),
-            "num_queries": I, "num_kv": I, "DIM": 128, "BLOCK": 128,
-        },
-        {"num_warps": 1},
+    *(
+        Case(
+            name, kernels.rotate_and_write_kv,
+            {
+                **dict.fromkeys(("qkv", "rows", "cos_sin", "norm"), T), "kept": "*i64",
+                **dict.fromkeys(("qkv_stride", "rows_stride", "cos_sin_stride"), I),
+                "num_queries": I, "num_kv": I, "eps": "fp32", "HAS_NORM": has_norm,
+                "DIM": 128, "BLOCK": 128,
+            },
+            {"num_warps": 1},
+        )
+        for name, has_norm in (("rotary embedding", False), ("normed rotary embedding", True))
     ),
     Case(
         "candidates of a draft", triton_best.topk_of_few,

@@ -16,6 +16,8 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from specbench.engine.decode import decode
@@ -43,6 +45,7 @@ ARCHITECTURES = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
     "llama, wide heads": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED, head_dim=24)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**GROUPED, head_dim=24)),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=None)),
 }
 
@@ -54,6 +57,8 @@ def random_model(name: str) -> PreTrainedModel:
         for parameter in model.parameters():
             if parameter.dim() == 2:
                 parameter.mul_(4)
+            else:
+                parameter.add_(torch.rand_like(parameter) - 0.5)  # norms and biases
     return model
 
 
@@ -86,7 +91,9 @@ def test_tree_decoding_gives_the_tokens_of_generate(name: str) -> None:
     answer = model.generate(
         torch.tensor([prompt]), max_new_tokens=40, do_sample=False, eos_token_id=None
     )[0, len(prompt) :].tolist()
-    done = decode(Target(model), Oracle(answer), Request(prompt, 40))
+    target = Target(model)
+    assert target.unfused_reason is None
+    done = decode(target, Oracle(answer), Request(prompt, 40))
     assert list(done.token_ids) == answer
     assert done.accept_lengths == (4,) * 9 + (3,)
 

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from transformers.activations import ACT2FN
 
-from specbench.engine.fused.ops import TORCH, CacheRows, CacheSlots, Heads, Norm, Ops, TreeMask
+from specbench.engine.fused.ops import (
+    TORCH,
+    CacheRows,
+    CacheSlots,
+    HeadNorm,
+    Heads,
+    Norm,
+    Ops,
+    TreeMask,
+)
 from specbench.engine.weights import weight_bytes
 
 
@@ -63,14 +72,14 @@ class FusedLayer:
 
     def __init__(
         self, parts: Projections, norm: Norm, head_dim: int, act: Callable[[Tensor], Tensor],
-        ops: Ops = TORCH,
+        ops: Ops = TORCH, head_norm: HeadNorm | None = None,
     ) -> None:  # fmt: skip
         num_kv = parts.k.out_features // head_dim
         self.heads = Heads(num_kv, parts.q.out_features // parts.k.out_features, head_dim)
         self._qkv, self._qkv_bias = _join([parts.q, parts.k, parts.v])
         self._gate_up, self._gate_up_bias = _join([parts.gate, parts.up])
         self._o, self._down = parts.o, parts.down
-        self._norm, self._act, self._ops = norm, act, ops
+        self._norm, self._act, self._ops, self._head_norm = norm, act, ops, head_norm
 
     @property
     def num_bytes(self) -> int:
@@ -88,7 +97,7 @@ class FusedLayer:
         Returns the queries [n, num_heads * head_dim].
         """
         qkv = self._ops.project(x, self._qkv, self._qkv_bias, norm=norm)
-        self._ops.write_kv(qkv, cached, slots, self.heads)
+        self._ops.write_kv(qkv, cached, slots, self.heads, self._head_norm)
         return qkv[:, : self.heads.query_width]
 
     def attend(

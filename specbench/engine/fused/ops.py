@@ -114,6 +114,19 @@ class Norm:
         return rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadNorm:
+    """Root mean square norm of each query and key head, before the rotary embedding (Qwen3)."""
+
+    weight: Tensor  # [query heads + key heads, head_dim]
+    eps: float
+
+    def apply(self, heads: Tensor) -> None:
+        """Normalise heads [n, query heads + key heads, head_dim] in place."""
+        normed = rms_norm(heads, heads.shape[-1:], eps=self.eps)
+        torch.mul(normed, self.weight, out=heads)
+
+
 Chain: TypeAlias = Callable[[int], Callable[[], Tensor]]
 """Some layers of a model: maps a number of rows to a call that runs over them."""
 
@@ -193,9 +206,17 @@ class Ops:
         best = values.topk(k)
         return best.values, best.indices
 
-    def write_kv(self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads) -> None:
-        """Rotate the queries of qkv [n, width] in place; cache its rotated keys and its values."""
+    def write_kv(
+        self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
+        norm: HeadNorm | None = None,
+    ) -> None:  # fmt: skip
+        """Rotate the queries of qkv [n, width] in place; cache its rotated keys and its values.
+
+        Queries and keys are normalised before, if `norm` is given.
+        """
         n, dim = qkv.shape[0], heads.dim
+        if norm is not None:
+            norm.apply(qkv.view(n, -1, dim).narrow(1, 0, heads.num_kv * (heads.group + 1)))
         turned = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
         cos, sin = slots.cos_sin.unbind(1)
         swapped = turned.flip(2) if n == 1 else turned.roll(1, 2)  # the faster of the two

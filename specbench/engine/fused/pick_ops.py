@@ -20,6 +20,7 @@ from specbench.engine.fused.ops import (
     CacheRows,
     CacheSlots,
     CacheSpan,
+    HeadNorm,
     Heads,
     Norm,
     Ops,
@@ -144,6 +145,7 @@ class _Trial:
     heads: Heads
     x: Tensor  # [n, hidden]
     norm: Norm
+    head_norm: HeadNorm
     qkv: Tensor  # a weight, like the next three
     o: Tensor
     gate_up: Tensor
@@ -176,8 +178,9 @@ class _Trial:
         sees = torch.ones(n, n).tril().to(device, dtype)
         bias, cache_span = (sees - 1) * torch.finfo(dtype).max, CacheSpan(capacity, is_exact=False)
         return cls(
-            heads, drawn(n, hidden), Norm(drawn(hidden), 1e-5), weight(width, hidden),
-            weight(hidden, heads.query_width), weight(2 * inner, hidden), weight(hidden, inner),
+            heads, drawn(n, hidden), Norm(drawn(hidden), 1e-5),
+            HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6),
+            weight(width, hidden), weight(hidden, heads.query_width), weight(2 * inner, hidden), weight(hidden, inner),
             drawn(min(n, 2), 33_000), drawn(width),
             (drawn(min(n, 2), inner, hidden), drawn(min(n, 2), inner)), rows, slots,
             TreeMask(torch.tensor(start, device=device), bias, cache_span),
@@ -190,9 +193,14 @@ class _Trial:
         cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
         qkv = ops.project(x, self.qkv, self.bias, norm=norm)
         results = {"the norm": ops.norm(x, norm), "a normed product": qkv.clone()}
+        normed, normed_rows = qkv.clone(), rows.clone()
+        normed_cache = CacheRows.of(normed_rows, *[(heads.num_kv, heads.dim)] * 2)
+        ops.write_kv(normed, normed_cache, self.slots, heads, self.head_norm)
         ops.write_kv(qkv, cached, self.slots, heads)
         queries = qkv[:, : heads.query_width]
         results |= {
+            "the rotary embedding of normed heads": normed[:, : heads.query_width],
+            "the cache of normed heads": normed_rows,
             "the rotary embedding": queries,
             "the cache": rows.clone(),
             "attention of a row": ops.attend(queries[:1], cached, self.nothing, heads),

@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 from transformers.models.mistral.modeling_mistral import MistralForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from specbench.engine.fused.chain import LayerChain
 from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
-from specbench.engine.fused.ops import CacheSlots, Norm, Ops, TreeMask
+from specbench.engine.fused.ops import CacheSlots, HeadNorm, Norm, Ops, TreeMask
 from specbench.engine.kv import KVCache
 from specbench.engine.windows import attention_kinds
 
-KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM)
+KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose angles do not depend on the sequence's length."""
 
@@ -87,4 +89,18 @@ def _fused(layer: Any, act: Callable[[Tensor], Tensor], ops: Ops) -> tuple[Norm,
         Norm(norm.weight, norm.variance_epsilon)
         for norm in (layer.input_layernorm, layer.post_attention_layernorm)
     )
-    return before, FusedLayer(parts, between, attention.head_dim, act, ops)
+    return before, FusedLayer(
+        parts, between, attention.head_dim, act, ops, _head_norm(attention)
+    )
+
+
+def _head_norm(attention: Any) -> HeadNorm | None:
+    """The norm of an attention's query and key heads (Qwen3); None if it has none."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    q, k, dim = attention.q_norm, attention.k_norm, attention.head_dim
+    num_queries, num_keys = (
+        layer.out_features // dim for layer in (attention.q_proj, attention.k_proj)
+    )
+    weight = torch.cat([q.weight.expand(num_queries, -1), k.weight.expand(num_keys, -1)])
+    return HeadNorm(weight, q.variance_epsilon)

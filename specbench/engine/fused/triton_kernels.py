@@ -152,12 +152,13 @@ def gate_rows(both, out, inner, BLOCK: tl.constexpr, EARLY: tl.constexpr):
 
 @triton.jit
 def rotate_and_write_kv(
-    qkv, rows, kept, cos_sin, qkv_stride, rows_stride, cos_sin_stride, num_queries, num_kv,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+    qkv, rows, kept, cos_sin, norm, qkv_stride, rows_stride, cos_sin_stride, num_queries, num_kv,
+    eps, HAS_NORM: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One head of a row [queries ; keys ; values], whose cache row is in `kept`.
 
-    Queries are rotated in place; keys are rotated on their way to the cache.
+    Queries are rotated in place; keys are rotated on their way to the cache. Both are normalised
+    before, if `norm` [query and key heads, DIM] is given.
     """
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = tl.arange(0, BLOCK)
@@ -169,11 +170,18 @@ def rotate_and_write_kv(
     if head >= num_queries + num_kv:
         tl.store(to + columns, values, mask=is_in)
     else:
-        across = tl.load(source + (columns + DIM // 2) % DIM, mask=is_in, other=0.0)
+        across_columns = (columns + DIM // 2) % DIM
+        own = values.to(tl.float32)
+        across = tl.load(source + across_columns, mask=is_in, other=0.0).to(tl.float32)
+        if HAS_NORM:
+            scale = tl.rsqrt(tl.sum(own * own) / DIM + eps)
+            weights = norm + head * DIM
+            own *= scale * tl.load(weights + columns, mask=is_in, other=0.0)
+            across *= scale * tl.load(weights + across_columns, mask=is_in, other=0.0)
         angles = cos_sin + row * cos_sin_stride + columns
         by = tl.load(angles, mask=is_in, other=0.0).to(tl.float32)
         by_across = tl.load(angles + DIM, mask=is_in, other=0.0).to(tl.float32)
-        turned = values.to(tl.float32) * by + across.to(tl.float32) * by_across
+        turned = own * by + across * by_across
         tl.debug_barrier()  # a query overwrites the half that other threads read
         if head < num_queries:
             tl.store(source + columns, turned, mask=is_in)

@@ -22,7 +22,7 @@ import triton
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
-from specbench.engine.fused.ops import CacheRows, CacheSlots, Chain, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import CacheRows, CacheSlots, Chain, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.fused.pick_products import Timer, pick_launches
 from specbench.engine.fused.products import (
     ROW,
@@ -212,13 +212,16 @@ class TritonOps(GuardedOps):
         return best, places
 
     @or_torch("rotary embeddings")
-    def write_kv(self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads) -> None:
+    def write_kv(
+        self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
+        norm: HeadNorm | None = None,
+    ) -> None:  # fmt: skip
         num_queries, rows, cos_sin = heads.num_kv * heads.group, cached.all, slots.cos_sin
         grid = (qkv.shape[0], num_queries + 2 * heads.num_kv)
         rotate_and_write_kv[grid](
-            qkv, rows, slots.rows, cos_sin, qkv.stride(0), rows.stride(0),
-            cos_sin.stride(0) if cos_sin.shape[0] > 1 else 0, num_queries, heads.num_kv,
-            heads.dim, triton.next_power_of_2(heads.dim), num_warps=1, **self._how,
+            qkv, rows, slots.rows, cos_sin, norm.weight if norm else qkv, qkv.stride(0),
+            rows.stride(0), cos_sin.stride(0) if cos_sin.shape[0] > 1 else 0, num_queries,
+            heads.num_kv, norm.eps if norm else 0.0, norm is not None, heads.dim, triton.next_power_of_2(heads.dim), num_warps=1, **self._how,
         )  # fmt: skip
 
     @or_torch("attention")
