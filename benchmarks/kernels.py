@@ -27,10 +27,17 @@ from triton.compiler import ASTSource
 from specbench.engine.fused import triton_kernels as kernels
 from specbench.engine.fused import triton_topk as triton_best
 from specbench.engine.fused.products import FEW, ROW
+from specbench.engine.fused.triton_experts import project_experts
 from specbench.engine.fused.triton_few import project_few
 from specbench.engine.fused.triton_ops import CHUNK, TILES
 from specbench.engine.fused.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT
-from specbench.engine.fused.triton_products import FEW_BLOCK, FEW_OPTIONS, ROW_BLOCK
+from specbench.engine.fused.triton_products import (
+    EXPERT_BLOCK,
+    EXPERT_ROWS,
+    FEW_BLOCK,
+    FEW_OPTIONS,
+    ROW_BLOCK,
+)
 from specbench.errors import reason_of
 
 T, F, I = "*bf16", "*fp32", "i32"  # noqa: E741 - Triton's names of argument types
@@ -138,6 +145,17 @@ OTHER_CASES = [
             {"num_warps": 1},
         )
         for name, has_norm in (("rotary embedding", False), ("normed rotary embedding", True))
+    ),
+    *(
+        Case(
+            name, project_experts,
+            {
+                **dict.fromkeys(("x", "weight", "shares", "out"), T), "ids": "*i64",
+                "num_out": I, "size": I, "x_group": I, "IS_GATED": is_gated,
+                "HAS_SHARES": not is_gated, "ROWS": EXPERT_ROWS, "BLOCK": EXPERT_BLOCK,
+            },
+        )
+        for name, is_gated in (("gated experts", True), ("experts and shares", False))
     ),
     Case(
         "candidates of a draft", triton_best.topk_of_few,

@@ -13,6 +13,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.fused.mlp import DenseMlp
 from specbench.engine.fused.ops import CacheSlots, CacheSpan, Norm, Ops, TreeMask
 from specbench.engine.kv import KVCache, LayerShape
 from specbench.methods._checkpoint import Checkpoint
@@ -87,13 +88,17 @@ class DraftLayer:
             projection("k_proj", keys),
             projection("v_proj", keys),
             checkpoint.linear(f"{attention}.o_proj", queries, hidden, bias=False),
+        )
+        dense = DenseMlp(
             checkpoint.linear(f"{mlp}.gate_proj", hidden, inner, bias=False),
             checkpoint.linear(f"{mlp}.up_proj", hidden, inner, bias=False),
             checkpoint.linear(f"{mlp}.down_proj", inner, hidden, bias=False),
+            rms_norm(checkpoint, f"{prefix}.post_attention_layernorm", config),
+            act,
+            ops,
         )
         checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant in old files
-        norm = rms_norm(checkpoint, f"{prefix}.post_attention_layernorm", config)
-        self._layer = FusedLayer(parts, norm, dim, act, ops)
+        self._layer = FusedLayer(parts, dense, dim, ops)
         weight = parts.o.weight
         self._rotary = Rotary(rotary, weight)
         shape = (config.num_key_value_heads, dim)

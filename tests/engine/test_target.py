@@ -13,11 +13,15 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from specbench.engine.decode import decode
@@ -41,11 +45,16 @@ GROUPED = {
     "pad_token_id": 0,
     "num_key_value_heads": 2,
 }
+EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 16, "mlp_only_layers": [1]}
 ARCHITECTURES = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
     "llama, wide heads": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED, head_dim=24)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**GROUPED, head_dim=24)),
+    "qwen3 moe": lambda: Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(**GROUPED, **EXPERTS, num_experts=6, norm_topk_prob=False)
+    ),
+    "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**GROUPED, num_local_experts=4)),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=None)),
 }
 
@@ -53,9 +62,10 @@ ARCHITECTURES = {
 def random_model(name: str) -> PreTrainedModel:
     torch.manual_seed(0)
     model = ARCHITECTURES[name]().double().eval()
+    model.config._experts_implementation = "eager"  # the others take no float64
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.dim() == 2:
+            if parameter.dim() >= 2:
                 parameter.mul_(4)
             else:
                 parameter.add_(torch.rand_like(parameter) - 0.5)  # norms and biases

@@ -6,7 +6,7 @@ computes the operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from transformers.activations import ACT2FN
 
+from specbench.engine.fused.mlp import Mlp, join
 from specbench.engine.fused.ops import (
     TORCH,
     CacheRows,
@@ -52,42 +53,36 @@ class Rotary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projections:
-    """The linear layers of a decoder layer, as stored in a model or checkpoint."""
+    """The linear layers of an attention, as stored in a model or checkpoint."""
 
     q: nn.Linear
     k: nn.Linear
     v: nn.Linear
     o: nn.Linear
-    gate: nn.Linear
-    up: nn.Linear
-    down: nn.Linear
 
 
 class FusedLayer:
     """Attention and MLP of a decoder layer.
 
-    The weights of queries, keys and values become one matrix, those of gate and up projection
-    another. The given layers become views of these, so nothing is stored twice.
+    The weights of queries, keys and values become one matrix. The given layers become views of it,
+    so nothing is stored twice.
     """
 
     def __init__(
-        self, parts: Projections, norm: Norm, head_dim: int, act: Callable[[Tensor], Tensor],
-        ops: Ops = TORCH, head_norm: HeadNorm | None = None,
+        self, attention: Projections, mlp: Mlp, head_dim: int, ops: Ops = TORCH,
+        head_norm: HeadNorm | None = None,
     ) -> None:  # fmt: skip
-        num_kv = parts.k.out_features // head_dim
-        self.heads = Heads(num_kv, parts.q.out_features // parts.k.out_features, head_dim)
-        self._qkv, self._qkv_bias = _join([parts.q, parts.k, parts.v])
-        self._gate_up, self._gate_up_bias = _join([parts.gate, parts.up])
-        self._o, self._down = parts.o, parts.down
-        self._norm, self._act, self._ops, self._head_norm = norm, act, ops, head_norm
+        q, k, v = attention.q, attention.k, attention.v
+        num_kv = k.out_features // head_dim
+        self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
+        self._qkv, self._qkv_bias = join([q, k, v])
+        self._o, self.mlp, self._ops, self._head_norm = attention.o, mlp, ops, head_norm
 
     @property
     def num_bytes(self) -> int:
         """Bytes of its weights."""
-        biases = [bias for bias in (self._qkv_bias, self._gate_up_bias) if bias is not None]
-        return weight_bytes(
-            self._qkv, self._gate_up, *biases, self._o, self._down, self._norm.weight
-        )
+        biases = [] if self._qkv_bias is None else [self._qkv_bias]
+        return weight_bytes(self._qkv, *biases, self._o) + self.mlp.num_bytes
 
     def write_kv(
         self, x: Tensor, cached: CacheRows, slots: CacheSlots, norm: Norm | None = None
@@ -110,27 +105,7 @@ class FusedLayer:
         out = self._ops.attend(queries, cached, tree_mask, self.heads)
         return self._ops.project(out, self._o.weight, self._o.bias, residual=residual)
 
-    def mlp(self, hidden: Tensor) -> Tensor:
-        """Add the MLP's output for `hidden` [n, hidden] to `hidden`."""
-        weight, bias = self._gate_up, self._gate_up_bias
-        inner = self._ops.gated(hidden, weight, bias, self._norm, self._act)
-        return self._ops.project(inner, self._down.weight, self._down.bias, residual=hidden)
-
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
     """The activation of that name in a config; torch's `silu` for the one that kernels support."""
     return silu if name in ("silu", "swish") else ACT2FN[name]
-
-
-def _join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Join several linear layers into one weight and bias; the layers become views of these."""
-    weight = torch.cat([layer.weight for layer in layers])
-    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
-    start = 0
-    for layer in layers:
-        own = slice(start, start + layer.out_features)
-        start = own.stop
-        layer.weight = nn.Parameter(weight[own], requires_grad=False)
-        if bias is not None:
-            layer.bias = nn.Parameter(bias[own], requires_grad=False)
-    return weight, bias

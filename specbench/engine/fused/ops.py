@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention
 
+from specbench.engine.fused.experts import Experts, mix
 from specbench.engine.tree import dense_mask
 
 
@@ -187,6 +188,13 @@ class Ops:
         """act(gate) * up [n, inner] of x [n, hidden]; `weight` [2 * inner, hidden] holds both."""
         gate, up = self.project(x, weight, bias, norm=norm).chunk(2, -1)
         return act(gate).mul_(up)
+
+    def experts(
+        self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x, times `shares` [n, k]."""
+        return mix(x, experts, ids, shares, act)
 
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities [n, k] and ids [n, k] of the k most likely tokens, best first.

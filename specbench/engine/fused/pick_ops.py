@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+from specbench.engine.fused.experts import Experts
 from specbench.engine.fused.ops import (
     TORCH,
     CacheRows,
@@ -153,6 +154,7 @@ class _Trial:
     logits: Tensor  # [rows, vocab]
     bias: Tensor
     each: tuple[Tensor, Tensor]  # weights and biases, one per row
+    experts: tuple[Tensor, Experts, Tensor, Tensor]  # their input, weights, ids and shares
     rows: Tensor  # of a cache
     slots: CacheSlots
     tree: TreeMask
@@ -180,9 +182,15 @@ class _Trial:
         return cls(
             heads, drawn(n, hidden), Norm(drawn(hidden), 1e-5),
             HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6),
-            weight(width, hidden), weight(hidden, heads.query_width), weight(2 * inner, hidden), weight(hidden, inner),
+            weight(width, hidden), weight(hidden, heads.query_width),
+            weight(2 * inner, hidden), weight(hidden, inner),
             drawn(min(n, 2), 33_000), drawn(width),
-            (drawn(min(n, 2), inner, hidden), drawn(min(n, 2), inner)), rows, slots,
+            (drawn(min(n, 2), inner, hidden), drawn(min(n, 2), inner)),
+            (
+                drawn(min(n, 2), 544), Experts(drawn(4, 32, 544, scale=0.04), drawn(4, 544, 16)),
+                drawn(min(n, 2), 4).topk(3).indices, drawn(min(n, 2), 3),
+            ),
+            rows, slots,
             TreeMask(torch.tensor(start, device=device), bias, cache_span),
             TreeMask(torch.tensor([start], device=device), rows.new_zeros(1, 0), cache_span),
         )  # fmt: skip
@@ -206,6 +214,7 @@ class _Trial:
             "attention of a row": ops.attend(queries[:1], cached, self.nothing, heads),
             "attention": ops.attend(queries, cached, self.tree, heads),
             "the gate": ops.gated(x, self.gate_up, None, norm, silu),
+            "the experts": ops.experts(*self.experts, silu),
             "products of each row": ops.project_each(x[:2], *self.each),
             "a sum": ops.project(queries, self.o, residual=x.clone()),
         }

@@ -5,7 +5,7 @@ Knows the weights of transformers models and their arithmetic, not trees or meth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -14,16 +14,23 @@ from torch.nn.functional import embedding
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 
 from specbench.engine.fused.chain import LayerChain
+from specbench.engine.fused.experts import Experts
 from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.fused.mlp import DenseMlp, Mlp, SparseMlp
 from specbench.engine.fused.ops import CacheSlots, HeadNorm, Norm, Ops, TreeMask
 from specbench.engine.kv import KVCache
 from specbench.engine.windows import attention_kinds
 
-KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+KNOWN = (
+    LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
+    Qwen3MoeForCausalLM,
+)  # fmt: skip
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose angles do not depend on the sequence's length."""
 
@@ -53,8 +60,7 @@ class Stack:
         self._embedding = base.embed_tokens.weight
         self.rotary = Rotary(base.rotary_emb, self._embedding)
         self._norm = Norm(base.norm.weight, base.norm.variance_epsilon)
-        act = activation(model.config.hidden_act)
-        self._layers = [_fused(layer, act, ops) for layer in base.layers]
+        self._layers = [_fused(layer, model.config, ops) for layer in base.layers]
         self._ops = ops
         head = model.get_output_embeddings().weight
         ops.prepare(LayerChain(self._layers, self._norm, head, ops))
@@ -79,18 +85,25 @@ class Stack:
         return self._ops.norm(x, self._norm), inputs
 
 
-def _fused(layer: Any, act: Callable[[Tensor], Tensor], ops: Ops) -> tuple[Norm, FusedLayer]:
-    attention, mlp = layer.self_attn, layer.mlp
-    parts = Projections(
-        attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
-        mlp.gate_proj, mlp.up_proj, mlp.down_proj,
-    )  # fmt: skip
+def _fused(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
+    attention = layer.self_attn
     before, between = (
         Norm(norm.weight, norm.variance_epsilon)
         for norm in (layer.input_layernorm, layer.post_attention_layernorm)
     )
-    return before, FusedLayer(
-        parts, between, attention.head_dim, act, ops, _head_norm(attention)
+    parts = Projections(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+    mlp = _mlp(layer.mlp, config, between, ops)
+    return before, FusedLayer(parts, mlp, attention.head_dim, ops, _head_norm(attention))
+
+
+def _mlp(mlp: Any, config: Any, norm: Norm, ops: Ops) -> Mlp:
+    act = activation(config.hidden_act)
+    if not hasattr(mlp, "experts"):
+        return DenseMlp(mlp.gate_proj, mlp.up_proj, mlp.down_proj, norm, act, ops)
+    experts = Experts(mlp.experts.gate_up_proj, mlp.experts.down_proj)
+    is_normalised = getattr(config, "norm_topk_prob", True)  # Mixtral always does
+    return SparseMlp(
+        mlp.gate.weight, experts, config.num_experts_per_tok, is_normalised, norm, act, ops
     )
 
 

@@ -22,6 +22,7 @@ import triton
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
+from specbench.engine.fused.experts import Experts
 from specbench.engine.fused.ops import CacheRows, CacheSlots, Chain, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.fused.pick_products import Timer, pick_launches
 from specbench.engine.fused.products import (
@@ -42,7 +43,7 @@ from specbench.engine.fused.triton_kernels import (
     rotate_and_write_kv,
 )
 from specbench.engine.fused.triton_plan import CACHE_ROWS, plan_attention
-from specbench.engine.fused.triton_products import Products
+from specbench.engine.fused.triton_products import MOST_PAIRS, Products
 from specbench.engine.fused.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
 from specbench.errors import reason_of
 
@@ -180,6 +181,16 @@ class TritonOps(GuardedOps):
         gate_rows[(n, triton.cdiv(inner, 1024))](both, out, inner, BLOCK=1024, **self._how)
         return out
 
+    @or_torch("experts")
+    def experts(
+        self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        is_dense = all(part.is_contiguous() for part in (x, experts.gate_up, experts.down))
+        if act is not silu or ids.numel() > MOST_PAIRS or not is_dense:
+            return super().experts(x, experts, ids, shares, act)
+        return self._products.experts(x, experts, ids, shares)
+
     @or_torch("most likely tokens")
     def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         n, vocab_size = logits.shape
@@ -219,9 +230,10 @@ class TritonOps(GuardedOps):
         num_queries, rows, cos_sin = heads.num_kv * heads.group, cached.all, slots.cos_sin
         grid = (qkv.shape[0], num_queries + 2 * heads.num_kv)
         rotate_and_write_kv[grid](
-            qkv, rows, slots.rows, cos_sin, norm.weight if norm else qkv, qkv.stride(0),
+            qkv, rows, slots.rows, cos_sin, qkv if norm is None else norm.weight, qkv.stride(0),
             rows.stride(0), cos_sin.stride(0) if cos_sin.shape[0] > 1 else 0, num_queries,
-            heads.num_kv, norm.eps if norm else 0.0, norm is not None, heads.dim, triton.next_power_of_2(heads.dim), num_warps=1, **self._how,
+            heads.num_kv, 0.0 if norm is None else norm.eps, norm is not None, heads.dim,
+            triton.next_power_of_2(heads.dim), num_warps=1, **self._how,
         )  # fmt: skip
 
     @or_torch("attention")

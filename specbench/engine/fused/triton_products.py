@@ -11,7 +11,9 @@ import torch
 import triton
 from torch import Tensor
 
+from specbench.engine.fused.experts import Experts
 from specbench.engine.fused.products import FewLaunch, LinearCall, Product, RowLaunch
+from specbench.engine.fused.triton_experts import project_experts
 from specbench.engine.fused.triton_few import project_few
 from specbench.engine.fused.triton_kernels import project_row
 from specbench.engine.fused.triton_plan import Cut, cut
@@ -25,6 +27,10 @@ FEW_BLOCK = 64
 """The same for few rows: a line of the cache."""
 FEW_OPTIONS = {"num_warps": 4, "maxnreg": 192}
 """By default, the compiler for compute capability 10.0 spills to stay within 64 registers."""
+EXPERT_ROWS, EXPERT_BLOCK = 4, 512
+"""Rows of an expert's weight per program, and numbers of a row that it reads at a time."""
+MOST_PAIRS = 64
+"""Largest number of rows times experts per row; above, a grouped product reads a weight once."""
 MOST_TILES = 1 << 15
 START, SHARE = 2, 2
 """Time of a program for few rows besides its steps, in steps: to fill its pipeline, and to store
@@ -77,6 +83,21 @@ class Products:
             STAGES=launch.stages, **FEW_OPTIONS, **self._how,
         )  # fmt: skip
         return out
+
+    def experts(self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
+        """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x, times `shares` [n, k]."""
+        k, hidden, inner = ids.shape[1], x.shape[1], experts.down.shape[2]
+        ids, shares = ids.contiguous(), shares.contiguous()
+        gated, found = x.new_empty(ids.numel(), inner), x.new_empty(ids.numel(), hidden)
+        project_experts[(triton.cdiv(inner, EXPERT_ROWS), ids.numel())](
+            x, experts.gate_up, ids, shares, gated, inner, hidden, k, IS_GATED=True,
+            HAS_SHARES=False, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
+        )  # fmt: skip
+        project_experts[(triton.cdiv(hidden, EXPERT_ROWS), ids.numel())](
+            gated, experts.down, ids, shares, found, hidden, inner, 1, IS_GATED=False,
+            HAS_SHARES=True, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
+        )  # fmt: skip
+        return found.unflatten(0, ids.shape).sum(1)
 
     def plan(self, product: Product, launch: FewLaunch) -> Cut:
         """Split of a product's input size for this number of processors."""

@@ -1,0 +1,92 @@
+"""The MLP of a decoder layer: dense, or a mixture of experts.
+
+Knows weights and the order of operations; `engine.fused.ops` computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from specbench.engine.fused.experts import Experts
+from specbench.engine.fused.ops import Norm, Ops
+from specbench.engine.weights import weight_bytes
+
+
+class Mlp(Protocol):
+    """Adds its output to its input, in place."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its weights, with the norm before it."""
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Add the output for `hidden` [n, hidden] to `hidden`."""
+
+
+class DenseMlp:
+    """down(act(gate(x)) * up(x)), x after a norm. Gate and up become one matrix."""
+
+    def __init__(
+        self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, norm: Norm,
+        act: Callable[[Tensor], Tensor], ops: Ops,
+    ) -> None:  # fmt: skip
+        self._weight, self._bias = join([gate, up])
+        self._down, self._norm, self._act, self._ops = down, norm, act, ops
+
+    @property
+    def num_bytes(self) -> int:
+        biases = [] if self._bias is None else [self._bias]
+        return weight_bytes(self._weight, *biases, self._down, self._norm.weight)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        inner = self._ops.gated(hidden, self._weight, self._bias, self._norm, self._act)
+        return self._ops.project(inner, self._down.weight, self._down.bias, residual=hidden)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseMlp:
+    """The `top_k` likeliest of several experts for each row (Qwen3-MoE, Mixtral).
+
+    The router's softmax is in float32. If `is_normalised`, the shares of a row's experts sum to 1.
+    """
+
+    router: Tensor  # [experts, hidden]
+    experts: Experts
+    top_k: int
+    is_normalised: bool
+    norm: Norm
+    act: Callable[[Tensor], Tensor]
+    ops: Ops
+
+    @property
+    def num_bytes(self) -> int:
+        return weight_bytes(self.router, self.experts.gate_up, self.experts.down, self.norm.weight)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        x = self.ops.norm(hidden, self.norm)
+        scores = self.ops.project(x, self.router)
+        shares, ids = scores.softmax(-1, dtype=torch.float32).topk(self.top_k)
+        if self.is_normalised:
+            shares = shares / shares.sum(-1, keepdim=True)
+        return hidden.add_(
+            self.ops.experts(x, self.experts, ids, shares.to(hidden.dtype), self.act)
+        )
+
+
+def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Join several linear layers into one weight and bias; the layers become views of these."""
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    start = 0
+    for layer in layers:
+        own = slice(start, start + layer.out_features)
+        start = own.stop
+        layer.weight = nn.Parameter(weight[own], requires_grad=False)
+        if bias is not None:
+            layer.bias = nn.Parameter(bias[own], requires_grad=False)
+    return weight, bias
