@@ -96,10 +96,10 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
         hidden = fed(drafter, state)
         assert torch.allclose(hidden[0], outputs[0][0, length - 2], atol=1e-4)
         end = torch.tensor(state.num_committed)
-        places = draft.layer.tree_slots(end, [1] * (len(outputs) - 1))
+        places = draft.stack.tree_slots(end, [1] * (len(outputs) - 1))
         for depth, place in enumerate(places, start=1):
             token = torch.tensor([TEXT[length + depth - 1]])
-            hidden = draft.layer.extend(
+            hidden = draft.stack.extend(
                 *draft.guesses(hidden, token), place, end, torch.zeros(1, depth),
                 drafter.cache_span(state),
             )  # fmt: skip

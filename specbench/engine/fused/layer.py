@@ -63,22 +63,23 @@ class FusedLayer:
 
     def __init__(
         self, parts: Projections, norm: Norm, head_dim: int, act: Callable[[Tensor], Tensor],
-        ops: Ops = TORCH,
+        ops: Ops = TORCH, head_norms: tuple[Norm, Norm] | None = None,
     ) -> None:  # fmt: skip
+        """`head_norms` of each query head and of each key head come before rotary embeddings."""
         num_kv = parts.k.out_features // head_dim
         self.heads = Heads(num_kv, parts.q.out_features // parts.k.out_features, head_dim)
         self._qkv, self._qkv_bias = _join([parts.q, parts.k, parts.v])
         self._gate_up, self._gate_up_bias = _join([parts.gate, parts.up])
         self._o, self._down = parts.o, parts.down
         self._norm, self._act, self._ops = norm, act, ops
+        self._head_norms = head_norms
 
     @property
     def num_bytes(self) -> int:
         """Bytes of its weights."""
         biases = [bias for bias in (self._qkv_bias, self._gate_up_bias) if bias is not None]
-        return weight_bytes(
-            self._qkv, self._gate_up, *biases, self._o, self._down, self._norm.weight
-        )
+        norms = [norm.weight for norm in (self._norm, *(self._head_norms or ()))]
+        return weight_bytes(self._qkv, self._gate_up, *biases, self._o, self._down, *norms)
 
     def write_kv(
         self, x: Tensor, cached: CacheRows, slots: CacheSlots, norm: Norm | None = None
@@ -88,6 +89,10 @@ class FusedLayer:
         Returns the queries [n, num_heads * head_dim].
         """
         qkv = self._ops.project(x, self._qkv, self._qkv_bias, norm=norm)
+        if self._head_norms:
+            queries, keys, _ = self.heads.split(qkv)
+            for heads, norm_heads in zip((queries, keys), self._head_norms, strict=True):
+                heads.copy_(norm_heads(heads))
         self._ops.write_kv(qkv, cached, slots, self.heads)
         return qkv[:, : self.heads.query_width]
 

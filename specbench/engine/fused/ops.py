@@ -102,6 +102,11 @@ class Heads:
     def kv_width(self) -> int:
         return self.num_kv * self.dim
 
+    def split(self, qkv: Tensor) -> tuple[Tensor, ...]:
+        """Views of the queries, keys and values in qkv [n, width], each [n, heads, head_dim]."""
+        sizes = [self.num_kv * self.group, self.num_kv, self.num_kv]
+        return qkv.unflatten(1, (-1, self.dim)).split(sizes, 1)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Norm:
