@@ -8,6 +8,7 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,14 @@ class Checkpoint:
             more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
             raise self.error(f"has unexpected tensors: {', '.join(unread[:3])}{more}")
         self._tensors.clear()
+
+    @contextmanager
+    def config_errors(self, what: str) -> Iterator[None]:
+        """Turn errors of transformers on an unknown config into the checkpoint's error."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise self.error(f"has a config that does not describe {what} ({error})") from error
 
     def error(self, what: str) -> CheckpointError:
         """The error for a checkpoint that does not match the method."""

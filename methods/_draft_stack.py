@@ -3,8 +3,7 @@
 Knows layers and the sequence in their cache, not a tree's tokens or the target.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,22 +38,13 @@ def layer_config(checkpoint: Checkpoint, fields: Mapping[str, Any], query: str) 
         dim = f" of {fields['head_dim']}" if fields.get("head_dim") else ""
         name = checkpoint.published(query)
         raise checkpoint.error(f"has {name} with {rows} rows for {heads} heads{dim}")
-    with _telling(checkpoint):
+    with checkpoint.config_errors("a Llama layer"):
         return LlamaConfig(
             **known,
             head_dim=rows // heads,
             attention_bias=bool(fields.get("qkv_bias") or fields.get("attention_bias")),
             attn_implementation="sdpa",
         )
-
-
-@contextmanager
-def _telling(checkpoint: Checkpoint) -> Iterator[None]:
-    """Turn errors of transformers on an unknown config into the checkpoint's error."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise checkpoint.error(f"has a config that is not a Llama layer's ({error})") from error
 
 
 def rms_norm(
@@ -83,7 +73,7 @@ class DraftStack:
         ops: Ops,
     ) -> None:
         """The first layer's attention reads `input_size` numbers, that of others the hidden."""
-        with _telling(checkpoint):
+        with checkpoint.config_errors("a Llama layer"):
             rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
         sizes = [input_size] + [config.hidden_size] * (len(names) - 1)
         self._layers = [
@@ -216,7 +206,7 @@ def _layer(
     if any(f"{norm}.weight" in checkpoint for norm in norms):
         of_queries, of_keys = (rms_norm(checkpoint, norm, config, dim) for norm in norms)
         head_norms = (of_queries, of_keys)
-    with _telling(checkpoint):
+    with checkpoint.config_errors("a Llama layer"):
         act = activation(config.hidden_act)
     norm = rms_norm(checkpoint, f"{name}.post_attention_layernorm", config)
     parts = Projections(q, k, v, o, gate, up, down)

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from transformers import LlamaConfig, Qwen3Config
+
 from specbench.errors import UserError
 from specbench.methods._checkpoint import Checkpoint
 
@@ -57,8 +59,11 @@ SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
 _WITHOUT_EFFECT = {LAYERS, "parallel_draft_heads_num_layers"}
 """Fields of `eagle_config` that are read elsewhere or describe parts that must be absent."""
 
-_LAYER_KINDS = ("llama", "qwen3")
-"""Decoder layers of speculators: qwen3 has norms of queries and keys."""
+_LAYER_CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
+"""Decoder layers of speculators, whose files leave out a class's default values.
+
+Those of qwen3 have norms of queries and keys.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,9 @@ def read_config(
     for name, section in sections.items():
         if not isinstance(section, dict):
             raise checkpoint.error(f"has a config whose {name} is not a JSON object")
+    if layout == "speculators":
+        section = sections.get("transformer_layer_config", {})
+        sections["transformer_layer_config"] = _of_speculators(checkpoint, raw, section, kind)
     nested = sections.get(NESTED, {})
     if unknown := sorted(nested.keys() - _COMPUTED.keys() - {*SWITCHES} - _WITHOUT_EFFECT):
         raise checkpoint.error(f"has {NESTED}.{unknown[0]}, which is not supported")
@@ -112,8 +120,6 @@ def read_config(
     if fields.get("fc_norm") and fields.get("norm_before_fc"):
         raise checkpoint.error("has fc_norm and norm_before_fc, but only one of them can be used")
     _check_attention(checkpoint, fields)
-    if layout == "speculators":
-        _check_speculators(checkpoint, raw, fields, kind)
     num_layers = checkpoint.count(lambda i: f"layers.{i}.self_attn.q_proj.weight")
     named = fields.get("num_hidden_layers")
     if num_layers and named not in (None, num_layers):
@@ -153,20 +159,20 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
         raise checkpoint.error(f"has layer_types {sorted(kinds)}, which are not supported")
 
 
-def _check_speculators(
-    checkpoint: Checkpoint, raw: Mapping[str, Any], fields: Mapping[str, Any], kind: str | None
-) -> None:
-    """Refuse another kind of head, and decoder layers that are not a Llama's or a Qwen3's."""
+def _of_speculators(
+    checkpoint: Checkpoint, raw: Mapping[str, Any], section: Mapping[str, Any], kind: str | None
+) -> dict[str, Any]:
+    """The whole config of its decoder layers. Refuses other heads, and layers of other models."""
     name = "speculators_model_type"
     if raw[name] != kind:
         raise checkpoint.error(f"has {name} {raw[name]!r}, which is not supported")
-    layer = fields.get("model_type")
-    if layer not in _LAYER_KINDS:
-        raise checkpoint.error(
-            f"has decoder layers of model_type {layer!r}, not a Llama's or Qwen3's"
-        )
+    layer = section.get("model_type", "qwen3")
+    if layer not in _LAYER_CONFIGS:
+        raise checkpoint.error(f"has layers of model_type {layer!r}, not of {[*_LAYER_CONFIGS]}")
     if layer == "qwen3":
         checkpoint.shape("layers.0.self_attn.q_norm.weight")
+    with checkpoint.config_errors("layers"):
+        return dict(_LAYER_CONFIGS[layer](**section).to_dict())
 
 
 def captured_layers(

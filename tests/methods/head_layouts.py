@@ -159,7 +159,10 @@ def write_layout(target: Target, layout: Layout, tensors: Tensors, folder: Path)
     flat = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": size, **layout.flat}
     if layout.layer_section:
         rope = {"rope_type": "default", "rope_theta": sizes.pop("rope_theta")}
-        nested = {**sizes, "rope_parameters": rope, **layout.nested}
+        for default in ("rms_norm_eps", "hidden_act"):  # left out, as the package does
+            sizes.pop(default)
+        dim = sizes["hidden_size"] // sizes["num_attention_heads"]
+        nested = {**sizes, "head_dim": dim, "rope_parameters": rope, **layout.nested}
         config = {**flat, layout.layer_section: nested}
     else:
         config = {**sizes, **flat, **({layout.section: layout.nested} if layout.section else {})}
