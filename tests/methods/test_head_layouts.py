@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from tests.methods.building import build_in, complete
+from tests.methods.checkpoints import eagle, medusa, write
 from tests.methods.head_layouts import (
     FLAT,
     LAYER_IDS,
@@ -219,3 +221,67 @@ def test_a_head_without_its_own_projection_uses_the_targets(tmp_path: Path) -> N
     found, expected = drafted(folder, prompt), drafted(whole, prompt)
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], rel=1e-3)  # a checkpoint has half the digits
+
+
+def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
+    official = medusa(target(), tmp_path / "official", heads=5, layers=2)
+    tensors = torch.load(official / "medusa_lm_head.pt", weights_only=True)
+    named = {}
+    for key, value in tensors.items():
+        head, block, *rest = key.split(".")
+        is_block = rest[0] == "linear"
+        named[
+            f"blocks.{head}.layers.{block}.{rest[-1]}" if is_block else f"lm_heads.{head}.weight"
+        ] = value
+    config = {
+        "model_type": "medusa",
+        "num_heads": 5,
+        "num_hidden_layers": 2,
+        "medusa_fc_bias": True,
+    }
+    folder = write(tmp_path / "vllm", "model.safetensors", named, config)
+    prompt = list(prompts()[1])
+    first, second = (build_in(path, "medusa", target()) for path in (official, folder))
+    assert (first.weights_layout, second.weights_layout) == ("official", "vLLM")
+    trees = [drafter.propose(started(drafter, target(), prompt)) for drafter in (first, second)]
+    assert torch.equal(trees[0].tokens, trees[1].tokens)
+    without = {key: value for key, value in named.items() if not key.endswith("bias")}
+    plain = build_in(
+        write(tmp_path / "plain", "model.safetensors", without, config), "medusa", target()
+    )
+    tree = plain.propose(started(plain, target(), prompt))
+    assert not torch.equal(tree.tokens, trees[0].tokens)
+    for stray in ("token_map", "lm_head.weight"):
+        stray_folder = tmp_path / stray
+        write(stray_folder, "model.safetensors", {**named, stray: torch.zeros(3)}, config)
+        with pytest.raises(CheckpointError, match=f"unexpected tensors: {stray}"):
+            build_in(stray_folder, "medusa", target())
+    with pytest.raises(CheckpointError, match=r"lacks blocks\.2\.layers\.1\.weight"):
+        lacking = {key: value for key, value in named.items() if key != "blocks.2.layers.1.weight"}
+        build_in(write(tmp_path / "lack", "model.safetensors", lacking, config), "medusa", target())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_eagles_heads_load_with_a_prefix_and_without_a_bias(has_bias: bool, tmp_path: Path) -> None:
+    """vLLM's layout: keys begin with `model.`, and an object holds the layer's fields."""
+    official = eagle(target(), tmp_path / "official", fc_bias=has_bias)
+    tensors = torch.load(official / "pytorch_model.bin", weights_only=True)
+    fields = json.loads((official / "config.json").read_text())
+    fields.pop("bias", None)
+    config = {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": fields}
+    named = {f"model.{key}" if key != "fc.weight" else key: part for key, part in tensors.items()}
+    folder = write(tmp_path / "vllm", "model.safetensors", named, config)
+    first, second = (build_in(path, "eagle", target()) for path in (official, folder))
+    assert (first.weights_layout, second.weights_layout) == ("SafeAILab", "AutoModel or vLLM")
+    prompt = list(prompts()[1])
+    trees = [drafter.propose(started(drafter, target(), prompt)) for drafter in (first, second)]
+    assert torch.equal(trees[0].tokens, trees[1].tokens)
+
+
+def test_an_eagle_head_that_announces_a_bias_must_have_it(tmp_path: Path) -> None:
+    folder = eagle(target(), tmp_path, fc_bias=False)
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**fields, "bias": True}))
+    with pytest.raises(CheckpointError, match=r"lacks fc\.bias"):
+        build_in(folder, "eagle", target())
