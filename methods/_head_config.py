@@ -166,6 +166,10 @@ def _of_speculators(
     name = "speculators_model_type"
     if raw[name] != kind:
         raise checkpoint.error(f"has {name} {raw[name]!r}, which is not supported")
+    if raw.get("norm_before_residual") is None:
+        raise checkpoint.error(
+            "names no norm_before_residual, which speculators and vLLM then set differently"
+        )
     layer = section.get("model_type", "qwen3")
     if layer not in _LAYER_CONFIGS:
         raise checkpoint.error(f"has layers of model_type {layer!r}, not of {[*_LAYER_CONFIGS]}")

@@ -128,6 +128,9 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
     "DFlash of speculators": (
         speculators(speculators_model_type="dflash"), {}, "speculators_model_type 'dflash'",
     ),
+    "a switch that readers set differently": (
+        speculators(norm_before_residual=None), {}, "names no norm_before_residual",
+    ),
     "recurrent layers": (speculators("qwen3_next"), {}, "model_type 'qwen3_next'"),
     "a window": (
         Layout("", {**speculators().flat}, layer_section="transformer_layer_config", prefixes=(),

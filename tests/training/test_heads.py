@@ -145,6 +145,26 @@ def test_the_files_are_the_official_ones_in_float16(
         assert config["num_hidden_layers"] == 1
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("draft_vocab", [600, 2048])
+def test_a_head_in_speculators_layout_drafts_the_same(
+    model: LlamaForCausalLM, tmp_path: Path, draft_vocab: int
+) -> None:
+    head = random_head("eagle3", model, draft_vocab=draft_vocab)
+    write_head(head, tmp_path / "official")
+    write_head(head, tmp_path / "theirs", "speculators", "org/model")
+    trees = []
+    for folder, layout in (("official", "SafeAILab"), ("theirs", "speculators")):
+        method = get("eagle3")
+        context = BuildContext(Target(model), tmp_path / folder)
+        drafter = method.build(make_options(method, {}), context)
+        assert drafter.weights_layout == layout
+        trees.append(drafter.propose(started(drafter, Target(model), TEXT)))
+    assert torch.equal(trees[0].tokens, trees[1].tokens)
+    assert trees[0].log_probs is not None and trees[1].log_probs is not None
+    assert torch.allclose(trees[0].log_probs[1:], trees[1].log_probs[1:])
+
+
 def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
     scaling = {
         "rope_type": "llama3", "rope_theta": 50000.0, "factor": 8.0, "low_freq_factor": 1.0,
