@@ -7,7 +7,8 @@ with `weights_only=True`.
 import itertools
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from specbench.engine.drafter import BuildContext
 from specbench.errors import CheckpointError, UserError
 
 CONFIG = "config.json"
+_AGAIN = "Copy or download the checkpoint again."
 
 
 class Checkpoint:
@@ -35,13 +37,15 @@ class Checkpoint:
             )
         self.method = method
         self._weights = weights = context.weights
-        self._dtype = context.target.dtype
+        self.dtype = context.target.dtype
         self.device = context.target.device
         if isinstance(weights, Path):
             self._tensors = _read_tensors(method, weights, file_names)
         else:
-            self._tensors = dict(weights.tensors(self.device, self._dtype))
+            self._tensors = dict(weights.tensors(self.device, self.dtype))
         self._unread = set(self._tensors)
+        self._file_names: dict[str, str] = {}  # of renamed keys
+        self._renamed: list[tuple[str, str]] = []
 
     def config(self) -> dict[str, Any]:
         """The folder's config.json, or the config of a source."""
@@ -59,27 +63,58 @@ class Checkpoint:
     def __contains__(self, key: str) -> bool:
         return key in self._tensors
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of the tensors."""
+        return iter(self._tensors)
+
+    def rename(self, *prefixes: tuple[str, str]) -> None:
+        """Replace the beginnings of keys, (published, internal). Errors tell the published keys."""
+        for published, internal in prefixes:
+            for key in [key for key in self._tensors if key.startswith(published)]:
+                new = internal + key.removeprefix(published)
+                if new in self._tensors:
+                    raise self.error(f"has both {key} and {new}")
+                self._tensors[new] = self._tensors.pop(key)
+                self._file_names[new] = self._file_names.pop(key, key)
+                if internal and (published, internal) not in self._renamed:
+                    self._renamed.append((published, internal))
+        self._unread = set(self._tensors)
+
+    def published(self, key: str) -> str:
+        """The name that the file has for a key, or would have if it is missing."""
+        if key in self._file_names:
+            return self._file_names[key]
+        for published, internal in self._renamed:
+            if key.startswith(internal):
+                return published + key.removeprefix(internal)
+        return key
+
     def shape(self, key: str) -> tuple[int, ...]:
         """Shape of a tensor, which must exist."""
         if key not in self._tensors:
-            raise self.error(f"lacks {key}")
+            raise self.error(f"lacks {self.published(key)}")
         return tuple(self._tensors[key].shape)
 
     def expect(self, key: str, *shape: int) -> None:
         """Mark a tensor as read; it must exist and have this shape."""
         if self.shape(key) != shape:
-            raise self.error(f"has {key} of shape {list(self.shape(key))}, not {list(shape)}")
+            found, name = list(self.shape(key)), self.published(key)
+            raise self.error(f"has {name} of shape {found}, not {list(shape)}")
         self._unread.discard(key)
 
     def take(self, key: str, *shape: int) -> Tensor:
         """The tensor of that name; it must exist and have this shape."""
         self.expect(key, *shape)
         tensor = self._tensors[key]
-        dtype = self._dtype if tensor.is_floating_point() else tensor.dtype
+        dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
         return tensor.to(self.device, dtype)
 
-    def linear(self, name: str, size_in: int, size_out: int, *, bias: bool) -> nn.Linear:
-        """The linear layer of that name."""
+    def linear(
+        self, name: str, size_in: int, size_out: int, *, bias: bool | None = None
+    ) -> nn.Linear:
+        """The linear layer of that name. `bias` None: with a bias if the file has one."""
+        if bias is None:
+            bias = f"{name}.bias" in self
         weight = self.take(f"{name}.weight", size_out, size_in)
         with torch.device("meta"):
             layer = nn.Linear(size_in, size_out, bias=bias)
@@ -103,10 +138,18 @@ class Checkpoint:
     def close(self) -> None:
         """Refuse a checkpoint with a tensor that was neither taken nor skipped."""
         if self._unread:
-            unread = sorted(self._unread)
+            unread = sorted(map(self.published, self._unread))
             more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
             raise self.error(f"has unexpected tensors: {', '.join(unread[:3])}{more}")
         self._tensors.clear()
+
+    @contextmanager
+    def config_errors(self, what: str) -> Iterator[None]:
+        """Turn errors of transformers on an unknown config into the checkpoint's error."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise self.error(f"has a config that does not describe {what} ({error})") from error
 
     def error(self, what: str) -> CheckpointError:
         """The error for a checkpoint that does not match the method."""
@@ -124,12 +167,38 @@ def frozen(tensor: Tensor) -> nn.Parameter:
 
 
 def _read_tensors(method: str, folder: Path, file_names: tuple[str, ...]) -> dict[str, Tensor]:
-    hint = "Copy or download the checkpoint again."
-    path = next((folder / name for name in file_names if (folder / name).is_file()), None)
-    if path is None:
-        raise CheckpointError(
-            f"{folder} holds no {method} checkpoint: there is no {' or '.join(file_names)}.", hint
-        )
+    """All tensors of the first file in `file_names` that is there, whole or in shards."""
+    for name in file_names:
+        if (folder / name).is_file():
+            return _read_file(folder / name)
+        if (index := folder / f"{name}.index.json").is_file():
+            return _read_shards(index)
+    raise CheckpointError(
+        f"{folder} holds no {method} checkpoint: there is no {' or '.join(file_names)}.", _AGAIN
+    )
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    """The tensors that an index names, from the files beside it."""
+    try:
+        places: dict[str, str] = json.loads(index.read_text("utf-8"))["weight_map"]
+        files = sorted(set(places.values()))
+        if odd := [name for name in files if Path(name).name != name]:
+            raise ValueError(f"{odd[0]!r} is not the name of a file beside it")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index} is not an index of tensors ({error}).", _AGAIN) from error
+    tensors: dict[str, Tensor] = {}
+    for name in files:
+        shard = _read_file(index.with_name(name))
+        expected = {key for key, place in places.items() if place == name}
+        if odd := sorted(expected ^ shard.keys()):
+            raise CheckpointError(f"{index} and {name} disagree about {odd[0]}.", _AGAIN)
+        tensors |= shard
+    return tensors
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    """The tensors of one file."""
     try:
         if path.suffix == ".safetensors":
             tensors: Any = load_file(path)
@@ -140,10 +209,10 @@ def _read_tensors(method: str, folder: Path, file_names: tuple[str, ...]) -> dic
     except Exception as error:  # a damaged or hostile file may fail in any way
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise CheckpointError(
-            f"{path} cannot be read as tensors (nothing in it was executed): {reason}", hint
+            f"{path} cannot be read as tensors (nothing in it was executed): {reason}", _AGAIN
         ) from error
     if not isinstance(tensors, dict) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in tensors.items()
     ):
-        raise CheckpointError(f"{path} is not a flat dictionary of named tensors.", hint)
+        raise CheckpointError(f"{path} is not a flat dictionary of named tensors.", _AGAIN)
     return tensors

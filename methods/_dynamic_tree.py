@@ -122,7 +122,7 @@ class DynamicDrafter(EagleDrafter):
         device = context.target.device
         self._ops = execution.ops
         self._pool = CandidatePool(
-            top_k, depth, options.total_tokens, model.layer.dtype, device, self._ops
+            top_k, depth, options.total_tokens, model.stack.dtype, device, self._ops
         )
         self.tree_sizes = (self._pool.num_nodes,)
         self._grow = execution.wrap(self._grown)
@@ -142,10 +142,10 @@ class DynamicDrafter(EagleDrafter):
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         pool.start(root)
         pool.add(*self._candidates(hidden))
-        for place in model.layer.tree_slots(end, [pool.top_k] * self._depth):
+        for place in model.stack.tree_slots(end, [pool.top_k] * self._depth):
             beam = pool.beam()
             pairs = model.guesses(hidden.index_select(0, beam.rows), beam.tokens)
-            hidden = model.layer.extend(*pairs, place, end, beam.mask, cache_span)
+            hidden = model.stack.extend(*pairs, place, end, beam.mask, cache_span)
             pool.add(*self._candidates(hidden))
         return pool.tree()
 

@@ -11,27 +11,34 @@ from torch.nn.functional import embedding
 
 from specbench.engine.accept import AcceptedPath
 from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
-from specbench.engine.fused.ops import CacheSpan
+from specbench.engine.fused.ops import CacheSpan, Norm
 from specbench.engine.graphs.execution import Execution
 from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import padded_path_length
 from specbench.engine.weights import weight_bytes
-from specbench.methods._checkpoint import Checkpoint, frozen
-from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
-from specbench.methods._eagle_config import captured_layers, check_fields
+from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
+from specbench.methods._head_config import (
+    SWITCHES,
+    captured_layers,
+    is_on,
+    read_config,
+)
+from specbench.methods._head_parts import check_width, draft_vocabulary, embedding_of, head_of
 
 FILES = ("model.safetensors", "pytorch_model.bin")
-_EMBEDDING = "embed_tokens.weight"
+_QUERIES = "layers.0.self_attn.q_proj.weight"
 
 
 class DraftModel:
-    """One decoder layer over pairs of the target's feature at t and the token at t + 1.
+    """Decoder layers over pairs of the target's feature at t and the token at t + 1.
 
-    If the target has no feature at t + 1 yet, the layer's output at t replaces it.
+    If the target has no feature at t + 1 yet, the layers' output at t replaces it.
     """
 
+    layout: str
     needs: Needs
-    layer: DraftLayer
+    stack: DraftStack
     vocab_size: int
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
@@ -80,15 +87,15 @@ class EagleModel(DraftModel):
 
     def __init__(self, method: str, context: BuildContext) -> None:
         checkpoint = Checkpoint(method, context, FILES)
-        fields = checkpoint.config()
-        check_fields(checkpoint, fields)
-        config = layer_config(checkpoint, fields, "layers.0.self_attn.q_proj.weight")
+        head = read_config(checkpoint)
+        self.layout = head.layout
+        config = layer_config(checkpoint, head.fields, _QUERIES)
         hidden = config.hidden_size
-        _check_width(checkpoint, context, hidden)
-        self._embedding = _embedding_of(checkpoint, context, hidden)
-        self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=bool(fields.get("bias", True)))
+        check_width(checkpoint, context, hidden)
+        self._embedding = embedding_of(checkpoint, context, hidden)
+        self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=head.fields.get("bias"))
         self._ops = context.target.execution.ops
-        self.layer = DraftLayer(checkpoint, "layers.0", config, hidden, self._ops)
+        self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
         checkpoint.close()
         self._head = context.target.model.get_output_embeddings()
         self.vocab_size = context.target.vocab_size
@@ -109,17 +116,20 @@ class EagleModel(DraftModel):
         return self._ops.project(hidden, self._head.weight, self._head.bias)
 
     def bytes_read(self, num_levels: int) -> int:
-        return num_levels * (self.layer.num_bytes + weight_bytes(self._fc, self._head))
+        return num_levels * (self.stack.num_bytes + weight_bytes(self._fc, self._head))
 
 
 class Eagle3Model(DraftModel):
     """The draft model of EAGLE-3.
 
-    The feature is fc over the inputs of three target layers, or the model's own output. The layer
-    attends over [norm(embedding) ; norm(feature)], its head is over a smaller vocabulary.
+    The feature is fc over the inputs of three target layers, or the model's own output. The first
+    layer attends over [norm(embedding) ; norm(feature)]. The head's vocabulary may be smaller.
+    Switches of the config: fc may read norms of its inputs (`fc_norm`: of each layer,
+    `norm_before_fc`: of all together), the norm of the feature may be the residual
+    (`norm_before_residual`), and that of the output the next feature (`norm_output`).
 
     Source: Li et al. 2025, "EAGLE-3", section 3; behaviour checked against SafeAILab/EAGLE,
-    model/cnets.py.
+    model/cnets.py; switches and more layers against speculators 0.9, models/eagle3/core.py.
 
     Deviation: refuses a target for which the formula names a layer twice (4 to 6 layers). In the
     official code, its feature is too short.
@@ -127,22 +137,31 @@ class Eagle3Model(DraftModel):
 
     def __init__(self, method: str, context: BuildContext, layers: str = "") -> None:
         checkpoint = Checkpoint(method, context, FILES)
-        fields = checkpoint.config()
-        check_fields(checkpoint, fields)
-        config = layer_config(checkpoint, fields, "midlayer.self_attn.q_proj.weight")
-        hidden, target = config.hidden_size, context.target
-        self._layers = captured_layers(checkpoint, fields, len(target.layers), layers)
+        head, target = read_config(checkpoint, "eagle3", SWITCHES), context.target
+        self.layout = head.layout
+        config = layer_config(checkpoint, head.fields, _QUERIES)
+        hidden, width = config.hidden_size, target.config.hidden_size
+        self._layers = captured_layers(checkpoint, head, len(target.layers), layers)
         self.needs = Needs(layer_inputs=self._layers, all_prompt_positions=True)
-        self._embedding = _embedding_of(checkpoint, context, hidden)
-        size = len(self._layers) * target.config.hidden_size
-        self._fc = checkpoint.linear("fc", size, hidden, bias=False)
-        self._token_norm = rms_norm(checkpoint, "midlayer.input_layernorm", config)
-        self._feature_norm = rms_norm(checkpoint, "midlayer.hidden_norm", config)
+        self._embedding = embedding_of(checkpoint, context, hidden)
+        size = len(self._layers) * width
+        self._part_norms: list[Norm] = []
+        if is_on(checkpoint, head, "fc_norm", "fc_norm.0.weight"):
+            names = [f"fc_norm.{i}" for i in range(len(self._layers))]
+            self._part_norms = [rms_norm(checkpoint, name, config, width) for name in names]
+        self._input_norm: Norm | None = None
+        if is_on(checkpoint, head, "norm_before_fc", "input_norm.weight"):
+            self._input_norm = rms_norm(checkpoint, "input_norm", config, size)
+        self._fc = checkpoint.linear("fc", size, hidden)
+        self._token_norm = rms_norm(checkpoint, "layers.0.input_layernorm", config)
+        self._feature_norm = rms_norm(checkpoint, "layers.0.hidden_norm", config)
+        self._is_residual_normed = bool(head.fields.get("norm_before_residual"))
+        self._is_output_normed = bool(head.fields.get("norm_output"))
         self._ops = target.execution.ops
-        self.layer = DraftLayer(checkpoint, "midlayer", config, 2 * hidden, self._ops)
+        self.stack = DraftStack(checkpoint, head.layer_names, config, 2 * hidden, self._ops)
         self._norm = rms_norm(checkpoint, "norm", config)
-        self.vocab_size = checkpoint.shape("lm_head.weight")[0]
-        self._head = checkpoint.linear("lm_head", hidden, self.vocab_size, bias=False)
+        self._head = head_of(checkpoint, context, head, hidden)
+        self.vocab_size = self._head.weight.shape[0]
         self._token_ids = draft_vocabulary(checkpoint, self.vocab_size, target.vocab_size)
         if "t2d" in checkpoint:  # the inverse of d2t
             checkpoint.expect("t2d", target.vocab_size)
@@ -151,21 +170,37 @@ class Eagle3Model(DraftModel):
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
         return tuple(forward.layer_inputs[layer] for layer in self._layers)
 
+    def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
+        if not self._part_norms:
+            return super().features(captured, rows)
+        parts = (part.index_select(0, rows) for part in captured)
+        normed = zip(parts, self._part_norms, strict=True)
+        return torch.cat([self._ops.norm(part, norm) for part, norm in normed], -1)
+
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        return self.guesses(self._ops.project(features, self._fc.weight), tokens)
+        fc = self._fc
+        joint = self._ops.project(features, fc.weight, fc.bias, norm=self._input_norm)
+        return self._inputs(joint, tokens)
 
     def guesses(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        if self._is_output_normed:
+            hidden = self._ops.norm(hidden, self._norm)
+        return self._inputs(hidden, tokens)
+
+    def _inputs(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         embedded = self._ops.norm(embedding(tokens, self._embedding), self._token_norm)
-        return hidden, torch.cat([embedded, self._ops.norm(hidden, self._feature_norm)], -1)
+        normed = self._ops.norm(hidden, self._feature_norm)
+        residual = normed if self._is_residual_normed else hidden
+        return residual, torch.cat([embedded, normed], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._ops.project(hidden, self._head.weight, norm=self._norm)
+        return self._ops.project(hidden, self._head.weight, self._head.bias, norm=self._norm)
 
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         return self._token_ids[draft_ids]
 
     def bytes_read(self, num_levels: int) -> int:
-        a_level = self.layer.num_bytes + weight_bytes(self._head)
+        a_level = self.stack.num_bytes + weight_bytes(self._head)
         return num_levels * a_level + weight_bytes(self._fc)  # fc reads only target features
 
 
@@ -181,6 +216,7 @@ class EagleDrafter(Drafter):
     ) -> None:
         self.model = model
         self.needs = model.needs
+        self.weights_layout = model.layout
         self._execution = execution
         self._num_scratch = max(num_scratch, padded_path_length(depth))
         self._captured: tuple[Tensor, ...]  # of the last forward
@@ -191,13 +227,13 @@ class EagleDrafter(Drafter):
         cache_span = self._execution.cache_span(
             state.num_committed + state.remaining, self._num_scratch
         )
-        if model.layer.reserve(cache_span.rows_with(self._num_scratch)):
+        if model.stack.reserve(cache_span.rows_with(self._num_scratch)):
             self._execution.discard_graphs()
         tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
         captured, rows = model.captured(prefill), torch.arange(len(tokens), device=tokens.device)
         if len(tokens) > 1:
             features = model.features(captured, rows[:-1])
-            model.layer.prefill(model.pairs(features, tokens[:-1])[1])
+            model.stack.prefill(*model.pairs(features, tokens[:-1]))
         self._captured = tuple(part[-1:] for part in captured)
         self._missing = AcceptedPath.single(state.pending, tokens.device)
 
@@ -229,33 +265,5 @@ class EagleDrafter(Drafter):
         [1] are padding. Returns token [1] and output [1, hidden] of row `last`.
         """
         residual, attended = self.model.pairs(self.model.features(captured, path), tokens)
-        hidden = self.model.layer.feed(residual, attended, end - 1 - last[0], last, cache_span)
+        hidden = self.model.stack.feed(residual, attended, end - 1 - last[0], last, cache_span)
         return tokens.index_select(0, last), hidden
-
-
-def draft_vocabulary(checkpoint: Checkpoint, size: int, vocab_size: int) -> Tensor:
-    """The target's token id for each id of the draft vocabulary [size]; `d2t` holds offsets."""
-    if "d2t" not in checkpoint and size == vocab_size:
-        return torch.arange(size, device=checkpoint.device)
-    offsets = checkpoint.take("d2t", size)
-    ids = offsets.long() + torch.arange(size, device=offsets.device)
-    if ids.min() < 0 or ids.max() >= vocab_size or ids.unique().shape[0] < size:
-        raise checkpoint.error(f"has a d2t that is not a map to distinct ids below {vocab_size}")
-    return ids
-
-
-def _embedding_of(checkpoint: Checkpoint, context: BuildContext, hidden: int) -> Tensor:
-    """The checkpoint's embedding, or the target's if it is equal or the checkpoint has none."""
-    shared = context.target.model.get_input_embeddings().weight
-    if _EMBEDDING not in checkpoint:
-        _check_width(checkpoint, context, hidden)
-        return shared
-    own = checkpoint.take(_EMBEDDING, shared.shape[0], hidden)
-    return shared if torch.equal(own, shared) else frozen(own)
-
-
-def _check_width(checkpoint: Checkpoint, context: BuildContext, hidden: int) -> None:
-    """Refuse a head whose width differs from the target's, whose embedding or head it uses."""
-    expected = context.target.config.hidden_size
-    if hidden != expected:
-        raise checkpoint.error(f"has a hidden size of {hidden}, but the target has {expected}")

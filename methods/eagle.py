@@ -43,7 +43,7 @@ class Eagle(EagleDrafter):
         self._sizes = [level.expanders.shape[0] for level in tree.levels]
         model, execution = EagleModel("eagle", context), target.execution
         super().__init__(model, execution, num_scratch=sum(self._sizes), depth=len(tree.levels))
-        self._masks = [additive(level.sees, model.layer.dtype) for level in tree.levels]
+        self._masks = [additive(level.sees, model.stack.dtype) for level in tree.levels]
         self._grow = execution.wrap(self._grown)
         self._ops = execution.ops
         columns = torch.arange(tree.num_candidates, device=target.device)
@@ -64,7 +64,7 @@ class Eagle(EagleDrafter):
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         guessed = [root]
         scores, probs, drawn = [], [], []
-        places = model.layer.tree_slots(end, self._sizes)
+        places = model.stack.tree_slots(end, self._sizes)
         for level, mask, slots in zip(tree.levels, self._masks, places, strict=True):
             logits = model.logits(hidden)
             if sampler.sampling.is_greedy:
@@ -80,7 +80,7 @@ class Eagle(EagleDrafter):
                 above = hidden.index_select(0, level.above)
                 below = guessed[-1].index_select(0, level.expanders)
                 pairs = model.guesses(above, below)
-                hidden = model.layer.extend(*pairs, slots, end, mask, cache_span)
+                hidden = model.stack.extend(*pairs, slots, end, mask, cache_span)
         ids = torch.cat(guessed)
         if not probs:
             return ids, torch.cat(scores)

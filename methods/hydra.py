@@ -13,7 +13,7 @@ from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, padded_path_length
 from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
-from specbench.methods._draft_layer import DraftLayer, layer_config, rms_norm
+from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._static_tree import StaticTree
 
 FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", "model.safetensors", "pytorch_model.bin")
@@ -80,17 +80,17 @@ class Prefix:
         )
         self._input_norm = rms_norm(checkpoint, f"{name}.input_layernorm", config)
         self._ops = target.execution.ops
-        self.layer = DraftLayer(checkpoint, name, config, config.hidden_size, self._ops)
+        self.stack = DraftStack(checkpoint, [name], config, config.hidden_size, self._ops)
         self._norm = rms_norm(checkpoint, f"{_PREFIX}.norm", config)
 
     def prefill(self, hidden: Tensor) -> None:
         """Begin a sequence with rows [n, hidden]."""
-        self.layer.prefill(self._ops.norm(hidden, self._input_norm))
+        self.stack.prefill(hidden, self._ops.norm(hidden, self._input_norm))
 
     def feed(self, hidden: Tensor, last: Tensor, end: Tensor, cache_span: CacheSpan) -> Tensor:
         """Feed rows [n, hidden] up to `end` []; returns [1, hidden] for row `last` [1]."""
         attended = self._ops.norm(hidden, self._input_norm)
-        out = self.layer.feed(hidden, attended, end - 1 - last[0], last, cache_span)
+        out = self.stack.feed(hidden, attended, end - 1 - last[0], last, cache_span)
         return self._ops.norm(out, self._norm)
 
 
@@ -137,7 +137,7 @@ class Hydra(Drafter):
             cache_span = self._execution.cache_span(
                 state.num_committed + state.remaining, self._num_scratch
             )
-            if self._prefix.layer.reserve(cache_span.rows_with(self._num_scratch)):
+            if self._prefix.stack.reserve(cache_span.rows_with(self._num_scratch)):
                 self._execution.discard_graphs()
             if hidden.shape[0] > 1:
                 self._prefix.prefill(hidden[:-1])
@@ -179,7 +179,7 @@ class Hydra(Drafter):
 
     def bytes_read(self, num_nodes: float) -> float:
         heads = sum(head.num_bytes for head in self._heads)
-        return heads + (self._prefix.layer.num_bytes if self._prefix else 0)
+        return heads + (self._prefix.stack.num_bytes if self._prefix else 0)
 
 
 def _architecture(checkpoint: Checkpoint) -> str:

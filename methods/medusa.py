@@ -1,5 +1,6 @@
 """Medusa: heads on the last hidden state draft the next tokens independently of each other."""
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -22,6 +23,10 @@ FILES = (
     "model.safetensors",
     "pytorch_model.bin",
 )
+
+_BLOCK = re.compile(r"(blocks\.(\d+)\.layers\.(\d+)\.)(weight|bias)")
+_PROJECTION = re.compile(r"(lm_heads\.(\d+)\.)weight")
+"""vLLM's keys. The official ones are `{head}.{block}.linear.` and `{head}.{number of blocks}.`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Medusa(Drafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         checkpoint = Checkpoint("medusa", context, FILES)
+        self.weights_layout = _use_official_keys(checkpoint)
         num_blocks = checkpoint.count(lambda i: f"0.{i}.linear.weight")
         num_heads = checkpoint.count(lambda i: f"{i}.{num_blocks}.weight")
         if num_heads == 0:
@@ -76,7 +82,10 @@ class Medusa(Drafter):
             options.tree, target.device, max_rank=target.vocab_size, max_depth=num_heads
         )
         self.tree_sizes = (self._tree.num_nodes,)
-        self._blocks, self._projections = self._read(checkpoint, target, num_blocks, num_heads)
+        has_bias = self.weights_layout == "official" or "0.0.linear.bias" in checkpoint
+        self._blocks, self._projections = self._read(
+            checkpoint, target, num_blocks, num_heads, has_bias=has_bias
+        )
         depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
         self._source = (depths - 1) * self._tree.num_candidates + ranks
         self._ops = target.execution.ops
@@ -113,32 +122,60 @@ class Medusa(Drafter):
         self._hidden, self._accepted = result.forward.hidden, result.accepted
 
     def bytes_read(self, num_nodes: float) -> float:
-        return weight_bytes(*(part for block in self._blocks for part in block), self._projections)
+        parts = [part for block in self._blocks for part in block if part is not None]
+        return weight_bytes(*parts, self._projections)
 
     def _read(
-        self, checkpoint: Checkpoint, target: Target, num_blocks: int, num_heads: int
-    ) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        self,
+        checkpoint: Checkpoint,
+        target: Target,
+        num_blocks: int,
+        num_heads: int,
+        *,
+        has_bias: bool,
+    ) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
         """Blocks and projections [heads, vocab, hidden] of the heads that the tree needs.
 
-        A block is a weight [heads, hidden, hidden] and a bias [heads, hidden].
+        A block is a weight [heads, hidden, hidden] and a bias [heads, hidden], if it has one.
         """
         hidden, vocab = target.config.hidden_size, target.vocab_size
         needed = range(len(self._tree.levels))
         for head in range(num_heads):
             for block in range(num_blocks):
                 checkpoint.expect(f"{head}.{block}.linear.weight", hidden, hidden)
-                checkpoint.expect(f"{head}.{block}.linear.bias", hidden)
+                if has_bias:
+                    checkpoint.expect(f"{head}.{block}.linear.bias", hidden)
             checkpoint.expect(f"{head}.{num_blocks}.weight", vocab, hidden)
-        blocks = []
+        blocks: list[tuple[Tensor, Tensor | None]] = []
         for block in range(num_blocks):
             names = [f"{head}.{block}.linear" for head in needed]
             weights = checkpoint.stack([f"{name}.weight" for name in names], hidden, hidden)
-            biases = checkpoint.stack([f"{name}.bias" for name in names], hidden)
+            biases = None
+            if has_bias:
+                biases = checkpoint.stack([f"{name}.bias" for name in names], hidden)
             blocks.append((weights, biases))
         names = [f"{head}.{num_blocks}.weight" for head in needed]
         projections = checkpoint.stack(names, vocab, hidden)
         checkpoint.close()
         return blocks, projections
+
+
+def _use_official_keys(checkpoint: Checkpoint) -> str:
+    """Give vLLM's keys their official names; returns the name of the layout.
+
+    Source: vLLM's model_executor/models/medusa.py. A vocabulary of its own (`token_map`) and a
+    projection that heads share (`lm_head`) are refused as unexpected tensors.
+    """
+    checkpoint.rename(("medusa_heads.", ""))
+    blocks = [match for key in checkpoint if (match := _BLOCK.fullmatch(key))]
+    if not blocks:
+        return "official"
+    num_blocks = 1 + max(int(match[3]) for match in blocks)
+    heads = [match for key in checkpoint if (match := _PROJECTION.fullmatch(key))]
+    names = {match[1]: f"{match[2]}.{match[3]}.linear." for match in blocks}
+    names |= {match[1]: f"{match[2]}.{num_blocks}." for match in heads}
+    checkpoint.rename(*names.items())
+    return "vLLM"
 
 
 METHOD = Method(

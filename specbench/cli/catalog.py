@@ -230,7 +230,7 @@ def _run(path: Path) -> list[Listing | str]:
         *(["warning", text] for text in header.warnings),
     ]
     methods = [
-        [about.title, spelling, _options(header, spelling), facts.weights_text(about.weights)]
+        [about.title, spelling, _options(header, spelling), _weights(header, spelling)]
         for spelling, about in header.methods.items()
     ]
     return [
@@ -249,6 +249,16 @@ def _options(header: RunHeader, spelling: str) -> str:
         layers = "+".join(map(str, execution.layer_inputs))
         about = replace(about, options={**about.options, "layers": layers})
     return facts.options_text(about)
+
+
+def _weights(header: RunHeader, spelling: str) -> str:
+    """The checkpoint, with its published layout."""
+    from specbench.report import facts
+
+    execution = header.execution.get(spelling)
+    layout = execution.weights_layout if execution else ""
+    text = facts.weights_text(header.methods[spelling].weights)
+    return f"{text}, {layout} layout" if layout else text
 
 
 _KINDS: Mapping[str, Callable[[], Listing]] = {

@@ -29,9 +29,7 @@ def train(
             metavar="FILE", help="Chats (turns, messages or ShareGPT) or text, as JSONL or JSON."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the head, in the official format.")
-    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the head.")],
     steps: Annotated[
         int, typer.Option(metavar="N", help="Training steps; more of them extend one.")
     ] = 2000,
@@ -40,6 +38,12 @@ def train(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the initial weights and the order.")
     ] = 1,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="NAME", help="safeailab (official) or speculators (eagle3 only)."
+        ),
+    ] = "safeailab",
     device: Device = "auto",
     template: Template = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Continue a training.")] = False,
@@ -51,9 +55,11 @@ def train(
     from specbench.models.hub import resolve_model
     from specbench.run.backends.engine_setup import pick_device
     from specbench.training.command import check_method, train_head
+    from specbench.training.layouts import check_format
     from specbench.training.recipe import Settings
 
     check_method(method)
+    check_format(format_, method)
     card = find_model(model)
     path = resolve_model(card, offline=offline)
     quiet_libraries()
@@ -64,7 +70,10 @@ def train(
             data=data,
             out=out,
             codec=load_codec(path, card, template),
-            settings=Settings(num_steps=steps, num_rows=rows, length=length, seed=seed),
+            settings=Settings(
+                num_steps=steps, num_rows=rows, length=length, seed=seed, layout=format_
+            ),
+            source=card.repo,
             device=pick_device(device).name,
             is_resumed=resume,
             say=say,

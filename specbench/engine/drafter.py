@@ -106,6 +106,9 @@ class Drafter:
     needs: Needs = Needs()
     """Outputs of the target that `start` and `observe` read."""
 
+    weights_layout: str = ""
+    """The published layout of its checkpoint, if there are several."""
+
     rule: Rule = staticmethod(lossless)
     """Acceptance rule of its trees."""
 

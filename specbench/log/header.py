@@ -186,6 +186,9 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     layer_inputs: Annotated[
         tuple[int, ...], doc("target layers whose inputs the drafter reads; absent if none")
     ] = ()
+    weights_layout: Annotated[
+        str, doc("published layout of the drafter's checkpoint; absent if there is only one")
+    ] = ""
 
 
 class MethodLabel(NamedTuple):

@@ -14,6 +14,7 @@ from specbench.registry import get
 from specbench.training.batches import Row, ShuffledBatches, stack
 from specbench.training.examples import Codec, encode, read_examples
 from specbench.training.files import begin_work, check_folder
+from specbench.training.layouts import check_format
 from specbench.training.loop import LogLine, Plan
 from specbench.training.recipe import METHODS, Settings, fit, new_head
 
@@ -34,11 +35,13 @@ def train_head(
     device: str = "cpu",
     is_resumed: bool = False,
     say: Say = print,
+    source: str = "",
 ) -> None:
     """Train the method's head for the model in `model_dir`, and write it to `out`.
 
     A training that is resumed may have more steps than before.
 
+    `source` is the model's Hub id or folder for the head's config, by default `model_dir`.
     `codec` writes chats as runs do (`load_codec`). The official files are rewritten at every
     evaluation; checkpoint and log are in `out/training`.
 
@@ -47,6 +50,7 @@ def train_head(
             cannot be used, all before the model is loaded; or too few examples are left.
     """
     check_method(method)
+    check_format(settings.layout, method)
     left_out: Counter[str] = Counter()
     examples = read_examples(data, left_out)
     digest = hashlib.sha256(data.read_bytes()).hexdigest()
@@ -71,7 +75,16 @@ def train_head(
     count = sum(parameter.numel() for parameter in head.parameters())
     say(f"Training {count / 1e6:.1f} M parameters on {len(rows)} examples for {steps} steps.")
     plan = Plan(settings.schedule, work, on_log=lambda line: say(_progress(line, steps)))
-    fit(head, target.model, settings, batches, stack(held_out, pad_id), plan, out)
+    fit(
+        head,
+        target.model,
+        settings,
+        batches,
+        stack(held_out, pad_id),
+        plan,
+        out,
+        source or str(model_dir),
+    )
 
 
 def check_method(name: str) -> None:

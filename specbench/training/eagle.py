@@ -156,6 +156,7 @@ class Eagle3Head(Head):
     def config(self) -> dict[str, object]:
         return {
             **self._fields,
+            "architectures": ["LlamaForCausalLMEagle3"],  # the name that SGLang and vLLM look up
             "draft_vocab_size": self.lm_head.out_features,
             CONFIG_KEY: list(self.layer_ids),
         }

@@ -8,24 +8,33 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
 from specbench.errors import UserError
 from specbench.training.head import Head
+from specbench.training.layouts import SAFEAILAB, head_files
 
 _WORK, _SETTINGS = "training", "settings.json"
 
 
-def write_head(head: Head, folder: Path) -> None:
-    """Write config.json and the weights in float16, each file replaced in one move."""
+def write_head(head: Head, folder: Path, layout: str = SAFEAILAB, target: str = "") -> None:
+    """Write config.json and the weights in float16, each file replaced in one move.
+
+    `layout` and `target` are those of `head_files`.
+    """
+    files = head_files(head, layout, target)
     tensors = {
         name: (tensor.half() if tensor.is_floating_point() else tensor).cpu().contiguous()
-        for name, tensor in head.tensors().items()
+        for name, tensor in files.tensors.items()
     }
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as partial:
-        config = json.dumps(head.config(), indent=2) + "\n"
+        config = json.dumps(files.config, indent=2) + "\n"
         (Path(partial) / "config.json").write_text(config, encoding="utf-8")
-        torch.save(tensors, Path(partial) / head.file_name)
+        if files.file_name.endswith(".safetensors"):
+            save_file(tensors, Path(partial) / files.file_name)
+        else:
+            torch.save(tensors, Path(partial) / files.file_name)
         for file in sorted(Path(partial).iterdir()):
             file.chmod(0o644)
             file.replace(folder / file.name)

@@ -16,6 +16,7 @@ from specbench.training.eagle import Eagle3Head, EagleHead
 from specbench.training.files import write_head
 from specbench.training.head import Head, TargetOutputs, agreement
 from specbench.training.layer import register_attention
+from specbench.training.layouts import SAFEAILAB
 from specbench.training.loop import Plan, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
 from specbench.training.optimizers import Schedule, optimizers_for
@@ -45,6 +46,9 @@ class Settings:
     num_heads: int = 4
     num_unrolled: int = 6
     draft_vocab: int = 32_000
+    layout: str = SAFEAILAB
+    """The published layout that it is written in, one of `FORMATS`."""
+
     is_mixed: bool = True
     """Matrix products in bfloat16; weights, losses and optimizer states stay in float32."""
 
@@ -116,10 +120,12 @@ def fit(
     held_out: Batch,
     plan: Plan,
     out: Path,
+    target: str = "",
 ) -> None:
     """Train the head in place, and write it to `out` at every evaluation and at the end.
 
-    The log has the rates at which its best tokens on held-out text are the target's.
+    `target` is the target's folder or Hub id. The log has the rates at
+    which its best tokens on held-out text are the target's.
     """
     teacher = Teacher(model, head.layer_ids)
     held_out = held_out.to(model.device)
@@ -132,7 +138,7 @@ def fit(
             return head.loss(batch, teacher(batch.ids))
 
     def evaluate() -> Mapping[str, float]:
-        write_head(head, out)
+        write_head(head, out, settings.layout, target)
         with mixed():
             return agreement(head, held_out, teacher(held_out.ids))
 
@@ -140,4 +146,4 @@ def fit(
         head, head.vocab_weights(), matrix_lr=settings.matrix_lr, other_lr=settings.other_lr
     )
     train(head, loss_of, batches, optimizers, plan, evaluate)
-    write_head(head, out)
+    write_head(head, out, settings.layout, target)

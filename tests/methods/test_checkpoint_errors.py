@@ -220,8 +220,8 @@ def test_layers_that_the_target_does_not_have_are_refused(
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"norm_output": True}, "norm_output True"),
-        ({"eagle_config": {"norm_before_fc": True}}, "eagle_config.norm_before_fc True"),
+        ({"logit_scale": 0.5}, "logit_scale 0.5"),
+        ({"eagle_config": {"parallel_draft_step": 2}}, "eagle_config.parallel_draft_step 2"),
         ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state False"),
         ({"eagle_config": {"new_field": 1}}, "eagle_config.new_field"),
         ({"eagle_config": [1]}, "eagle_config is not a JSON object"),
@@ -236,6 +236,14 @@ def test_a_field_that_asks_for_other_arithmetic_is_refused_by_name(
 ) -> None:
     folder = MAKERS[name](target, tmp_path, **fields)
     assert named in refusal(name, target, folder).message
+
+
+@pytest.mark.parametrize("switch", ["fc_norm", "norm_before_fc", "norm_output"])
+def test_eagle_refuses_the_switches_of_eagle3(switch: str, target: Target, tmp_path: Path) -> None:
+    written: list[dict[str, Any]] = [{switch: True}, {"eagle_config": {switch: True}}]
+    for number, fields in enumerate(written):
+        folder = MAKERS["eagle"](target, tmp_path / str(number), **fields)
+        assert f"{switch} True" in refusal("eagle", target, folder).message
 
 
 def test_fields_that_ask_for_what_is_computed_are_accepted(target: Target, tmp_path: Path) -> None:

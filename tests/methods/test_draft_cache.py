@@ -82,13 +82,13 @@ class CheckedEagle(Checked):
         return model.features(model.captured(forward), torch.tensor(rows)), torch.tensor(token_ids)
 
     def layer(self, drafter: Any) -> Any:
-        return drafter.model.layer
+        return drafter.model.stack
 
     def feed(
         self, everything: list[Tensor], start: Tensor, last: Tensor, cache_span: CacheSpan
     ) -> Tensor:
         model = self.twin.model
-        return model.layer.feed(*model.pairs(*everything), start, last, cache_span)
+        return model.stack.feed(*model.pairs(*everything), start, last, cache_span)
 
 
 class CheckedHydra(Checked):
@@ -99,7 +99,7 @@ class CheckedHydra(Checked):
         return (forward.hidden[rows],)
 
     def layer(self, drafter: Any) -> Any:
-        return drafter._prefix.layer
+        return drafter._prefix.stack
 
     def feed(
         self, everything: list[Tensor], start: Tensor, last: Tensor, cache_span: CacheSpan
@@ -132,7 +132,7 @@ def test_the_draft_cache_is_that_of_a_full_recompute(
         keep_last(drafter._prefix, drafter)
         checked: Checked = CheckedHydra(drafter, twin)
     else:
-        keep_last(drafter.model.layer, drafter)
+        keep_last(drafter.model.stack, drafter)
         checked = CheckedEagle(drafter, twin)
     lengths: list[int] = []
     for prompt in prompts():

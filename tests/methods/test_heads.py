@@ -142,8 +142,8 @@ def test_a_head_takes_the_targets_dtype(method: str, dtype: torch.dtype, tmp_pat
     for sampling in (Sampling(), Sampling(1.0)):
         done = complete(target, drafter, prompts()[0], sampling=sampling, eos_ids=frozenset())
         assert done.num_tokens == 24
-    layer = getattr(getattr(drafter, "model", None), "layer", None)
-    assert layer is None or layer.cache.layers[0].keys.dtype == dtype
+    stack = getattr(getattr(drafter, "model", None), "stack", None)
+    assert stack is None or stack.cache.layers[0].keys.dtype == dtype
 
 
 @pytest.mark.parametrize("method", HEADS)

@@ -1,4 +1,4 @@
-"""A run records which layers of the target a drafter read."""
+"""A run records which layers of the target a drafter read, and its checkpoint's layout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from specbench.cli.catalog import _options
+from specbench.cli.catalog import _options, _weights
 from specbench.engine.target import Target
 from specbench.log.header import ExecutionHeader
 from specbench.run.backends.engine import EngineBackend, LoadedEngine, _broken
@@ -33,12 +33,16 @@ def test_the_layers_in_effect_are_recorded_and_shown(tmp_path: Path) -> None:
     layers = drafters["eagle3"].needs.layer_inputs
     assert layers and found["eagle3"].layer_inputs == layers
     assert found["vanilla"].layer_inputs == found["pld"].layer_inputs == ()
+    assert found["eagle3"].weights_layout == "SafeAILab"
+    assert found["vanilla"].weights_layout == ""
     assert "layer_inputs" not in msgspec.to_builtins(found["vanilla"])
 
 
 def test_a_run_shows_the_layers_that_no_option_named() -> None:
     run = make_header({"methods": {"eagle3": {"options": {"depth": 7, "layers": ""}}}})
     assert _options(run, "eagle3") == "depth=7"
-    mode = ExecutionHeader("eager", None, (2, 16, 29))
+    assert _weights(run, "eagle3") == "none"
+    mode = ExecutionHeader("eager", None, (2, 16, 29), "speculators")
     run = msgspec.structs.replace(run, execution={"eagle3": mode})
     assert _options(run, "eagle3") == "depth=7, layers=2+16+29"
+    assert _weights(run, "eagle3") == "none, speculators layout"

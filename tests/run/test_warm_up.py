@@ -14,7 +14,7 @@ from specbench.engine.drafter import Drafter
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
-from specbench.methods._draft_layer import DraftLayer
+from specbench.methods._draft_stack import DraftStack
 from specbench.models.memory import GraphUse, graph_bytes, num_recordings
 from specbench.registry import names
 from specbench.run.backends.warm_up import warm_up
@@ -83,7 +83,7 @@ def short_prefills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return Forward(torch.zeros(1, self.vocab_size), rows if needs.hidden else None, seen)
 
     monkeypatch.setattr(Target, "prefill", prefill)
-    monkeypatch.setattr(DraftLayer, "prefill", lambda *args: None)
+    monkeypatch.setattr(DraftStack, "prefill", lambda *args: None)
     yield
 
 

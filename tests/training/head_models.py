@@ -1,7 +1,9 @@
 """A micro target and its heads, small enough to train in a test."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -58,9 +60,9 @@ def batches(seed: int = 0) -> ShuffledBatches:
     return ShuffledBatches(rows, seed, num_rows=2, pad_id=2)
 
 
-def random_head(method: str, model: LlamaForCausalLM) -> Head:
+def random_head(method: str, model: LlamaForCausalLM, **changes: Any) -> Head:
     """A head none of whose weights is zero or the target's; exact in float16."""
-    head = new_head(method, model, SETTINGS, batches())
+    head = new_head(method, model, replace(SETTINGS, **changes), batches())
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in head.parameters():

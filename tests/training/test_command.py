@@ -218,3 +218,22 @@ def test_every_row_comes_once_an_epoch() -> None:
     order = [int(ids[1]) for index in range(7) for ids in batches[index].ids]
     assert sorted(order[:7]) == sorted(order[7:]) == list(range(10, 17))
     assert order[:7] != order[7:]
+
+
+def test_a_head_is_trained_into_the_layout_of_speculators(
+    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "head"
+    settings = replace(SETTINGS, layout="speculators", num_steps=2)
+    trainer(model_dir, codec, data, out)("eagle3", settings)
+    assert sorted(path.name for path in out.iterdir() if path.is_file()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+    config = json.loads((out / "config.json").read_text())
+    assert config["speculators_config"]["verifier"]["name_or_path"] == str(model_dir)
+    with pytest.raises(UserError, match="no format for the heads of medusa") as caught:
+        trainer(model_dir, codec, data, tmp_path / "other")("medusa", settings)
+    assert "--format safeailab" in caught.value.hint
+    with pytest.raises(UserError, match="No format 'specforge'"):
+        trainer(model_dir, codec, data, out)("eagle3", replace(SETTINGS, layout="specforge"))

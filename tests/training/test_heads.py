@@ -96,10 +96,10 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
         hidden = fed(drafter, state)
         assert torch.allclose(hidden[0], outputs[0][0, length - 2], atol=1e-4)
         end = torch.tensor(state.num_committed)
-        places = draft.layer.tree_slots(end, [1] * (len(outputs) - 1))
+        places = draft.stack.tree_slots(end, [1] * (len(outputs) - 1))
         for depth, place in enumerate(places, start=1):
             token = torch.tensor([TEXT[length + depth - 1]])
-            hidden = draft.layer.extend(
+            hidden = draft.stack.extend(
                 *draft.guesses(hidden, token), place, end, torch.zeros(1, depth),
                 drafter.cache_span(state),
             )  # fmt: skip
@@ -143,6 +143,26 @@ def test_the_files_are_the_official_ones_in_float16(
     if method.startswith("eagle"):
         assert config["rope_theta"] == 50000.0 and config["num_key_value_heads"] == 2
         assert config["num_hidden_layers"] == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("draft_vocab", [600, 2048])
+def test_a_head_in_speculators_layout_drafts_the_same(
+    model: LlamaForCausalLM, tmp_path: Path, draft_vocab: int
+) -> None:
+    head = random_head("eagle3", model, draft_vocab=draft_vocab)
+    write_head(head, tmp_path / "official")
+    write_head(head, tmp_path / "theirs", "speculators", "org/model")
+    trees = []
+    for folder, layout in (("official", "SafeAILab"), ("theirs", "speculators")):
+        method = get("eagle3")
+        context = BuildContext(Target(model), tmp_path / folder)
+        drafter = method.build(make_options(method, {}), context)
+        assert drafter.weights_layout == layout
+        trees.append(drafter.propose(started(drafter, Target(model), TEXT)))
+    assert torch.equal(trees[0].tokens, trees[1].tokens)
+    assert trees[0].log_probs is not None and trees[1].log_probs is not None
+    assert torch.allclose(trees[0].log_probs[1:], trees[1].log_probs[1:])
 
 
 def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:

@@ -70,13 +70,15 @@ class FusedLayer:
 
     def __init__(
         self, attention: Projections, mlp: Mlp, head_dim: int, ops: Ops = TORCH,
-        head_norm: HeadNorm | None = None,
+        head_norms: tuple[Norm, Norm] | None = None,
     ) -> None:  # fmt: skip
+        """`head_norms` of queries and keys come before rotary embeddings."""
         q, k, v = attention.q, attention.k, attention.v
         num_kv = k.out_features // head_dim
         self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
         self._qkv, self._qkv_bias = join([q, k, v])
-        self._o, self.mlp, self._ops, self._head_norm = attention.o, mlp, ops, head_norm
+        self._o, self.mlp, self._ops = attention.o, mlp, ops
+        self._head_norm = HeadNorm.of(self.heads, *head_norms) if head_norms else None
 
     @property
     def num_bytes(self) -> int:

@@ -122,6 +122,16 @@ class HeadNorm:
     weight: Tensor  # [query heads + key heads, head_dim]
     eps: float
 
+    @classmethod
+    def of(cls, heads: Heads, queries: Norm, keys: Norm) -> HeadNorm:
+        """Join the norms [head_dim] of all query heads and of all key heads."""
+        counts = (heads.num_kv * heads.group, heads.num_kv)
+        weights = [
+            norm.weight.expand(count, -1)
+            for norm, count in zip((queries, keys), counts, strict=True)
+        ]
+        return cls(torch.cat(weights), queries.eps)
+
     def apply(self, heads: Tensor) -> None:
         """Normalise heads [n, query heads + key heads, head_dim] in place."""
         normed = rms_norm(heads, heads.shape[-1:], eps=self.eps)

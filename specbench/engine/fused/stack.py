@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 from transformers import PreTrainedModel
@@ -23,7 +22,7 @@ from specbench.engine.fused.chain import LayerChain
 from specbench.engine.fused.experts import Experts
 from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
 from specbench.engine.fused.mlp import DenseMlp, Mlp, SparseMlp
-from specbench.engine.fused.ops import CacheSlots, HeadNorm, Norm, Ops, TreeMask
+from specbench.engine.fused.ops import CacheSlots, Norm, Ops, TreeMask
 from specbench.engine.kv import KVCache
 from specbench.engine.windows import attention_kinds
 
@@ -59,7 +58,7 @@ class Stack:
         base = model.model
         self._embedding = base.embed_tokens.weight
         self.rotary = Rotary(base.rotary_emb, self._embedding)
-        self._norm = Norm(base.norm.weight, base.norm.variance_epsilon)
+        self._norm = _norm(base.norm)
         self._layers = [_fused(layer, model.config, ops) for layer in base.layers]
         self._ops = ops
         head = model.get_output_embeddings().weight
@@ -87,13 +86,13 @@ class Stack:
 
 def _fused(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
     attention = layer.self_attn
-    before, between = (
-        Norm(norm.weight, norm.variance_epsilon)
-        for norm in (layer.input_layernorm, layer.post_attention_layernorm)
-    )
     parts = Projections(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-    mlp = _mlp(layer.mlp, config, between, ops)
-    return before, FusedLayer(parts, mlp, attention.head_dim, ops, _head_norm(attention))
+    head_norms = None
+    if hasattr(attention, "q_norm"):  # Qwen3
+        head_norms = (_norm(attention.q_norm), _norm(attention.k_norm))
+    mlp = _mlp(layer.mlp, config, _norm(layer.post_attention_layernorm), ops)
+    fused = FusedLayer(parts, mlp, attention.head_dim, ops, head_norms)
+    return _norm(layer.input_layernorm), fused
 
 
 def _mlp(mlp: Any, config: Any, norm: Norm, ops: Ops) -> Mlp:
@@ -107,13 +106,5 @@ def _mlp(mlp: Any, config: Any, norm: Norm, ops: Ops) -> Mlp:
     )
 
 
-def _head_norm(attention: Any) -> HeadNorm | None:
-    """The norm of an attention's query and key heads (Qwen3); None if it has none."""
-    if not hasattr(attention, "q_norm"):
-        return None
-    q, k, dim = attention.q_norm, attention.k_norm, attention.head_dim
-    num_queries, num_keys = (
-        layer.out_features // dim for layer in (attention.q_proj, attention.k_proj)
-    )
-    weight = torch.cat([q.weight.expand(num_queries, -1), k.weight.expand(num_keys, -1)])
-    return HeadNorm(weight, q.variance_epsilon)
+def _norm(module: Any) -> Norm:
+    return Norm(module.weight, module.variance_epsilon)

@@ -119,8 +119,12 @@ class EngineBackend:
             reasons = warm_up(self.target, self._drafters, check, requests=requests)
         for label, reason in reasons.items():
             reason = reason or mode.reason
+            drafter = self._drafters[label]
             self._execution[label] = ExecutionHeader(
-                "eager" if reason else mode.name, reason, _layer_inputs(self._drafters[label])
+                "eager" if reason else mode.name,
+                reason,
+                _layer_inputs(drafter),
+                drafter.weights_layout,
             )
         seconds = round(perf_counter() - began, 3)
         if self._preparation:

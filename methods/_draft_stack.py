@@ -1,0 +1,214 @@
+"""A drafter's own decoder layers with their own cache.
+
+Knows layers and the sequence in their cache, not a tree's tokens or the target.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.fused.mlp import DenseMlp
+from specbench.engine.fused.ops import CacheSlots, CacheSpan, Norm, Ops, TreeMask
+from specbench.engine.kv import KVCache, LayerShape
+from specbench.engine.tree import additive
+from specbench.methods._checkpoint import Checkpoint
+
+_FIELDS = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
+    "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings",
+    "mlp_bias",
+)  # fmt: skip
+
+
+def layer_config(checkpoint: Checkpoint, fields: Mapping[str, Any], query: str) -> LlamaConfig:
+    """Config of the layers, from the `fields` of a head or target and a `query` weight's shape.
+
+    The head size is read from the weight: it need not be the hidden size divided by the heads.
+    """
+    known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
+    for name in ("hidden_size", "intermediate_size", "num_attention_heads"):
+        if not isinstance(known.get(name), int) or known[name] < 1:
+            raise checkpoint.error(f"has a config without a valid {name}")
+    rows, heads = checkpoint.shape(query)[0], known["num_attention_heads"]
+    if rows % (2 * heads) or fields.get("head_dim") not in (None, rows // heads):
+        dim = f" of {fields['head_dim']}" if fields.get("head_dim") else ""
+        name = checkpoint.published(query)
+        raise checkpoint.error(f"has {name} with {rows} rows for {heads} heads{dim}")
+    with checkpoint.config_errors("a Llama layer"):
+        return LlamaConfig(
+            **known,
+            head_dim=rows // heads,
+            attention_bias=bool(fields.get("qkv_bias") or fields.get("attention_bias")),
+            attn_implementation="sdpa",
+        )
+
+
+def rms_norm(
+    checkpoint: Checkpoint, name: str, config: LlamaConfig, size: int | None = None
+) -> Norm:
+    """The norm of that name, over `size` numbers, by default the hidden size."""
+    return Norm(checkpoint.take(f"{name}.weight", size or config.hidden_size), config.rms_norm_eps)
+
+
+class DraftStack:
+    """Decoder layers, with the keys and values of committed positions.
+
+    A step feeds the missing positions after the cached prefix, and may then run over the levels of
+    a tree; their rows are scratch. The caller applies the first layer's input norm. Projections
+    have biases, and queries and keys have norms, if the checkpoint has them (Qwen's heads). Device
+    tensors give the cache rows to write, so no shape except `CacheSpan` depends on the number of
+    committed tokens.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        names: Sequence[str],
+        config: LlamaConfig,
+        input_size: int,
+        ops: Ops,
+    ) -> None:
+        """The first layer's attention reads `input_size` numbers, that of others the hidden."""
+        with checkpoint.config_errors("a Llama layer"):
+            rotary = LlamaRotaryEmbedding(config).to(checkpoint.device)
+        sizes = [input_size] + [config.hidden_size] * (len(names) - 1)
+        self._layers = [
+            _layer(checkpoint, name, config, size, ops)
+            for name, size in zip(names, sizes, strict=True)
+        ]
+        self._norms = [
+            rms_norm(checkpoint, f"{name}.input_layernorm", config) for name in names[1:]
+        ]
+        self.dtype, self._device = checkpoint.dtype, checkpoint.device
+        self._nothing = torch.zeros(1, 0, dtype=self.dtype, device=self._device)
+        self._rotary = Rotary(rotary, self._nothing)
+        shape = (config.num_key_value_heads, config.head_dim)
+        self.cache = KVCache([LayerShape(shape, shape, self.dtype, self._device)] * len(names))
+
+    def reserve(self, num_tokens: int) -> bool:
+        """Make room for `num_tokens` positions; True if the existing rows moved."""
+        has_moved = self.cache.reserve(num_tokens)
+        self._rotary.reserve(self.cache.capacity)
+        return has_moved
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its weights."""
+        return sum(layer.num_bytes for layer in self._layers)
+
+    def prefill(self, residual: Tensor, attended: Tensor) -> None:
+        """Begin a sequence with the inputs of `feed`."""
+        slots = self._slots(torch.arange(attended.shape[0], device=self._device))
+        for index in range(len(self._layers)):
+            queries = self._write_kv(index, residual, attended, slots)
+            if index + 1 < len(self._layers):
+                residual = self._see(index, residual, queries, None)
+
+    def feed(
+        self, residual: Tensor, attended: Tensor, start: Tensor, last: Tensor, cache_span: CacheSpan
+    ) -> Tensor:
+        """Append rows after the first `start` []; returns the output [1, hidden] of row `last` [1].
+
+        `attended` [n, input] are the attention's inputs; its output is added to `residual`
+        [n, hidden]. Rows after `last` are padding: their keys and values are scratch.
+        `cache_span` counts the rows up to the last one.
+        """
+        n = attended.shape[0]
+        slots = self._slots(start + torch.arange(n, device=self._device))
+        for index in range(len(self._layers) - 1):
+            queries = self._write_kv(index, residual, attended, slots)
+            residual = self._see(index, residual, queries, self._causal(n, start, cache_span))
+        queries = self._write_kv(len(self._layers) - 1, residual, attended, slots)
+        residual, queries = residual.index_select(0, last), queries.index_select(0, last)
+        tree_mask = TreeMask(start + last + 1, self._nothing, cache_span)
+        return self._see(len(self._layers) - 1, residual, queries, tree_mask)
+
+    def extend(
+        self, residual: Tensor, attended: Tensor, slots: CacheSlots, end: Tensor, mask: Tensor,
+        cache_span: CacheSpan,
+    ) -> Tensor:  # fmt: skip
+        """Run over one level of a tree; returns [n, hidden].
+
+        `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows, those
+        before the tree. `mask` [n, rows of the tree so far + n] is additive.
+        """
+        tree_mask = TreeMask(end, mask, cache_span)
+        for index in range(len(self._layers)):
+            queries = self._write_kv(index, residual, attended, slots)
+            residual = self._see(index, residual, queries, tree_mask)
+        return residual
+
+    def tree_slots(self, end: Tensor, sizes: Sequence[int]) -> list[CacheSlots]:
+        """Cache slots of a tree's levels of `sizes` rows, after the first `end` [] rows."""
+        rows = end + torch.arange(sum(sizes), device=self._device)
+        turns = self._rotary.cos_sin(end + torch.arange(len(sizes), device=self._device))
+        return list(map(CacheSlots, rows.split(sizes), turns.split(1)))
+
+    def _slots(self, rows: Tensor) -> CacheSlots:
+        return CacheSlots(rows, self._rotary.cos_sin(rows))
+
+    def _causal(self, n: int, start: Tensor, cache_span: CacheSpan) -> TreeMask:
+        """Mask of n rows after the first `start` [], a number that the host does not know."""
+        sees = torch.ones(n, n, dtype=torch.bool, device=self._device).tril()
+        span = CacheSpan(cache_span.rows_with(n), is_exact=False)
+        return TreeMask(start, additive(sees, self.dtype), span)
+
+    def _write_kv(
+        self, index: int, residual: Tensor, attended: Tensor, slots: CacheSlots
+    ) -> Tensor:
+        """Write a layer's keys and values; returns its queries [n, heads * head_dim]."""
+        layer, cached = self._layers[index], self.cache.rows(index)
+        if index == 0:
+            return layer.write_kv(attended, cached, slots)
+        return layer.write_kv(residual, cached, slots, self._norms[index - 1])
+
+    def _see(
+        self, index: int, residual: Tensor, queries: Tensor, tree_mask: TreeMask | None
+    ) -> Tensor:
+        layer, cached = self._layers[index], self.cache.rows(index)
+        return layer.mlp(layer.attend(residual, queries, cached, tree_mask))
+
+
+def _layer(
+    checkpoint: Checkpoint, name: str, config: LlamaConfig, input_size: int, ops: Ops
+) -> FusedLayer:
+    """The decoder layer of that name."""
+    hidden, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
+    queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
+    attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+
+    def joined(size: int, needs_bias: bool, **sizes: int) -> list[nn.Linear]:
+        """Linear layers that become one: all have a bias, or none."""
+        has_bias = needs_bias or any(f"{part}.bias" in checkpoint for part in sizes)
+        return [checkpoint.linear(part, size, out, bias=has_bias) for part, out in sizes.items()]
+
+    q, k, v = joined(
+        input_size,
+        config.attention_bias,
+        **{
+            f"{attention}.q_proj": queries,
+            f"{attention}.k_proj": keys,
+            f"{attention}.v_proj": keys,
+        },
+    )
+    o = checkpoint.linear(f"{attention}.o_proj", queries, hidden)
+    gate, up = joined(
+        hidden, config.mlp_bias, **{f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}
+    )
+    down = checkpoint.linear(f"{mlp}.down_proj", inner, hidden, bias=config.mlp_bias or None)
+    checkpoint.skip(f"{attention}.rotary_emb.inv_freq")  # a constant in old files
+    norms = (f"{attention}.q_norm", f"{attention}.k_norm")
+    head_norms = None
+    if any(f"{norm}.weight" in checkpoint for norm in norms):
+        of_queries, of_keys = (rms_norm(checkpoint, norm, config, dim) for norm in norms)
+        head_norms = (of_queries, of_keys)
+    with checkpoint.config_errors("a Llama layer"):
+        act = activation(config.hidden_act)
+    norm = rms_norm(checkpoint, f"{name}.post_attention_layernorm", config)
+    dense = DenseMlp(gate, up, down, norm, act, ops)
+    return FusedLayer(Projections(q, k, v, o), dense, dim, ops, head_norms)

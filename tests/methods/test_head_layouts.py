@@ -1,0 +1,290 @@
+"""A head of every published layout drafts what its definition drafts, or is refused by key."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from specbench.engine.target import Target
+from specbench.errors import CheckpointError
+from tests.methods.building import build_in, complete
+from tests.methods.checkpoints import eagle, medusa, write
+from tests.methods.head_layouts import (
+    FLAT,
+    LAYER_IDS,
+    LAYOUTS,
+    Layout,
+    make_head,
+    speculators,
+    write_layout,
+)
+from tests.methods.plain_eagle3 import PlainHead
+from tests.support.models import prompts, random_target
+from tests.training.head_models import started
+
+CHAIN = {"top_k": 1, "depth": 4, "total_tokens": 6}
+"""Options of a tree that is one chain of five draft tokens."""
+
+
+@cache
+def target() -> Target:
+    return random_target(layers=8)
+
+
+def layer_ids(layout: Layout) -> tuple[int, ...]:
+    """The layers whose inputs the head reads: those of the config, or the formula's."""
+    return LAYER_IDS if "eagle_aux_hidden_state_layer_ids" in layout.flat else (2, 4, 5)
+
+
+@torch.no_grad()
+def target_states(token_ids: list[int], layers: tuple[int, ...]) -> list[torch.Tensor]:
+    """Inputs of the layers [n, hidden], from transformers."""
+    out = target().model(torch.tensor([token_ids]), output_hidden_states=True)
+    return [out.hidden_states[layer][0] for layer in layers]
+
+
+@torch.no_grad()
+def drafted(folder: Path, prompt: list[int]) -> tuple[list[int], list[float]]:
+    """The chain that the head in a folder drafts after a prompt, and its log-probabilities."""
+    drafter: Any = build_in(folder, "eagle3", target(), **CHAIN)
+    tree = drafter.propose(started(drafter, target(), prompt))
+    assert tree.tokens[0] == prompt[-1]
+    return tree.tokens[1:].tolist(), tree.log_probs[1:].tolist()
+
+
+def plain_head(layout: Layout, tensors: dict[str, torch.Tensor]) -> PlainHead:
+    config = target().config
+    embedding = target().model.get_input_embeddings().weight
+    return PlainHead(
+        tensors, layout.switches, embedding=embedding, num_heads=config.num_attention_heads,
+        theta=5000.0,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
+    name: str, tmp_path: Path
+) -> None:
+    layout = LAYOUTS[name]
+    tensors = make_head(target(), layout)
+    folder = write_layout(target(), layout, tensors, tmp_path)
+    drafter: Any = build_in(folder, "eagle3", target(), **CHAIN)
+    assert drafter.weights_layout == layout.name
+    assert drafter.needs.layer_inputs == layer_ids(layout)
+    for prompt in map(list, prompts()):
+        parts = target_states(prompt[:-1], layer_ids(layout))
+        tokens, log_probs = plain_head(layout, tensors).draft(parts, torch.tensor(prompt[1:]), 5)
+        found = drafted(folder, prompt)
+        assert found[0] == tokens
+        assert found[1] == pytest.approx(log_probs, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ModelOpt, three layers", "speculators, two qwen3 layers"])
+def test_the_output_of_a_target_with_a_head_of_several_layers_is_its_own(
+    name: str, tmp_path: Path
+) -> None:
+    layout = LAYOUTS[name]
+    folder = write_layout(target(), layout, make_head(target(), layout), tmp_path)
+    drafter = build_in(folder, "eagle3", target())
+    prompt = prompts()[1]
+    out = target().model.generate(
+        torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
+    )
+    assert list(complete(target(), drafter, prompt).token_ids) == out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize(
+    ("switch", "key"), [("fc_norm", "fc_norm.0.weight"), ("norm_before_fc", "input_norm.weight")]
+)
+def test_a_switch_without_its_tensors_is_refused_by_key(
+    switch: str, key: str, tmp_path: Path
+) -> None:
+    tensors = make_head(target(), LAYOUTS["SafeAILab"])
+    layout = Layout("SafeAILab", {**FLAT, switch: True})
+    with pytest.raises(CheckpointError, match=f"lacks {key}"):
+        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
+
+
+def test_a_norm_that_the_config_switches_off_is_refused_by_key(tmp_path: Path) -> None:
+    tensors = make_head(target(), LAYOUTS["SpecForge 3.1"])
+    layout = Layout("SafeAILab", {**FLAT, "fc_norm": False})
+    with pytest.raises(CheckpointError, match=r"unexpected tensors: fc_norm\.0\.weight"):
+        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
+
+
+REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
+    "P-EAGLE": (LAYOUTS["SafeAILab"], {"mask_hidden": (1, 1, 96)}, "tensors: mask_hidden"),
+    "P-EAGLE's config": (Layout("", {**FLAT, "parallel_drafting": True}), {}, "parallel_drafting"),
+    "P-EAGLE of speculators": (
+        speculators(speculators_model_type="peagle"), {}, "speculators_model_type 'peagle'",
+    ),
+    "DFlash of speculators": (
+        speculators(speculators_model_type="dflash"), {}, "speculators_model_type 'dflash'",
+    ),
+    "a switch that readers set differently": (
+        speculators(norm_before_residual=None), {}, "names no norm_before_residual",
+    ),
+    "recurrent layers": (speculators("qwen3_next"), {}, "model_type 'qwen3_next'"),
+    "a window": (
+        Layout("", {**speculators().flat}, layer_section="transformer_layer_config", prefixes=(),
+               nested={"model_type": "llama", "layer_types": ["sliding_attention"]}),
+        {}, "layer_types",
+    ),
+    "both norms before fc": (
+        speculators(fc_norm=True, norm_before_fc=True), {}, "fc_norm and norm_before_fc",
+    ),
+    "another number of layers": (
+        Layout("", {**FLAT, "num_hidden_layers": 2}), {}, "num_hidden_layers 2",
+    ),
+    "another head size": (Layout("", {**FLAT, "head_dim": 16}), {}, "4 heads of 16"),
+    "two values of a switch": (
+        Layout("", {**FLAT, "norm_output": True}, section="eagle_config",
+               nested={"norm_output": False}), {}, "norm_output twice",
+    ),
+    "a switch that is no truth value": (
+        Layout("", {**FLAT, "norm_output": "last"}), {}, "norm_output 'last'",
+    ),
+    "quantised": (Layout("", {**FLAT, "quantization_config": {}}), {}, "quantization_config"),
+    "SGLang's further layers": (
+        LAYOUTS["ModelOpt, three layers"], {"layers.1.hidden_norm.weight": (32,)},
+        "tensors: layers.1.hidden_norm.weight",
+    ),
+    "a key of two layouts": (
+        LAYOUTS["SafeAILab"], {"model.midlayer.hidden_norm.weight": (32,)},
+        "has both model.midlayer.hidden_norm.weight and midlayer.hidden_norm.weight",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_layout_that_is_not_understood_is_refused_by_key(name: str, tmp_path: Path) -> None:
+    layout, more, message = REFUSED[name]
+    tensors = make_head(target(), layout)
+    tensors |= {key: torch.zeros(shape).half() for key, shape in more.items()}
+    folder = write_layout(target(), layout, tensors, tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        build_in(folder, "eagle3", target())
+    assert message in caught.value.message
+
+
+def test_latent_attention_is_refused_by_the_key_it_lacks(tmp_path: Path) -> None:
+    layout = LAYOUTS["ModelOpt"]
+    tensors = make_head(target(), layout)
+    tensors["layers.0.self_attn.q_a_proj.weight"] = tensors.pop("layers.0.self_attn.q_proj.weight")
+    with pytest.raises(CheckpointError, match=r"lacks layers\.0\.self_attn\.q_proj\.weight"):
+        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
+
+
+def test_a_qwen3_layer_of_speculators_needs_its_head_norms(tmp_path: Path) -> None:
+    layout = LAYOUTS["speculators, qwen3"]
+    tensors = make_head(target(), layout)
+    for part in ("q_norm", "k_norm"):
+        tensors.pop(f"layers.0.self_attn.{part}.weight")
+    with pytest.raises(CheckpointError, match=r"lacks layers\.0\.self_attn\.q_norm\.weight"):
+        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
+
+
+@pytest.mark.parametrize("fault", ["cut", "path", "missing file", "missing key", "no map"])
+def test_a_broken_index_of_shards_is_refused(fault: str, tmp_path: Path) -> None:
+    layout = LAYOUTS["SafeAILab in shards"]
+    folder = write_layout(target(), layout, make_head(target(), layout), tmp_path)
+    index = folder / "model.safetensors.index.json"
+    text = index.read_text()
+    shard = folder / "model-00002-of-00003.safetensors"
+    if fault == "missing file":
+        shard.unlink()
+    changed = {
+        "cut": text[:50], "path": text.replace(shard.name, f"../{shard.name}"),
+        "missing file": text, "missing key": text.replace('"norm.weight"', '"other.weight"'),
+        "no map": '{"weight_map": [1]}',
+    }  # fmt: skip
+    index.write_text(changed[fault])
+    with pytest.raises(CheckpointError) as caught:
+        build_in(folder, "eagle3", target())
+    assert str(folder) in caught.value.message
+
+
+def test_a_head_without_its_own_projection_uses_the_targets(tmp_path: Path) -> None:
+    layout = LAYOUTS["ModelOpt"]
+    tensors = make_head(target(), layout)
+    own = target().model.get_output_embeddings().weight.detach().half()
+    whole = write_layout(target(), layout, {**tensors, "lm_head.weight": own}, tmp_path / "whole")
+    folder = write_layout(target(), layout, tensors, tmp_path / "shared")
+    kept = load_file(folder / "model.safetensors")
+    kept.pop("lm_head.weight")
+    save_file(kept, folder / "model.safetensors")
+    prompt = list(prompts()[1])
+    found, expected = drafted(folder, prompt), drafted(whole, prompt)
+    assert found[0] == expected[0]
+    assert found[1] == pytest.approx(expected[1], rel=1e-3)  # a checkpoint has half the digits
+
+
+def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
+    official = medusa(target(), tmp_path / "official", heads=5, layers=2)
+    tensors = torch.load(official / "medusa_lm_head.pt", weights_only=True)
+    named = {}
+    for key, value in tensors.items():
+        head, block, *rest = key.split(".")
+        is_block = rest[0] == "linear"
+        named[
+            f"blocks.{head}.layers.{block}.{rest[-1]}" if is_block else f"lm_heads.{head}.weight"
+        ] = value
+    config = {
+        "model_type": "medusa",
+        "num_heads": 5,
+        "num_hidden_layers": 2,
+        "medusa_fc_bias": True,
+    }
+    folder = write(tmp_path / "vllm", "model.safetensors", named, config)
+    prompt = list(prompts()[1])
+    first, second = (build_in(path, "medusa", target()) for path in (official, folder))
+    assert (first.weights_layout, second.weights_layout) == ("official", "vLLM")
+    trees = [drafter.propose(started(drafter, target(), prompt)) for drafter in (first, second)]
+    assert torch.equal(trees[0].tokens, trees[1].tokens)
+    without = {key: value for key, value in named.items() if not key.endswith("bias")}
+    plain = build_in(
+        write(tmp_path / "plain", "model.safetensors", without, config), "medusa", target()
+    )
+    tree = plain.propose(started(plain, target(), prompt))
+    assert not torch.equal(tree.tokens, trees[0].tokens)
+    for stray in ("token_map", "lm_head.weight"):
+        stray_folder = tmp_path / stray
+        write(stray_folder, "model.safetensors", {**named, stray: torch.zeros(3)}, config)
+        with pytest.raises(CheckpointError, match=f"unexpected tensors: {stray}"):
+            build_in(stray_folder, "medusa", target())
+    with pytest.raises(CheckpointError, match=r"lacks blocks\.2\.layers\.1\.weight"):
+        lacking = {key: value for key, value in named.items() if key != "blocks.2.layers.1.weight"}
+        build_in(write(tmp_path / "lack", "model.safetensors", lacking, config), "medusa", target())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_eagles_heads_load_with_a_prefix_and_without_a_bias(has_bias: bool, tmp_path: Path) -> None:
+    """vLLM's layout: keys begin with `model.`, and an object holds the layer's fields."""
+    official = eagle(target(), tmp_path / "official", fc_bias=has_bias)
+    tensors = torch.load(official / "pytorch_model.bin", weights_only=True)
+    fields = json.loads((official / "config.json").read_text())
+    fields.pop("bias", None)
+    config = {"model_type": "eagle", "architectures": ["EAGLEModel"], "model": fields}
+    named = {f"model.{key}" if key != "fc.weight" else key: part for key, part in tensors.items()}
+    folder = write(tmp_path / "vllm", "model.safetensors", named, config)
+    first, second = (build_in(path, "eagle", target()) for path in (official, folder))
+    assert (first.weights_layout, second.weights_layout) == ("SafeAILab", "AutoModel or vLLM")
+    prompt = list(prompts()[1])
+    trees = [drafter.propose(started(drafter, target(), prompt)) for drafter in (first, second)]
+    assert torch.equal(trees[0].tokens, trees[1].tokens)
+
+
+def test_an_eagle_head_that_announces_a_bias_must_have_it(tmp_path: Path) -> None:
+    folder = eagle(target(), tmp_path, fc_bias=False)
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**fields, "bias": True}))
+    with pytest.raises(CheckpointError, match=r"lacks fc\.bias"):
+        build_in(folder, "eagle", target())
