@@ -150,6 +150,8 @@ class _View:
         """The text with accepted draft tokens in green; what cannot be encoded is replaced."""
         from specbench.report.answers import step_ends
 
+        if not written.token_ids:
+            return Text()
         text, ends = written.text(self._codec)
         encoding = self._console.encoding
         shown, start = Text(), 0
