@@ -40,6 +40,10 @@ class MethodFault(SpecbenchError):
     """The code of a method raised something that is no message to users."""
 
 
+class ContractFault(MethodFault):
+    """A draft or a verdict of a method that breaks the contract of methods."""
+
+
 def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "") -> UserError:
     """The error for an unknown name, with the closest match and the available names."""
     names = sorted(available)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -126,13 +125,3 @@ def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> Non
     claimed = [claim_folder(path) for _ in range(3)]
     assert [one.name.removeprefix(path.name) for one in claimed] == ["", "-2", "-3"]
     assert all(one.is_dir() for one in claimed)
-
-
-def test_a_template_and_tokenizer_tell_which_tokens_control() -> None:
-    from specbench.models.chat import ChatCodec, Template
-
-    tokens = {0: SimpleNamespace(special=True), 1: SimpleNamespace(special=False)}
-    codec = ChatCodec(
-        cast(Any, SimpleNamespace(added_tokens_decoder=tokens)), Template("none"), frozenset()
-    )
-    assert len(codec.special_tokens) == 1

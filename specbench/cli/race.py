@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from collections.abc import Iterator, Mapping
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from specbench.cli.run import Dtype, MaxNewTokens, Method, Model, Seed
 
 if TYPE_CHECKING:
     from specbench.run.backends.base import Codec
-    from specbench.run.race import Written
+    from specbench.run.race import Recording, Written
     from specbench.types import Completion
 
 NOTE = "One prompt, once: a demonstration. `specbench run` measures."
@@ -38,12 +39,18 @@ def race(
     dtype: Dtype = "auto",
     weights: Weights = "hub",
     template: Template = "auto",
+    in_turns: Annotated[
+        bool,
+        typer.Option(
+            "--in-turns", help="Show the methods side by side, once all are done, at their speed."
+        ),
+    ] = False,
     offline: Offline = False,
 ) -> None:
-    """Watch methods answer one prompt, one after the other."""
+    """Watch methods answer one prompt, one after the other or in turns."""
     from specbench.report.console import SafeConsole
     from specbench.run.backends.engine_setup import make_engine_setup
-    from specbench.run.race import Written
+    from specbench.run.race import Recording, Written
     from specbench.run.race import race as run_race
     from specbench.run.requests import user
     from specbench.run.spec import RunSpec
@@ -72,12 +79,17 @@ def race(
         seed=seed,
     )
     say(f"Loading {setup.title} …")
-    done: dict[str, Completion] = {}
-    console = SafeConsole()
+    recording, console = Recording(), SafeConsole()
+    done = recording.done
     with _View(console, codec) as view:
-        for label, completion in run_race(setup, request, view.draw):
+        for label, completion in run_race(
+            setup, request, recording.watch if in_turns else view.draw
+        ):
             done[label] = completion
-            view.finish(label, Written(completion.token_ids, completion.accept_lengths))
+            if not in_turns:
+                view.finish(label, Written(completion.token_ids, completion.accept_lengths))
+        if in_turns:
+            view.replay(recording)
     console.print(_results(done), Text(NOTE, style="dim"), sep="\n")
 
 
@@ -106,6 +118,29 @@ class _View:
         self._live.update(Group(_heading(label, written), *tail), refresh=True)
         self._drawn = perf_counter()
 
+    def replay(self, recording: Recording) -> None:
+        """Show all methods below each other as they wrote, then the whole answers."""
+        from specbench.run.race import Written
+
+        latest = {label: Written((), ()) for label in recording.done}
+        began = perf_counter()
+        for seconds, label, written in recording.timeline() if self._live.is_started else ():
+            sleep(max(0.0, began + seconds - perf_counter()))
+            latest[label] = written
+            if perf_counter() - self._drawn >= _REDRAW_S:
+                self._live.update(Group(*self._all(latest)), refresh=True)
+                self._drawn = perf_counter()
+        for label, one in recording.done.items():
+            self.finish(label, Written(one.token_ids, one.accept_lengths))
+
+    def _all(self, latest: Mapping[str, Written]) -> Iterator[Text]:
+        """The end of each answer, with the same number of lines for all."""
+        room = max(1, (self._console.height - _OTHER_LINES) // len(latest) - 1)
+        for label, written in latest.items():
+            lines = self._text(written).wrap(self._console, self._console.width)
+            yield _heading(label, written)
+            yield from [*lines[-room:], *[Text()] * max(0, room - len(lines))]
+
     def finish(self, label: str, written: Written) -> None:
         if self._live.is_started:
             self._live.update(Text(), refresh=True)
@@ -115,6 +150,8 @@ class _View:
         """The text with accepted draft tokens in green; what cannot be encoded is replaced."""
         from specbench.report.answers import step_ends
 
+        if not written.token_ids:
+            return Text()
         text, ends = written.text(self._codec)
         encoding = self._console.encoding
         shown, start = Text(), 0

@@ -106,7 +106,7 @@ Execution = Annotated[
 ]
 Trace = Annotated[bool, typer.Option("--trace", help="Keep the draft's confidence in every node.")]
 CheckDrafts = Annotated[
-    bool, typer.Option("--check-drafts", help="Check every draft tree against the contract.")
+    bool, typer.Option("--check-drafts", help="Check every draft and verdict against the contract.")
 ]
 Phases = Annotated[
     bool, typer.Option("--phases", help="Time the phases of a step; reports no speedup.")

@@ -14,6 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.data.downloads import (
+    LIMIT_VARIABLE,
+    download_limits,
+    is_html,
+    progress_bar,
+    raise_hint,
+)
 from specbench.data.tasks import PaperSource
 from specbench.errors import UserError
 from specbench.log.files import write_whole
@@ -116,11 +123,13 @@ def _download(task: str, source: PaperSource, path: Path, where: str) -> None:
     import requests.exceptions
 
     pooch.get_logger().setLevel("WARNING")
+    limits = download_limits(total_s=DOWNLOAD_LIMIT_S, stall_s=STALL_LIMIT_S)
+    hint = f"{raise_hint(LIMIT_VARIABLE, limits.total_s)} Or {where[0].lower()}{where[1:]}"
     try:
-        limit = time_limit(DOWNLOAD_LIMIT_S, f"The download of {source.url}", where)
-        with limit, _progress() as progress:
+        limit = time_limit(limits.total_s, f"The download of {source.url}", hint)
+        with limit, progress_bar() as progress:
             bar = _Bar(progress, f"{task} prompts")
-            load = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16, timeout=STALL_LIMIT_S)
+            load = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16, timeout=limits.stall_s)
             pooch.retrieve(
                 source.url,
                 known_hash=f"sha256:{source.sha256}",
@@ -144,7 +153,7 @@ def _download(task: str, source: PaperSource, path: Path, where: str) -> None:
 def _load_file(load: Callable[..., object], url: str, output: str, pooch: object) -> None:
     load(url, output, pooch)
     with Path(output).open("rb") as file:
-        if file.read(99).lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        if is_html(file.read(99)):
             raise ValueError("the answer is an HTML page")
 
 
@@ -154,14 +163,6 @@ def _reason(error: Exception) -> str:
     while (deeper := cause.__cause__ or cause.__context__) is not None:
         cause = deeper
     return f"{type(error).__name__} ({cause})"
-
-
-def _progress() -> "Progress":
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 class _Bar:

@@ -1,6 +1,36 @@
-"""Reachability of the Hugging Face Hub."""
+"""Reachability of the Hugging Face Hub, and what its client's errors mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from specbench.data.downloads import is_html
+from specbench.errors import describe_error
 
 TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubFailure:
+    """An error of the Hub's client: its classes, HTTP status, errno, and what happened.
+
+    Plain values, so that it can pass from one process to another.
+    """
+
+    kinds: tuple[str, ...]
+    reason: str
+    status: int | None = None
+    errno: int | None = None
+
+    @staticmethod
+    def of(error: Exception) -> HubFailure:
+        return HubFailure(
+            kinds=tuple(kind.__name__ for kind in type(error).__mro__),
+            reason=failure_reason(error),
+            status=getattr(getattr(error, "response", None), "status_code", None),
+            errno=error.errno if isinstance(error, OSError) else None,
+        )
 
 
 def unreachable(dataset: str) -> Exception | None:
@@ -17,7 +47,15 @@ def unreachable(dataset: str) -> Exception | None:
     return None
 
 
-def unreachable_reason(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """A failed call to the Hub as a clause: "the Hub cannot be reached (TimeoutError: ...)"."""
-    lines = str(error).strip().splitlines()
-    return f"the Hub cannot be reached ({type(error).__name__}: {lines[0] if lines else '-'})"
+    if isinstance(error, json.JSONDecodeError):
+        page = is_html(error.doc[:99].encode("utf-8", "replace"))
+        what = "an HTML page, as of a proxy or a login" if page else "not JSON"
+        return f"the Hub's answer is {what}"
+    said = describe_error(error)
+    if isinstance(error, KeyError | TypeError | AttributeError | AssertionError):
+        return f"the Hub's answer is malformed ({said})"
+    if "Consistency check failed" in said:
+        return f"the Hub sent a file of another size than it announced ({said})"
+    return f"the Hub cannot be reached ({said})"

@@ -5,16 +5,20 @@ Knows rows and how a card turns a row into a prompt. Converts the library's erro
 
 import errno
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from specbench.data.hub import unreachable, unreachable_reason
+from specbench.data.downloads import LIMIT_VARIABLE, download_limits, raise_hint
+from specbench.data.hub import failure_reason, unreachable
 from specbench.data.prompt_files import Prompt
 from specbench.data.tasks import HubSource
 from specbench.errors import UserError
-from specbench.outside import printable
+from specbench.outside import printable, time_limit
+
+LIMIT_S = 3600.0
+"""Seconds that a data set may take to download."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +86,17 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
     no_network = None if offline else unreachable(source.id)
     is_cache_only = offline or no_network is not None
     try:
-        with _network_off(library) if is_cache_only else nullcontext():
+        with _network_off(library) if is_cache_only else _limited(source):
             return load(source.id, source.config, split=source.split, revision=source.revision)
+    except UserError:
+        raise
     except Exception as error:  # the library's network, format and disk errors share no base
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             reason = "the disk is full"
         elif offline:
             reason = "it is not in the local cache, and --offline is set"
         elif no_network is not None:
-            reason = f"it is not in the local cache, and {unreachable_reason(no_network)}"
+            reason = f"it is not in the local cache, and {failure_reason(no_network)}"
         else:
             lines = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
@@ -99,6 +105,12 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
             "Load it once where there is network (HF_HOME moves the cache to another machine), or "
             "use `--prompts paper` or `--prompts bundled`.",
         ) from error
+
+
+def _limited(source: HubSource) -> AbstractContextManager[None]:
+    """The time limit of a data set's download."""
+    limit_s = download_limits(total_s=LIMIT_S, stall_s=LIMIT_S).total_s
+    return time_limit(limit_s, f"The download of {source.id}", raise_hint(LIMIT_VARIABLE, limit_s))
 
 
 @contextmanager

@@ -200,7 +200,8 @@ def _mark_non_finite(chosen: Tensor, tree: DraftTree, logits: Tensor, sampler: S
     """
     on_path, _, next_ids = chosen
     if sampler.sampling.is_greedy:
-        top = logits.gather(1, next_ids[:, None])[:, 0]
+        inside = next_ids.clamp(0, logits.shape[1] - 1)  # a rule of a plug-in may choose any token
+        top = logits.gather(1, inside[:, None])[:, 0]
     else:
         top = logits.amax(-1)
     next_ids.masked_fill_(on_path.bool() & ~(top < torch.inf), BROKEN_TARGET)

@@ -12,10 +12,10 @@ from torch import Tensor
 from specbench.engine.accept import Verdict, judge
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
-from specbench.engine.draft_check import check_draft
+from specbench.engine.draft_check import CheckedStep, check_draft
 from specbench.engine.drafter import Drafter, State, StepResult
 from specbench.engine.target import Target
-from specbench.errors import NonFiniteError, UserError
+from specbench.errors import ContractFault, NonFiniteError, UserError
 from specbench.types import Completion, Request, Step, StopReason, TracedStep
 
 _Traced: TypeAlias = tuple[Tensor, Tensor, tuple[int, ...]]
@@ -36,12 +36,14 @@ def decode(
 ) -> Completion:
     """Complete one request. `stopwatch` measures the parts of its steps.
 
-    `is_traced` keeps the trees of drafters that set `log_probs`; `is_checked` checks every tree.
+    `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every tree and
+    verdict; without it, eager steps on a CPU are checked after the timed region, as far as that
+    needs no tensors.
 
     Raises:
         UserError: the budget is not positive, or the prompt is empty or fills the context.
         NonFiniteError: logits are NaN or infinite.
-        MethodFault: `is_checked`, and the drafter breaks its contract (see `check_draft`).
+        ContractFault: the drafter breaks its contract (see `engine.draft_check`).
     """
     limit = token_limit(target, request)
     clock, watch = clock or DeviceClock(target.device), stopwatch or Stopwatch()
@@ -50,12 +52,14 @@ def decode(
     has_fixed_size = drafter.has_fixed_size
     steps: list[Step] = []
     traced: list[_Traced] = []
+    checked: list[CheckedStep] = []
+    is_on_host = target.device.type == "cpu" and not execution.is_static
     with target.capture(drafter.needs), _naming_step(state, steps):
         began = clock.now()
         prefill = target.prefill(request.prompt_ids, num_new=limit)
         # The prefill is a step too: its tree is the prompt's last token.
         chosen = judge(drafter.rule, state.chain(), prefill.logits, sampler, execution)
-        is_done = emit(state, Verdict.read(chosen).token_ids)[1]
+        is_done = emit(state, Verdict.read(chosen).token_ids, target.vocab_size)[1]
         prefilled = clock.now()
         watch.start()
         if not is_done:
@@ -72,7 +76,9 @@ def decode(
             chosen = judge(drafter.rule, tree, forward.logits, sampler, execution)
             verdict, accepted_path = target.commit_path(tree.layout, chosen)
             watch.lap("commit")
-            count, is_done = emit(state, verdict.token_ids)
+            if is_on_host or is_checked:
+                checked.append(CheckedStep.read(state.pending, proposed, verdict))
+            count, is_done = emit(state, verdict.token_ids, target.vocab_size)
             steps.append(Step(proposed.num_nodes, count))
             if is_traced and proposed.log_probs is not None:
                 parents, log_probs = proposed.layout.parents.clone(), proposed.log_probs.clone()
@@ -81,6 +87,8 @@ def decode(
             if not is_done:
                 drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
         ended = clock.now()
+    for step in checked:
+        step.check(target.vocab_size)
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(target, request, token_ids)
     return Completion(
@@ -122,13 +130,21 @@ def token_limit(target: Target, request: Request) -> int:
     return min(request.max_new_tokens, left)
 
 
-def emit(state: State, token_ids: Iterable[int]) -> tuple[int, bool]:
+def emit(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
     """Append the tokens of a step, cut after the first EOS and at the limit.
 
     Returns the number of tokens appended, and True if the completion is over.
+
+    Raises:
+        ContractFault: the acceptance rule emitted a token that is not in the vocabulary. A GPU
+            that looked it up would be lost to this process.
     """
     count = 0
     for token in token_ids:
+        if not 0 <= token < vocab_size:
+            raise ContractFault(
+                f"The acceptance rule emitted token {token}, but the vocabulary has {vocab_size}."
+            )
         state.append(token)
         count += 1
         if token in state.request.eos_ids or state.remaining == 0:

@@ -1,17 +1,20 @@
-"""Checks of a drafter's trees against the contract.
+"""Checks of a method's drafts and verdicts against the contract.
 
-They read the tree on the host, so every check waits for the device.
+They read tensors on the host, so every check waits for the device.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
+from specbench.engine.accept import Verdict
 from specbench.engine.drafter import State
 from specbench.engine.tree import DraftTree, TreeLayout
-from specbench.errors import MethodFault
+from specbench.errors import ContractFault
 
 _HINT = "`specbench/engine/drafter.py` is the contract of a method."
 
@@ -20,11 +23,51 @@ def check_draft(tree: DraftTree, state: State, vocab_size: int) -> None:
     """Check a proposed tree.
 
     Raises:
-        MethodFault: it is not a tree below `state.pending`, a token is not in the vocabulary,
+        ContractFault: it is not a tree below `state.pending`, a token is not in the vocabulary,
             siblings carry the same token, or a tensor has another shape or type.
     """
     if reason := _fault(tree, state, vocab_size):
-        raise MethodFault(f"The draft {reason}.", _HINT)
+        raise ContractFault(f"The draft {reason}.", _HINT)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedStep:
+    """A step on the host, kept while it is timed and checked after."""
+
+    pending: int
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    num_verify: int
+    verdict: Verdict
+
+    @classmethod
+    def read(cls, pending: int, tree: DraftTree, verdict: Verdict) -> CheckedStep:
+        tokens, parents = tree.tokens.tolist(), tree.layout.parents.tolist()
+        return cls(pending, tokens, parents, int(tree.num_verify), verdict)
+
+    def check(self, vocab_size: int) -> None:
+        """Check what was drafted and what the rule accepted.
+
+        Raises:
+            ContractFault: the root is not the pending token, a token is not in the vocabulary,
+                siblings carry the same token, or the rule accepted what is no path below the root.
+        """
+        if reason := _token_fault(self.tokens, self.parents, self.num_verify, vocab_size):
+            raise ContractFault(f"The draft {reason}.", _HINT)
+        if self.tokens[0] != self.pending:
+            raise ContractFault(f"The draft {_root_fault(self.tokens[0], self.pending)}.", _HINT)
+        if reason := self._verdict_fault():
+            raise ContractFault(f"The acceptance rule {reason}.", _HINT)
+
+    def _verdict_fault(self) -> str | None:
+        path, (*drafted, _) = self.verdict.path, self.verdict.token_ids
+        if path[0] != 0 or [self.parents[node] for node in path[1:]] != [*path[:-1]]:
+            return f"accepted the nodes {[*path]}, which are no path from the root"
+        if path[-1] >= self.num_verify:
+            return f"accepted node {path[-1]}, but only {self.num_verify} nodes may be accepted"
+        if drafted != [self.tokens[node] for node in path[1:]]:
+            return f"emitted the tokens {drafted}, which are not those of the nodes {[*path]}"
+        return None
 
 
 def _fault(tree: object, state: State, vocab_size: int) -> str | None:
@@ -43,9 +86,7 @@ def _fault(tree: object, state: State, vocab_size: int) -> str | None:
     if not 1 <= num_verify <= n:
         return f"verifies {num_verify} of {n} nodes"
     if tokens[0] != state.pending:
-        return f"has root {tokens[0]}, but the pending token is {state.pending}"
-    if outside := [token for token in tokens if not 0 <= token < vocab_size]:
-        return f"holds token {outside[0]}; the vocabulary has {vocab_size} tokens"
+        return _root_fault(tokens[0], state.pending)
     try:
         expected = TreeLayout.from_parents(parents, layout.parents.device)
     except ValueError as error:
@@ -56,6 +97,19 @@ def _fault(tree: object, state: State, vocab_size: int) -> str | None:
         return "lets a node see nodes other than its ancestors"
     if expected.max_depth > layout.max_depth:
         return f"is {expected.max_depth} deep, but declares a depth of {layout.max_depth}"
+    return _token_fault(tokens, parents, num_verify, vocab_size)
+
+
+def _root_fault(root: int, pending: int) -> str:
+    return f"has root {root}, but the pending token is {pending}"
+
+
+def _token_fault(
+    tokens: Sequence[int], parents: Sequence[int], num_verify: int, vocab_size: int
+) -> str | None:
+    if min(tokens) < 0 or max(tokens) >= vocab_size:
+        outside = next(token for token in tokens if not 0 <= token < vocab_size)
+        return f"holds token {outside}; the vocabulary has {vocab_size} tokens"
     children = Counter(list(zip(parents, tokens, strict=True))[1:num_verify])
     (parent, token), count = children.most_common(1)[0] if children else ((0, 0), 1)
     return f"holds token {token} {count} times below node {parent}" if count > 1 else None

@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.errors import CheckpointError, UserError, reason_of, unknown_name
 from specbench.models.cards import ModelCard, chat_templates
+from specbench.models.special_tokens import (
+    continuation_ids,
+    cut,
+    mark_special_tokens,
+    special_tokens,
+)
 from specbench.outside import reading, time_limit
 
 if TYPE_CHECKING:
@@ -68,11 +74,21 @@ class ChatCodec:
     def text(self, token_ids: Sequence[int]) -> str:
         return answer_text(self.tokenizer, token_ids)
 
-    @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """Texts that the tokenizer reads as control tokens wherever they stand."""
-        added = self.tokenizer.added_tokens_decoder.values()
-        return tuple(str(token) for token in added if token.special)
+    def control_tokens(self, text: str) -> tuple[str, ...]:
+        """Special tokens in a user's text that a prompt would have as control tokens."""
+        special = special_tokens(self.tokenizer)
+        found = tuple(token for token in special if token in text)
+        if not found:
+            return ()
+        harmless = text
+        for token in sorted(found, key=len, reverse=True):
+            harmless = harmless.replace(token, "x")
+        ids = {special[token] for token in found}
+        count, least = (
+            sum(i in ids for i in self.render([{"role": "user", "content": one}]))
+            for one in (text, harmless)
+        )
+        return found if count > least else ()
 
 
 def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
@@ -136,10 +152,13 @@ def render(
 ) -> list[int]:
     """The prompt's token ids with exactly one BOS in front, ready for an answer.
 
-    Without a template the text is sent unchanged: an answer directly follows its user turn, and a
-    blank line separates later user turns.
+    Special tokens in the text of a message are encoded as text. Without a template they are control
+    tokens, since the text is sent unchanged: an answer directly follows its user turn, and a blank
+    line separates later user turns.
     """
-    text = _text(template, tokenizer, messages)
+    special = () if template.jinja is None else tuple(special_tokens(tokenizer))
+    marked = mark_special_tokens(messages, special)
+    text, *rest = cut(_text(template, tokenizer, marked.messages), marked)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
     has_bos = isinstance(tokenizer.bos_token, str) and text.startswith(tokenizer.bos_token)
     ids: list[int] = tokenizer(text, add_special_tokens=not has_bos)["input_ids"]
@@ -148,6 +167,7 @@ def render(
             ids = ids[:-1]
     while bos is not None and ids[:2] == [bos, bos]:
         ids = ids[1:]
+    ids += continuation_ids(tokenizer, rest, marked)
     if not ids:
         raise UserError("A prompt has no tokens.", "Give it text, or use a chat template.")
     return ids

@@ -6,12 +6,12 @@ CheckpointError.
 
 import errno
 import fnmatch
-import glob
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.data.hub import TIMEOUT_S, unreachable_reason
+from specbench.data.hub import TIMEOUT_S, HubFailure
 from specbench.errors import CheckpointError, UserError
 from specbench.models.cards import DraftWeights, ModelCard
 from specbench.models.checkpoints import (
@@ -20,6 +20,7 @@ from specbench.models.checkpoints import (
     is_weight_name,
     missing_files,
 )
+from specbench.models.download import DownloadFailed, download
 from specbench.outside import time_limit
 
 LIST_LIMIT_S = 60.0
@@ -84,17 +85,22 @@ def resolve(
     if folder.is_absolute():
         hint = "Reinstall specbench." if what.endswith("tiny") else "Check the path."
         raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
-    failure: Exception | None = None
+    failure: HubFailure | None = None
     if not (offline or _is_offline_by_environment()):
         try:
-            files = wanted_files(_list_files(repo, revision))
+            listing = _list_files(repo, revision)
+            files = {name: listing.sizes[name] for name in wanted_files(listing.sizes)}
             if before_download is not None:
                 before_download()
-            return _download(repo, revision, files)
+            return _cached_files(repo, revision, listing.commit, files) or download(
+                repo, revision, files, what=what
+            )
         except UserError:
             raise
+        except DownloadFailed as error:
+            failure = error.failure
         except Exception as error:  # the Hub's, the network's and the disk's errors share no base
-            failure = error
+            failure = HubFailure.of(error)
     cached = _cached(repo, revision)
     missing = missing_files(cached, needs_tokenizer=needs_tokenizer) if cached else ["config.json"]
     if cached is not None and not missing:
@@ -105,13 +111,13 @@ def resolve(
     lack = f"{repo} is not in the Hugging Face cache (needed: {kinds})"
     if cached is not None:
         lack = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
-    reason = "the run is offline" if failure is None else unreachable_reason(failure)
+    reason = "the run is offline" if failure is None else failure.reason
     raise CheckpointError(
         f"{what}: {lack}, and {reason}.",
         f"Where there is network: `specbench fetch --model {alias}` or `hf download {repo}`; then "
         "copy the cache here (HF_HOME says where it is) or give the folder. "
         "`--model tiny` needs no download.",
-    ) from failure
+    )
 
 
 def wanted_files(names: Iterable[str]) -> list[str]:
@@ -144,42 +150,49 @@ def _cached(repo: str, revision: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _list_files(repo: str, revision: str) -> Sequence[str]:
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The files of a revision at the Hub: its commit, and bytes by name, None where unknown."""
+
+    commit: str
+    sizes: dict[str, int | None]
+
+
+def _list_files(repo: str, revision: str) -> _Listing:
     from huggingface_hub import HfApi
 
     try:
         with time_limit(LIST_LIMIT_S, "its answer"):  # the library tries again after a reset
-            info = HfApi().model_info(repo, revision=revision, timeout=TIMEOUT_S)
+            info = HfApi().model_info(
+                repo, revision=revision, timeout=TIMEOUT_S, files_metadata=True
+            )
     except UserError as error:
         raise TimeoutError(error.message) from error
-    return [sibling.rfilename for sibling in info.siblings or ()]
+    return _Listing(str(info.sha), {file.rfilename: file.size for file in info.siblings or ()})
 
 
-def _download(repo: str, revision: str, names: Sequence[str]) -> Path:
-    from huggingface_hub import snapshot_download
+def _cached_files(repo: str, revision: str, commit: str, names: Iterable[str]) -> Path | None:
+    """The local folder of a revision, if it is this commit and has all these files."""
+    folder = _cached(repo, revision)
+    has_all = folder is not None and all((folder / name).is_file() for name in names)
+    return folder if has_all and folder is not None and folder.name == commit else None
 
-    patterns = [glob.escape(name) for name in names]
-    return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
 
-
-def _raise_refusal(error: Exception, repo: str, revision: str, what: str) -> None:
+def _raise_refusal(failure: HubFailure, repo: str, revision: str, what: str) -> None:
     """Raise CheckpointError for a refusal or a full disk; return if the Hub was not reached."""
-    from huggingface_hub import errors
-
-    status = getattr(getattr(error, "response", None), "status_code", None)
     page = f"https://huggingface.co/{repo}"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if failure.errno == errno.ENOSPC:
         message = f"{what}: the disk is full while downloading {repo}."
-        raise CheckpointError(message, "HF_HOME moves the cache; what is there is kept.") from error
-    if isinstance(error, errors.GatedRepoError) or status == 403:
+        raise CheckpointError(message, "HF_HOME moves the cache; what is there is kept.")
+    if "GatedRepoError" in failure.kinds or failure.status == 403:
         message = f"{what}: {repo} asks for its licence to be accepted first."
-        raise CheckpointError(message, f"Accept it on {page}, then `hf auth login`.") from error
-    if isinstance(error, errors.RevisionNotFoundError):
+        raise CheckpointError(message, f"Accept it on {page}, then `hf auth login`.")
+    if "RevisionNotFoundError" in failure.kinds:
         message = f"{what}: {repo} has no revision {revision!r}."
-        raise CheckpointError(message, f"{page}/tree/main lists the revisions.") from error
-    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        raise CheckpointError(message, f"{page}/tree/main lists the revisions.")
+    if "RepositoryNotFoundError" in failure.kinds or failure.status == 401:
         raise CheckpointError(
             f"{what}: there is no {repo} on the Hugging Face Hub, and no folder of that name here, "
             "or it is private.",
             "Check the name; for a private or gated repository, `hf auth login`.",
-        ) from error
+        )

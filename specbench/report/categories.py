@@ -20,7 +20,7 @@ from specbench.report.results import TaskResult
 from specbench.report.table import Group, Row, Table
 from specbench.types import Record
 
-_BETWEEN = " / "
+BETWEEN = " / "
 """Between a task and a category in the name of what is measured."""
 
 
@@ -35,7 +35,7 @@ class _Regrouped:
 def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics | None:
     """The numbers of each category, as of a task; None if no task has several."""
     names = {
-        sample_id: f"{one.task}{_BETWEEN}{category}"
+        sample_id: f"{one.task}{BETWEEN}{category}"
         for one in run.header.prompts
         for category, sample_ids in one.categories.items()
         for sample_id in sample_ids
@@ -62,7 +62,7 @@ def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:
     for temperature in metrics.temperatures:
         groups: dict[str, list[Row]] = {}
         for name in metrics.tasks:
-            task, _, category = name.partition(_BETWEEN)
+            task, _, category = name.partition(BETWEEN)
             cells = tuple(
                 part.cell(_result(metrics, CellKey(method, temperature, name)))
                 for method in metrics.methods

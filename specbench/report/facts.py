@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
@@ -26,7 +27,7 @@ _SOURCES = {
     "hub": "prompts of the original data sets",
 }
 _ORIGINAL = "bundled prompts"
-_FLAGS = ("phases", "trace")
+_FLAGS = ("phases", "trace", "check-drafts")
 _MODES = {"graph": "CUDA graphs", "eager": "one by one"}
 
 
@@ -170,16 +171,20 @@ def full_command(info: RunHeader) -> str:
     values, asked = asdict(spec.values), asdict(spec.asked or spec.values)
     has_baseline = spec.values.is_baseline_run
     methods = [m for m in spec.values.methods if m != BASELINE or not has_baseline]
+    cards = [name for name in (spec.asked or spec.values).tasks if name.endswith(".toml")]
+    own = {Path(card).stem for card in cards}
+    values["tasks"] = tuple(t for t in values["tasks"] if t.partition("/")[0] not in own)
     parts = ["specbench run", " ".join(f"--method {shlex.quote(method)}" for method in methods)]
     for option in _OPTIONS:
         key = _OTHER_NAMES.get(option, option.replace("-", "_"))
         value = asked[key] if option == "template" else values[key]
-        if value in (None, "") or (option == "top-k" and not value):
+        if value in (None, "", ()) or (option == "top-k" and not value):
             continue
         several = value if isinstance(value, tuple) else [value]
         text = ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in several)
         parts.append(f"--{option} {shlex.quote(text)}")
-    parts += [f"--{flag}" for flag in _FLAGS if values[flag]]
+    parts += [f"--task {shlex.quote(card)}" for card in cards]
+    parts += [f"--{flag}" for flag in _FLAGS if values[flag.replace("-", "_")]]
     parts += [] if has_baseline else ["--no-baseline"]
     return _wrapped(part for part in parts if part)
 

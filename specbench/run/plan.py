@@ -34,14 +34,14 @@ class Plan:
 
     @property
     def control_warning(self) -> str | None:
-        """A sentence about the prompts whose text has special tokens; None if none has."""
-        special = self.setup.codec.special_tokens
+        """A sentence about the prompts whose text has control tokens; None if none has."""
+        codec = self.setup.codec
         found = {
             prompt.sample_id: token
             for prompts in self.prompts.values()
             for prompt in prompts
-            for token in special
-            if any(token in turn for turn in prompt.turns)
+            for turn in prompt.turns
+            for token in codec.control_tokens(turn)
         }
         if not found:
             return None
@@ -49,7 +49,7 @@ class Plan:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         return (
             f"The text of {shown}{more} has special tokens, which the model reads as control "
-            "tokens, not as text. Leave these prompts out."
+            "tokens, not as text. Use a chat template, or leave these prompts out."
         )
 
 

@@ -6,7 +6,7 @@ Must not know terminals. The time that watching takes is taken off the method's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -49,6 +49,28 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
             drafter.watch = partial(watch, label)
             done = backend.complete(label, request)
             yield label, replace(done, decode_s=done.decode_s - drafter.seconds)
+
+
+@dataclass(slots=True)
+class Recording:
+    """What methods wrote and when, kept to show them side by side at the speed they had."""
+
+    seen: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
+    done: dict[str, Completion] = field(default_factory=dict)
+
+    def watch(self, label: str, written: Written) -> None:
+        """Keep the text after a step; a `Watch`."""
+        self.seen.setdefault(label, []).append((perf_counter(), written))
+
+    def timeline(self) -> list[tuple[float, str, Written]]:
+        """Seconds since the start of its method, the method and what it had written, by time."""
+        events = []
+        for label, done in self.done.items():
+            seen = self.seen.get(label, [])
+            for moment, written in seen:
+                events.append((done.prefill_s + moment - seen[0][0], label, written))
+            events.append((done.wall_s, label, Written(done.token_ids, done.accept_lengths)))
+        return sorted(events, key=lambda event: event[0])
 
 
 class _Watched:

@@ -13,9 +13,9 @@ from specbench.cli.race import _View
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.run.backends.engine_setup import make_engine_setup
-from specbench.run.race import Written, race
+from specbench.run.race import Recording, Written, race
 from specbench.run.spec import RunSpec
-from specbench.types import Request
+from specbench.types import Completion, Request, Step
 from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 
@@ -72,3 +72,26 @@ def test_the_live_text_is_cut_to_the_terminal_and_the_last_one_is_whole() -> Non
     assert 0 < live.count("three") < 30
     assert "\x1b[32m" in live, "accepted draft tokens are green"
     assert console.file.getvalue()[len(live) :].count("three") == 30
+
+
+def test_in_turns_every_method_is_shown_at_its_speed_and_then_whole() -> None:
+    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
+    ids = tuple(codec.tokenizer("one two three", add_special_tokens=False)["input_ids"])
+    done = [Completion(ids, "eos", (Step(1, len(ids) - 1),), 0.01 * i, 0.02) for i in (1, 2)]
+    recording = Recording(done={"vanilla": done[0], "eagle2": done[1]})
+    for label in recording.done:
+        recording.watch(label, Written(ids[:1], ()))
+    times = [(round(seconds, 3), label) for seconds, label, _ in recording.timeline()]
+    assert times == [(0.01, "vanilla"), (0.02, "eagle2"), (0.03, "vanilla"), (0.04, "eagle2")]
+    console = Console(file=StringIO(), force_terminal=True, width=40, height=20)
+    with _View(console, codec) as view:
+        view.replay(recording)
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count(f"{len(ids)} tokens in 1 steps") >= 2
+
+
+def test_a_race_in_turns_prints_the_same_answers(specbench: Specbench, model: Path) -> None:
+    options = ("--model", model, "--template", "none", "--max-new-tokens", 6, "--device", "cpu")
+    said = specbench("race", "ab ab", "--method", "vanilla,pld", *options, "--in-turns")
+    assert said.code == 0, said.err
+    assert "vanilla  6 tokens in 5 steps" in said.out and "pld  6 tokens in" in said.out

@@ -60,6 +60,8 @@ def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
     assert "Riddles" in said.out and "Riddles-like" not in said.out
     assert "1 bundled prompt\n" in said.out
     assert specbench("run", "--output", "out", "--resume").code == 0
+    shown = " ".join(specbench("show", "out").out.replace("\\\n", " ").split())
+    assert f"--task {card}" in shown and "--dataset" not in shown.partition("specbench run")[2]
     gone = specbench("run", "--task", "gone.toml")
     assert (gone.code, "gone.toml cannot be read" in gone.err) == (2, True)
 

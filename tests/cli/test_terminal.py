@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -61,6 +62,24 @@ def test_a_first_day_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
     gate = command("check", "mine", "--baseline", str(run), code=1)
     assert any(line.startswith("FAILED: mine falls behind") for line in gate)
     assert any(run.name in line and "complete" in line for line in command("list", "runs"))
+
+
+def test_ctrl_c_under_make_says_how_to_go_on(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "specbench"
+    program.parent.mkdir()
+    call = shlex.join([sys.executable, str(PROGRAM)])
+    program.write_text(f'#!/bin/sh\nexec {call} "$@" --limit 2 --output mine\n')
+    program.chmod(0o755)
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.installed", "run", "BIN=bin"]
+    env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "FAKE_PAUSE_S": "0.1"}
+    terminal = Terminal(command, tmp_path, env, columns=120, rows=ROWS)
+    terminal.wait_for("left")
+    terminal.press(CTRL_C)
+    said = "\n".join(screen(terminal, code=-signal.SIGINT))
+    assert "Interrupted. What was done is kept in mine." in said
+    words = said.partition("Continue with: ")[2].splitlines()[0]
+    assert words == f"{PROGRAM} run --limit 2 --output mine --resume"
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

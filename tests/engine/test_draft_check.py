@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor
 
-from specbench.engine.accept import Sampler
+from specbench.engine.accept import Sampler, lossless
 from specbench.engine.decode import decode
 from specbench.engine.draft_check import check_draft
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout
-from specbench.errors import MethodFault
+from specbench.errors import ContractFault
+from specbench.run.backends.engine import EngineBackend, LoadedEngine
+from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.types import Request, Sampling
 from tests.support.models import VOCAB, random_target
 from tests.support.weights import build
@@ -65,7 +70,7 @@ def test_a_sound_tree_passes() -> None:
     ],
 )
 def test_a_violation_is_named(draft: DraftTree, reason: str) -> None:
-    with pytest.raises(MethodFault, match=reason):
+    with pytest.raises(ContractFault, match=reason):
         check_draft(draft, state(), VOCAB)
 
 
@@ -106,12 +111,71 @@ def test_a_slice_of_the_tokens_is_the_drafters_own(tmp_path: Path) -> None:
     assert found.token_ids == expected.token_ids
 
 
-def test_a_checked_completion_fails_at_the_first_wrong_draft() -> None:
-    class Wrong(Drafter):
-        def propose(self, state: State) -> DraftTree:
-            return tree([state.pending, VOCAB - 1, VOCAB - 1], [0, 0, 0])
+class Wrong(Drafter):
+    """Drafts siblings that carry the same token."""
 
+    def propose(self, state: State) -> DraftTree:
+        return tree([state.pending, VOCAB - 1, VOCAB - 1], [0, 0, 0])
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_a_completion_with_a_wrong_draft_fails(is_checked: bool) -> None:
+    with pytest.raises(ContractFault, match="2 times below node 0"):
+        decode(random_target(), Wrong(), Request((1, 5), 8), is_checked=is_checked)
+
+
+class Ruled(Drafter):
+    """Drafts a tree of four nodes, the last one a scratch node, with a rule of its own."""
+
+    def __init__(self, path: list[int], tokens: list[int], bonus: int) -> None:
+        self.chosen = torch.zeros(3, 4, dtype=torch.long)
+        self.chosen[0, path] = 1
+        self.chosen[1] = torch.tensor(tokens)
+        self.chosen[2] = bonus
+
+    def rule(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+        if tree.num_nodes == 1:
+            return lossless(tree, logits, sampler)
+        return self.chosen.clone()
+
+    def propose(self, state: State) -> DraftTree:
+        made = tree([state.pending, 7, 8, 9], [0, 0, 1, 2])
+        return replace(made, num_verify=3)
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+@pytest.mark.parametrize(
+    ("path", "tokens", "bonus", "reason"),
+    [
+        ([0, 2], [0, 7, 8, 9], 3, r"accepted the nodes \[0, 2\], which are no path"),
+        ([1, 2], [0, 7, 8, 9], 3, r"accepted the nodes \[1, 2\], which are no path"),
+        ([0, 1, 2, 3], [0, 7, 8, 9], 3, "accepted node 3, but only 3 nodes may be accepted"),
+        ([0, 1], [0, 8, 8, 9], 3, r"emitted the tokens \[8\], which are not those"),
+        ([0, 1], [0, 7, 8, 9], VOCAB, f"emitted token {VOCAB}, but the vocabulary has {VOCAB}"),
+    ],
+)
+def test_a_rule_that_accepts_what_is_no_path_fails(
+    path: list[int], tokens: list[int], bonus: int, reason: str, is_checked: bool
+) -> None:
+    with pytest.raises(ContractFault, match=reason):
+        drafter = Ruled(path, tokens, bonus)
+        decode(random_target(), drafter, Request((1, 5), 9), is_checked=is_checked)
+
+
+def test_a_rule_of_a_methods_own_may_accept_any_path() -> None:
+    done = decode(random_target(), Ruled([0, 1, 2], [0, 7, 8, 9], 3), Request((1, 5), 9))
+    assert done.token_ids[1:] == (7, 8, 3) * 2 + (7, 8)
+
+
+def test_a_method_that_breaks_its_contract_in_the_warm_up_fails_in_every_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     target = random_target()
-    decode(target, Wrong(), Request((1, 5), 8))
-    with pytest.raises(MethodFault, match="2 times below node 0"):
-        decode(target, Wrong(), Request((1, 5), 8), is_checked=True)
+    mode = SimpleNamespace(name="eager", reason=None)
+    setup = SimpleNamespace(has_phases=False, is_traced=False, checks_drafts=False, mode=mode)
+    loaded = LoadedEngine(target, {"wrong": Wrong()}, 0.0, MemoryLedger(target))
+    with EngineBackend(cast(Any, setup), loaded=loaded) as backend:
+        backend.warm_up([Request((1, 5, 6), 4)])
+        monkeypatch.setattr(Wrong, "propose", lambda self, state: state.chain())
+        with pytest.raises(ContractFault, match="2 times below node 0"):
+            backend.complete("wrong", Request((1, 5), 4))

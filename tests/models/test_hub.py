@@ -33,14 +33,15 @@ def hub_says(monkeypatch: pytest.MonkeyPatch, answer: Exception | list[str]) -> 
     def model_info(*_: object, **__: object) -> SimpleNamespace:
         if isinstance(answer, Exception):
             raise answer
-        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in answer])
+        files = [SimpleNamespace(rfilename=name, size=7) for name in answer]
+        return SimpleNamespace(sha=COMMIT, siblings=files)
 
-    def snapshot_download(repo: str, *, revision: str, allow_patterns: list[str]) -> str:
-        downloads.append((repo, revision, allow_patterns))
-        return str(Path(constants.HF_HUB_CACHE))
+    def download(repo: str, revision: str, sizes: dict[str, int], *, what: str) -> Path:
+        downloads.append((repo, revision, sizes))
+        return Path(constants.HF_HUB_CACHE)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.setattr("specbench.models.hub.download", download)
     return downloads
 
 
@@ -77,7 +78,16 @@ def test_only_one_format_of_the_weights_is_wanted_and_nothing_in_subfolders() ->
 def test_what_is_wanted_is_downloaded_by_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     downloads = hub_says(monkeypatch, ["config.json", "model.safetensors", "README.md"])
     assert resolve(REPO, "v2", offline=False, what="x") == cache
-    assert downloads == [(REPO, "v2", ["config.json", "model.safetensors"])]
+    assert downloads == [(REPO, "v2", {"config.json": 7, "model.safetensors": 7})]
+
+
+def test_a_revision_that_is_in_the_cache_is_not_downloaded_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = in_cache(cache)
+    downloads = hub_says(monkeypatch, ["config.json", "model.safetensors"])
+    assert resolve(REPO, offline=False, what="x") == snapshot
+    assert downloads == []
 
 
 @pytest.mark.parametrize("offline", [True, False])

@@ -1,6 +1,9 @@
 """Tables by category of prompt."""
 
+import csv
 import json
+import re
+from io import StringIO
 
 import pytest
 
@@ -8,6 +11,8 @@ from specbench.analysis.metrics import measure
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.report.build import make_report
 from specbench.report.categories import measure_categories
+from specbench.report.export import csv as csv_format
+from specbench.report.export import latex
 from tests.analysis.run_factory import FakeRun, full_run
 from tests.report.drawing import drawn, nine_methods, render
 
@@ -53,6 +58,29 @@ def test_the_document_has_the_numbers_of_each_category() -> None:
     (run,) = json.loads(render(make_report(with_categories()), "json"))["runs"]
     names = {cell["task"] for cell in run["categories"]}
     assert names == {"mt_bench / writing", "mt_bench / math"}
+
+
+def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
+    report = make_report(with_categories())
+    rows = list(csv.DictReader(StringIO(csv_format.files(report)["categories.csv"])))
+    assert {(row["task"], row["category"]) for row in rows} == {
+        ("mt_bench", "writing"), ("mt_bench", "math"),
+    }  # fmt: skip
+    found = measure_categories(with_categories())
+    assert found is not None
+    (row,) = [row for row in rows if (row["method"], row["category"]) == ("pld", "math")]
+    assert float(row["mat"]) == found.cell("pld", 0.0, "mt_bench / math").mat.value  # type: ignore[union-attr]
+    assert row["title"] == "PLD" and row["is_lossless"] == "True"
+    assert "categories.csv" not in csv_format.files(make_report(nine_methods()))
+
+
+def test_the_paper_has_a_table_of_categories() -> None:
+    text = latex.files(make_report(with_categories()))["categories.tex"]
+    (columns,) = re.findall(r"begin\{tabular\}\{@\{\}l(r+)@\{\}\}", text)
+    rows = [line for line in text.splitlines() if re.match("writing|math", line)]
+    assert [row.count("&") for row in rows] == [len(columns)] * 2 == [6] * 2
+    assert r"\multicolumn{2}{c}{EAGLE-3}" in text and "By category, Temperature=0" in text
+    assert "categories.tex" not in latex.files(make_report(nine_methods()))
 
 
 def test_prompts_of_one_category_have_none_to_tell_apart() -> None:

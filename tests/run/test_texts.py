@@ -18,7 +18,9 @@ class Bytes:
     """A codec of bytes: what is no whole character yet becomes a sign for each byte."""
 
     eos_ids = frozenset({0})
-    special_tokens = ()
+
+    def control_tokens(self, text: str) -> tuple[str, ...]:
+        return ()
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return ()

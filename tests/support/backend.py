@@ -26,10 +26,12 @@ class Words:
     """A codec whose tokens count the messages of a chat."""
 
     eos_ids = frozenset({0})
-    special_tokens = ("</s>",)
 
     def __init__(self) -> None:
         self.rendered: list[list[Message]] = []
+
+    def control_tokens(self, text: str) -> tuple[str, ...]:
+        return ("</s>",) * ("</s>" in text)
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         self.rendered.append(list(messages))

@@ -2,7 +2,7 @@
 
 A missing number is an empty field; its reason is in the column `speedup_missing` or `mat_missing`.
 Two more lines per method are over all tasks: "mean" has the arithmetic means of the tasks' values,
-"pooled" takes all tasks as one.
+"pooled" takes all tasks as one. Runs whose prompts have categories have a table of them too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from specbench.analysis.frames import summary_frame, value_columns
 from specbench.analysis.metrics import RunMetrics
 from specbench.report import facts
 from specbench.report.build import Report
+from specbench.report.categories import BETWEEN
 
 # fmt: off
 _COLUMNS = (
@@ -42,30 +43,43 @@ def render(report: Report) -> str:
     """The table of all cells."""
     import pandas as pd
 
-    frames = [pd.DataFrame(columns=list(_COLUMNS))]
-    for source in report.sources:
-        run, frame = source.metrics, summary_frame(source.metrics)
-        if frame.empty:
-            continue
-        methods = frame["method"].map(run.info.method)
-        frames.append(
-            frame.assign(
-                **_identity(run),
-                arithmetic=run.arithmetic,
-                title=[method.title for method in methods],
-                is_lossless=[method.is_lossless for method in methods],
-            ).reindex(columns=list(_COLUMNS))
-        )
-    return _text(pd.concat(frames[1:]) if len(frames) > 1 else frames[0])
+    frames = [_cells(source.metrics, source.metrics) for source in report.sources]
+    found = [frame for frame in frames if not frame.empty]
+    return _text(pd.concat(found) if found else pd.DataFrame(columns=list(_COLUMNS)))
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The table of all cells, and the table of depths."""
+    """The table of all cells, the table of depths and, if prompts have them, of categories."""
     import pandas as pd
 
     rows = [row for source in report.sources for row in _position_rows(source.metrics)]
     positions = pd.DataFrame(rows, columns=list(_POSITION_COLUMNS))
-    return {"table.csv": render(report), "positions.csv": _text(positions)}
+    made = {"table.csv": render(report), "positions.csv": _text(positions)}
+    pairs = zip(report.sources, report.category_metrics, strict=True)
+    categories = [_category_cells(source.metrics, found) for source, found in pairs if found]
+    return {**made, "categories.csv": _text(pd.concat(categories))} if categories else made
+
+
+def _cells(run: RunMetrics, metrics: RunMetrics) -> Any:
+    """A line per cell of `metrics`, which are of this run."""
+    frame = summary_frame(metrics)
+    methods = [run.info.method(method) for method in frame["method"]]
+    return frame.assign(
+        **_identity(run),
+        arithmetic=metrics.arithmetic,
+        title=[method.title for method in methods],
+        is_lossless=[method.is_lossless for method in methods],
+    ).reindex(columns=list(_COLUMNS))
+
+
+def _category_cells(run: RunMetrics, metrics: RunMetrics) -> Any:
+    """A line per category: `task` is split in two, and the lines over all are left out."""
+    frame = _cells(run, metrics)
+    frame = frame[frame["task"].isin(metrics.tasks)]
+    task, category = zip(*(name.split(BETWEEN, 1) for name in frame["task"]), strict=True)
+    frame = frame.assign(task=task)
+    frame.insert(frame.columns.get_loc("task") + 1, "category", category)
+    return frame
 
 
 def _text(frame: Any) -> str:

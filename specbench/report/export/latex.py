@@ -102,13 +102,42 @@ def render(report: Report) -> str:
     return _PREAMBLE + "".join(warnings) + _DEFINITIONS + "\n".join(lines)
 
 
+def render_categories(report: Report) -> str:
+    """A `table*` environment per table by category; empty without any."""
+    texts = ["\n".join(_categories(report.results, table)) for table in report.categories]
+    return _DEFINITIONS + "\n".join(texts) if texts else ""
+
+
+def _categories(results: Results, table: Table) -> Iterable[str]:
+    pairs = table.by_task(table.columns)
+    width = 1 + len(table.columns)
+    yield from (
+        r"\begin{table*}[t]",
+        r"\centering",
+        rf"\caption{{{escape(table.title)}. {escape(results.caption)}.}}",
+        r"\par\medskip",
+        r"\scriptsize",
+        r"\setlength{\tabcolsep}{2pt}",
+        rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
+        r"\toprule",
+    )
+    yield from _titles(table.heading, [title for title, _ in pairs])
+    for group in table.groups:
+        yield r"\midrule"
+        yield rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(group.label)}}}}} \\"
+        for row in group.rows:
+            yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
+    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table*}", "")
+
+
 def files(report: Report) -> Mapping[str, str]:
-    """The table, and a document that shows it on a page of its size."""
+    """The table, and a document that shows it on a page of its size; a table of categories."""
     results = report.results
     rows = sum(2 + len(block.runs) + len(block.methods) for block in results.blocks)
     width = 60 + max(110, 44 * len(results.tasks))
     standalone = _STANDALONE.substitute(width=width, height=75 + 6 * rows)
-    return {"table.tex": render(report), "table_standalone.tex": standalone}
+    made = {"table.tex": render(report), "table_standalone.tex": standalone}
+    return {**made, "categories.tex": render_categories(report)} if report.categories else made
 
 
 def escape(text: str) -> str:
@@ -152,12 +181,17 @@ def _header(tasks: Sequence[Task]) -> Iterable[str]:
     if not tasks:
         yield rf"{METHOD} \\"
         return
-    titles = [rf"\multicolumn{{2}}{{c}}{{{escape(task.title)}}}" for task in tasks]
-    yield " & ".join(["", *titles]) + r" \\"
-    places = range(2, 2 + 2 * len(tasks), 2)
+    yield from _titles(METHOD, [task.title for task in tasks])
+
+
+def _titles(heading: str, titles: Sequence[str]) -> Iterable[str]:
+    """Two lines: each title above a speedup and a tau."""
+    above = [rf"\multicolumn{{2}}{{c}}{{{escape(title)}}}" for title in titles]
+    yield " & ".join(["", *above]) + r" \\"
+    places = range(2, 2 + 2 * len(titles), 2)
     yield " ".join(rf"\cmidrule(lr){{{place}-{place + 1}}}" for place in places)
     pair = r"Speedup & \multicolumn{1}{c}{$\tau$}"
-    yield " & ".join([METHOD, *[pair] * len(tasks)]) + r" \\"
+    yield " & ".join([heading, *[pair] * len(titles)]) + r" \\"
 
 
 def _block(results: Results, block: Block) -> Iterable[str]:

@@ -32,9 +32,8 @@ class Codec(Protocol):
 
     @property
     def eos_ids(self) -> frozenset[int]: ...
-    @property
-    def special_tokens(self) -> Sequence[str]:
-        """Texts that are read as control tokens wherever they stand."""
+    def control_tokens(self, text: str) -> Sequence[str]:
+        """Special tokens in a user's text that a prompt would have as control tokens."""
         ...
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...

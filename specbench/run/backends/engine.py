@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import convert
 from msgspec.structs import replace as replace_part
 
-from specbench.errors import MethodFault, SpecbenchError, describe_error
+from specbench.errors import ContractFault, MethodFault, SpecbenchError, describe_error
 from specbench.log.header import ExecutionHeader, Kernels, Preparation, RooflineHeader
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.outside import containing
@@ -75,6 +75,7 @@ class EngineBackend:
         self._preparation: Preparation | None = None
         self._roofline: RooflineHeader | None = None
         self._execution: dict[str, ExecutionHeader] = {}
+        self._faults: dict[str, ContractFault] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -115,8 +116,7 @@ class EngineBackend:
         began = perf_counter()
         mode = self._setup.mode
         with without_cudnn_attention():
-            check = partial(self._decode, is_checked=True)
-            reasons = warm_up(self.target, self._drafters, check, requests=requests)
+            reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
         for label, reason in reasons.items():
             reason = reason or mode.reason
             drafter = self._drafters[label]
@@ -153,6 +153,14 @@ class EngineBackend:
                 reason = f"{min(failures)}, after the warm-up"
                 self._execution[method] = replace_part(mode, mode="eager", reason=reason)
 
+    def _check(self, method: str, request: Request) -> Completion:
+        """A checked completion. A method that breaks its contract here fails in every sample."""
+        try:
+            return self._decode(method, request, is_checked=True)
+        except ContractFault as fault:
+            self._faults[method] = fault
+            raise
+
     def _prime(self, method: str, request: Request) -> None:
         """Begin the request once, so that its timed completion finds every kernel loaded."""
         budget = min(PRIMING_TOKENS, request.max_new_tokens)
@@ -161,6 +169,8 @@ class EngineBackend:
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
         from specbench.engine.decode import decode
 
+        if fault := self._faults.get(method):
+            raise ContractFault(fault.message, fault.hint)
         run = partial(
             decode,
             self.target,

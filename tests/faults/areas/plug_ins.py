@@ -41,11 +41,24 @@ METHODS = (
     "options=None", "options=Unencodable", "options=Failing", "options=Required",
 )  # fmt: skip
 CALLS = ("__init__", "needs", "start", "propose", "observe", "trees_to_record", "capture_graphs")
-RETURNED = ("None", "3", "'tree'", "[]", "state", "state.chain")
+RETURNED = (
+    "None", "3", "'tree'", "[]", "state", "state.chain", "state.chain([10**6])",
+    "state.chain([-1])", "DraftTree.chain(torch.tensor([0, 5]))",
+    "replace(state.chain([5]), num_verify=3)",
+    "DraftTree.star(4, 'cpu')",
+)  # fmt: skip
+RULES = (
+    "chosen[2] += 10**6", "chosen[2] = -7", "chosen[0, 0] = 0; chosen[0, 1] = 1",
+    "chosen[0] = torch.tensor([1, 0, 1])", "chosen[0] = 1; chosen[1] += 1", "chosen[0] = 0",
+    "chosen = chosen[:2]", "chosen = chosen.float()", "chosen = None", "chosen = logits",
+)  # fmt: skip
 
 SOURCE = '''
+import torch
 from dataclasses import dataclass, replace, field
+from specbench.engine.accept import lossless
 from specbench.engine.drafter import Drafter, Method
+from specbench.engine.tree import DraftTree
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -71,6 +84,13 @@ class Hostile(Drafter):
 METHOD = Method("hostile", "Hostile", "fails", "none", Options, Hostile)
 {end}
 '''
+RULE = """
+    @staticmethod
+    def rule(tree, logits, sampler):
+        chosen = lossless(tree, logits, sampler)
+        if tree.num_nodes > 1: {}
+        return chosen
+"""
 MOST_IMPORT_S = 0.3
 
 
@@ -83,6 +103,8 @@ def attack(random: Random, folder: Path) -> None:
         end = change.format(raised)
     elif random.random() < 0.3:
         body = f"    def propose(self, state): return {random.choice(RETURNED)}"
+    elif random.random() < 0.3:
+        body = RULE.format(random.choice(RULES))
     else:
         call = random.choice(CALLS)
         decorator = "    @property\n" if call == "needs" else ""
