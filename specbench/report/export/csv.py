@@ -8,12 +8,15 @@ Two more lines per method are over all tasks: "mean" has the arithmetic means of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import summary_frame, value_columns
 from specbench.analysis.metrics import RunMetrics
 from specbench.report import facts
 from specbench.report.build import Report
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # fmt: off
 _COLUMNS = (
@@ -56,7 +59,7 @@ def render(report: Report) -> str:
                 is_lossless=[method.is_lossless for method in methods],
             ).reindex(columns=list(_COLUMNS))
         )
-    return _text(pd.concat(frames[1:]) if len(frames) > 1 else frames[0])
+    return csv_text(pd.concat(frames[1:]) if len(frames) > 1 else frames[0])
 
 
 def files(report: Report) -> Mapping[str, str]:
@@ -65,10 +68,11 @@ def files(report: Report) -> Mapping[str, str]:
 
     rows = [row for source in report.sources for row in _position_rows(source.metrics)]
     positions = pd.DataFrame(rows, columns=list(_POSITION_COLUMNS))
-    return {"table.csv": render(report), "positions.csv": _text(positions)}
+    return {"table.csv": render(report), "positions.csv": csv_text(positions)}
 
 
-def _text(frame: Any) -> str:
+def csv_text(frame: DataFrame) -> str:
+    """The frame as CSV without its index; missing values are empty fields."""
     return str(frame.map(safe_cell).to_csv(index=False, lineterminator="\n"))
 
 
