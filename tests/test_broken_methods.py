@@ -1,4 +1,4 @@
-"""A method that is broken is told with its cause, and stops no other."""
+"""Broken methods are reported with the cause, and the other methods run."""
 
 from __future__ import annotations
 

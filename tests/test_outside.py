@@ -1,4 +1,4 @@
-"""Text from outside is shown as signs, wherever it goes."""
+"""Untrusted text is shown with visible signs in every output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cell's numbers against truths computed by hand."""
+"""The numbers of one cell, compared with values computed by hand."""
 
 import pytest
 
@@ -127,7 +127,7 @@ def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
 
 
 def test_a_record_that_accepted_known_lengths_gives_them_back() -> None:
-    """An oracle that accepts k of n guesses always: MAT is k + 1, the histogram one bar."""
+    """If k guesses are always accepted, MAT is k + 1 and the histogram has one bar."""
     own = [record("pld", str(i), accept_lengths=[4] * (i + 1)) for i in range(5)]
     measured = cell(own, [])
     assert number(measured.mat) == number(measured.mat_macro) == 4.0

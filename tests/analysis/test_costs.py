@@ -1,4 +1,4 @@
-"""What a step costs, and the identity that explains a speedup by it."""
+"""Step costs, and the identity `speedup = MAT / step cost`."""
 
 import random
 from dataclasses import astuple, replace

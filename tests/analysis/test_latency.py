@@ -1,4 +1,4 @@
-"""Percentiles of times, and when they are withheld."""
+"""Latency percentiles, and the cases with too few completions for one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A whole run's numbers: which cells there are and how they combine."""
+"""The metrics of a run: its cells, means and pooled values."""
 
 import random
 
@@ -122,7 +122,7 @@ def test_the_order_in_which_records_were_written_changes_no_number() -> None:
 
 
 def test_the_turns_of_a_sample_are_one_cluster() -> None:
-    """Doubling every sample with a second turn just like the first tells nothing new."""
+    """A second turn that equals the first adds no information, so the interval stays."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=10)
     twice = [
         record(

@@ -1,4 +1,4 @@
-"""Speedups that change between repeats of the same prompts are found, and only those."""
+"""Detection of speedups that change between repeats of the same prompts."""
 
 from __future__ import annotations
 

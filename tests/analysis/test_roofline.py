@@ -1,4 +1,4 @@
-"""The limit that memory sets to a speedup."""
+"""The speedup limit set by memory bandwidth."""
 
 from typing import Any
 

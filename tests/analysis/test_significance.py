@@ -1,4 +1,4 @@
-"""Worse numbers that are a claim, and those that are chance."""
+"""Significance tests of regressions."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_a_number_above_its_limit_is_never_a_claim() -> None:
 
 
 def test_numbers_alike_in_every_sample_need_no_spread() -> None:
-    """As where nothing changed: the acceptance of a greedy run made twice."""
+    """An example is the acceptance of a greedy run made twice."""
     same = Ratio(np.full((8, 1), 3.0), np.full((8, 1), 3.0))
     worse = Ratio(np.full((8, 1), 2.7), np.full((8, 1), 3.0))
     draws = Draws(Bootstrap(200), "task")

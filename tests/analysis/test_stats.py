@@ -1,4 +1,4 @@
-"""Ratios of sums and their intervals."""
+"""Bootstrap intervals of ratios of sums."""
 
 from math import sqrt
 from zlib import crc32
@@ -34,7 +34,7 @@ def spread(num_clusters: int, seed: int) -> Ratio:
 
 
 def slow_interval(ratio: Ratio, bootstrap: Bootstrap, stream: str) -> Interval:
-    """The bootstrap as one would write it down: a loop over resamples and clusters."""
+    """A slow reference of the bootstrap: a loop over resamples and clusters."""
     num_clusters = len(ratio.top)
     generator = np.random.default_rng([bootstrap.seed, crc32(stream.encode())])
     value = ratio.top.sum() / ratio.bottom.sum()
@@ -129,7 +129,7 @@ def test_a_quotient_on_one_stream_is_paired() -> None:
 
 
 def spiked(generator: np.random.Generator, size: int) -> FloatArray:
-    """Timing noise: a few percent, and now and then a spike of half again as much."""
+    """Timing noise of a few percent, with occasional spikes of 50 %."""
     spikes = (generator.random(size) < 0.03) * generator.exponential(0.5, size)
     return generator.lognormal(-(0.03**2) / 2, 0.03, size) * (1 + spikes)
 

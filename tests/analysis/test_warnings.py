@@ -1,4 +1,4 @@
-"""Runs that get a warning, and runs that get none."""
+"""Runs with and without warnings."""
 
 import random
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_a_baseline_that_slows_is_drift_of_a_known_size() -> None:
 
 
 def test_a_slow_task_that_comes_later_is_no_drift() -> None:
-    """The second task's steps take 1.3 times as long by nature."""
+    """Steps of the second task always take 1.3 times as long."""
     assert Drift not in kinds(run(lambda method, place: 1.0))
 
 

@@ -1,4 +1,4 @@
-"""The audit: broken drafters are found, rounding is not blamed, lossy ones are called lossy."""
+"""The audit finds broken drafters, tolerates rounding and labels lossy methods."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ BUDGET = 16
 
 
 class Copier(Drafter):
-    """Guesses that the sequence repeats itself, which random models hardly ever do."""
+    """Proposes a repetition of the sequence, which random models hardly ever produce."""
 
     def propose(self, state: State) -> DraftTree:
         return state.chain(state.token_ids[:2])
 
 
 def gullible(tree: DraftTree, logits: torch.Tensor, sampler: Sampler) -> torch.Tensor:
-    """A rule that believes the first guess, whatever the target says."""
+    """A broken rule that always accepts the first guess."""
     first = torch.arange(tree.num_nodes) == 1
     return select(tree, first, sampler.pick(logits))
 

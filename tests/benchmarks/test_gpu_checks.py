@@ -1,4 +1,4 @@
-"""The checks for a GPU, as far as a CPU can run them: captures are faked, kernels are torch's."""
+"""The GPU checks on a CPU, with fake captures and torch in place of kernels."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_methods_as_recordings_are_held_against_eager_steps() -> None:
 
 
 class Wrong(Ops):
-    """Right at first, and then in every other call off by a little in one place."""
+    """Right in the first call, then slightly wrong in every other call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Wrong(Ops):
 
 
 class Unnormed(Wrong):
-    """Counts the last norm of a step alone: products take theirs from torch."""
+    """Counts only the last norm of a step: the norms of products are computed by torch."""
 
     def project(
         self, x: Tensor, weight: Tensor, bias: Tensor | None = None, **more: object

@@ -1,4 +1,4 @@
-"""The parts of the suite for a GPU: which there are, their goals, and how they are shown."""
+"""The parts of the GPU suite: names, goals and tables."""
 
 from __future__ import annotations
 

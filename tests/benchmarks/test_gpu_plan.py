@@ -1,4 +1,4 @@
-"""Parts of the suite for a GPU: each within its time, recorded when it ends, gone on with later."""
+"""The GPU plan: time limits of its parts, their records, and resuming."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def part(name: str, code: str, *, estimate_s: float = 1, limit_s: float = 60, **
 
 
 def run(parts: list[Part], out: Path, seconds: float = 60) -> tuple[dict[str, Ended], list[str]]:
-    """What ended, and what was said meanwhile."""
+    """Run the parts; returns their records and the printed lines."""
     ledger, said = Ledger(out / "parts.jsonl", SETTINGS), list[str]()
     run_parts(parts, ledger, out, seconds=seconds, settings=SETTINGS, say=said.append)
     return ledger.ended(), said
@@ -172,7 +172,7 @@ run([part("first", FIGURE), part("slow", slow), part("last", FIGURE)], Path(sys.
 
 
 def begin(out: Path) -> subprocess.Popen[bytes]:
-    """The same parts in a process of its own, which is in the second one by now."""
+    """Start the same parts in another process, and wait for the second part."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], env=env, cwd=ROOT)
     log = out / "slow" / "log.txt"

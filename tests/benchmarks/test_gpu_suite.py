@@ -1,4 +1,4 @@
-"""The suite for a GPU, rehearsed on a CPU: every part of it that can be had there."""
+"""The GPU suite rehearsed on a CPU, without the parts that need a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOT_THERE = ("datasets", "pooch", "pynvml", "matplotlib")
 
 
 def measure_on_cpu(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command with some options, in an environment that lacks packages."""
+    """Run the command in an environment without some packages."""
     lacking = out.parent / "lacking"
     lacking.mkdir(exist_ok=True)
     lines = "\n".join(f"sys.modules[{name!r}] = None" for name in NOT_THERE)

@@ -1,4 +1,4 @@
-"""The times of a layer's operations: other ways to compute it, and what fails among them."""
+"""benchmarks/layer_time.py: alternative implementations of a layer, and their failures."""
 
 from __future__ import annotations
 

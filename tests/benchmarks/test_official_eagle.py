@@ -1,6 +1,6 @@
-"""The benchmark against the official EAGLE code, with a stub in that code's place.
+"""The benchmark against the official EAGLE code, with a stub of that code.
 
-The official code itself is used where SPECBENCH_EAGLE names a checkout of it, and
+The last test runs the official code, if SPECBENCH_EAGLE names a checkout of it and
 SPECBENCH_EAGLE_PYTHON an interpreter that can import it.
 """
 

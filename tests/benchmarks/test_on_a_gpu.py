@@ -1,4 +1,4 @@
-"""What only a GPU can tell: events, energy, bandwidth. Skipped without one."""
+"""Tests that need a GPU: events, energy, bandwidth. Skipped without one."""
 
 from __future__ import annotations
 

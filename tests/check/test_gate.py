@@ -1,4 +1,4 @@
-"""What the gate stops, and what it lets pass."""
+"""Runs that pass and fail the gate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
 
 
 def found(gate: Gate, kind: str | None = None) -> set[tuple[str, str]]:
-    """Method and task of every failure."""
+    """Method and task of each failed check."""
     return {(f.cell.method, f.cell.task) for f in gate.failures if kind in (None, f.kind)}
 
 
@@ -60,7 +60,7 @@ def test_a_slowdown_within_the_limit_passes() -> None:
 
 
 def test_what_slows_everything_is_vanillas_fault_alone() -> None:
-    """The engine or the machine: the one sign that no method has against itself."""
+    """A slower vanilla means that the engine or the machine is slower, not a method."""
     gate = check(slower(RUN, dict.fromkeys(EVERYBODY, 1.2)), RUN)
     assert methods(gate) == {"vanilla"}
 
@@ -96,7 +96,7 @@ def test_speed_is_checked_on_the_baselines_machine_unless_told_otherwise(
 
 
 def fewer_accepted(record: Record) -> Record:
-    """The same tokens in more steps: every long step is cut in two."""
+    """The same tokens in more steps: every long step is split in two."""
     lengths = [part for n in record.accept_lengths for part in ((n - 1, 1) if n > 1 else (n,))]
     return replace(record, accept_lengths=tuple(lengths))
 
@@ -273,7 +273,7 @@ def alarms(simulator: Simulator, limits: Limits, num_pairs: int) -> int:
 
 @pytest.mark.slow
 def test_equal_runs_raise_no_alarm_even_where_nothing_is_allowed() -> None:
-    """A tenth of what benchmarks/gate_errors.py does: nine methods on six tasks."""
+    """A tenth of the trials of benchmarks/gate_errors.py: nine methods on six tasks."""
     simulator = Simulator(12, drift=0.0)
     assert alarms(simulator, Limits(0.0, 0.0, 0.15), num_pairs=20) == 0
 

@@ -1,4 +1,4 @@
-"""The gate's verdict for readers, for CI systems and for GitHub."""
+"""The gate's output: terminal, JUnit XML and GitHub annotations."""
 
 from io import StringIO
 from pathlib import Path

@@ -19,7 +19,7 @@ def run(specbench: Specbench, model: Path, prompts: Path, *more: object) -> Path
 
 
 def spoil(folder: Path) -> None:
-    """Another token in the middle of every answer of pld's."""
+    """Change a token in the middle of every answer of pld."""
     path = folder / "samples.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:

@@ -1,4 +1,4 @@
-"""Each mistake is one clear message with the fix, exit code 2, and no traceback."""
+"""User errors: one message with the fix, exit code 2, no traceback."""
 
 from __future__ import annotations
 

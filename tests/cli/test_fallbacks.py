@@ -1,4 +1,4 @@
-"""A run tells of kernels that failed while it ran."""
+"""A run reports kernels that failed during the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Specbench
 
 
 class Falling(Ops):
-    """Operations whose attention falls back to another once it is called."""
+    """Operations whose attention falls back at its first call."""
 
     def attend(
         self, queries: Tensor, cached: CacheRows, view: TreeMask | None, heads: Heads

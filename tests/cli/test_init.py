@@ -1,4 +1,4 @@
-"""`specbench init method NAME`: a package that begins as a working method."""
+"""`specbench init method NAME` writes a package with a working method."""
 
 from __future__ import annotations
 

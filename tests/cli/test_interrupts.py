@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command with 130 and the command that continues its work."""
+"""Ctrl-C, SIGTERM and SIGHUP: exit code 130, and the command to resume with."""
 
 from __future__ import annotations
 

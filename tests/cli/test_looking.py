@@ -1,4 +1,4 @@
-"""The commands that only look: list, show, doctor, fetch."""
+"""The commands list, show, doctor, fetch, and the options of the program itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`specbench race`: answers as they are written, and who was how fast."""
+"""`specbench race`: live answers and the table of speeds."""
 
 from __future__ import annotations
 

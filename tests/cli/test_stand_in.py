@@ -1,4 +1,4 @@
-"""A stand-in through the command line: a shape of one's own, tiny's tokens."""
+"""A stand-in through the command line: a custom shape with tiny's tokens."""
 
 from __future__ import annotations
 

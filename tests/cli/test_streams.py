@@ -1,4 +1,4 @@
-"""Arguments and streams that cannot hold the output: one message, exit code 2."""
+"""Invalid arguments and broken output streams: one message, exit code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes two runs incomparable, and what is only said."""
+"""Differences that make two runs incomparable, and differences that are only reported."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: ratios against truths computed by hand."""
+"""Comparisons of two runs: ratios against values computed by hand."""
 
 import random
 from dataclasses import replace
@@ -28,7 +28,7 @@ def width(value: Value) -> float:
 
 
 def small(**seconds: float) -> FakeRun:
-    """One sample: vanilla takes 4 s for 4 tokens, the others as given for as many."""
+    """One sample of 4 tokens: vanilla takes 4 s, the other methods the given time."""
     records = [record("vanilla", decode_s=4.0)]
     records += [record(m, decode_s=s, accept_lengths=(3,)) for m, s in seconds.items()]
     return FakeRun(records, header(["vanilla", *seconds], ("gsm8k",)))
@@ -108,7 +108,7 @@ def test_the_mean_is_that_of_the_tasks_and_pooled_takes_them_as_one() -> None:
 
 
 def test_the_ratio_of_a_mean_is_that_of_the_two_means_beside_it() -> None:
-    """A mean of the two ratios, 4 and 0.2, would be above 2, against means of 0.6 and 0.75."""
+    """The mean of the ratios 4 and 0.2 would be above 2, although the means are 0.6 and 0.75."""
     seconds = {"gsm8k": (4.0, 1.0), "alpaca": (1.0, 5.0)}
     runs = [
         FakeRun(

@@ -1,4 +1,4 @@
-"""A comparison as it is shown: every number is there, and the sentences claim no more than that."""
+"""The renderings of a comparison: all numbers, and sentences that the intervals support."""
 
 import csv
 import json

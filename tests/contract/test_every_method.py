@@ -1,4 +1,4 @@
-"""What every registered method promises, whatever its idea; installed plug-ins included."""
+"""The contract of every registered method, including installed plug-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes of large files: of their bytes, and computed once."""
+"""Hashes of large files, computed once."""
 
 from __future__ import annotations
 

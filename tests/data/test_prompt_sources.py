@@ -32,7 +32,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """A file served on this machine."""
+    """The URL of a file on a local server."""
     served = tmp_path / "served"
     served.mkdir()
     (served / "question.jsonl").write_bytes(CONTENT)
@@ -187,12 +187,12 @@ def test_every_papers_file_has_the_number_of_prompts_its_card_says() -> None:
 
 
 class _Rows(list[dict[str, object]]):
-    """A data set as far as it is used: rows by number."""
+    """A minimal data set: rows by number."""
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A `datasets` library with one data set, which remembers how it was asked."""
+    """A fake `datasets` library with one data set, which records its calls."""
     made = types.ModuleType("datasets")
     made.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)  # type: ignore[attr-defined]
     made.calls = []  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ SIX = ["mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the package's search path, as a checkout's root is."""
+    """A folder on the package's search path, like a checkout's root."""
     monkeypatch.setattr(specbench, "__path__", [*specbench.__path__, str(tmp_path)])
     return tmp_path
 

@@ -100,7 +100,7 @@ def test_the_first_token_below_deterministic_siblings_follows_the_target(
 
 
 def without_replacement(q: Tensor, count: int, rng: torch.Generator) -> tuple[list[int], Tensor]:
-    """Siblings drawn one after the other, each with the distribution it was drawn from."""
+    """Siblings drawn without replacement, each with the distribution it was drawn from."""
     rows, tokens, left = [torch.zeros_like(q)], [], q.clone()
     for _ in range(count):
         left = left / left.sum()

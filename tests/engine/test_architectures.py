@@ -1,4 +1,4 @@
-"""Classes of models over trees: equal to `generate` and to plain forwards, or refused by name."""
+"""Tree decoding on each model class: equal to `generate`, or refused with the reason."""
 
 from __future__ import annotations
 

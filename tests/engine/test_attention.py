@@ -1,4 +1,4 @@
-"""cuDNN's attention is left out while specbench runs, and the caller's setting comes back."""
+"""cuDNN's attention is disabled while specbench runs, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.checkpoint import save_checkpoint
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
 def setting(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """What the user has set cuDNN's attention to."""
+    """The user's setting of cuDNN's attention."""
     before = cuda.cudnn_sdp_enabled()
     cuda.enable_cudnn_sdp(request.param)
     yield request.param
@@ -29,7 +29,7 @@ def setting(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether it was enabled at each forward and prefill."""
+    """The setting at each forward and prefill."""
     found: list[bool] = []
 
     def capture(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What Triton cannot compile or launch is torch's from then on, and the reason is kept."""
+"""Kernels that Triton cannot compile or launch are replaced by torch, and the reason is kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADS = Heads(2, 1, 16)
 
 
 class Failing:
-    """A kernel that cannot be launched, and counts how often it was to be."""
+    """A kernel that cannot be launched, with a count of attempts."""
 
     def __init__(self, error: Exception) -> None:
         self.num_calls = 0
@@ -109,7 +109,7 @@ def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
 
 
 class Refusing:
-    """The start-up check of operations, by name: what is wrong, and what falls back."""
+    """A fake start-up check: reasons and fallbacks by the operation's name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
         self.wrong: dict[str, str] = {}

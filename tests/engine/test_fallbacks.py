@@ -1,4 +1,4 @@
-"""What the tests on a GPU look at, so that nothing falls back there unnoticed."""
+"""The helpers by which GPU tests detect fallbacks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refuse(*given: Any, **named: Any) -> Any:
 
 
 def ran(execution: Any) -> list[str]:
-    """What vanilla fell back to under this execution."""
+    """Fallbacks of vanilla under this execution."""
     target = Target(random_llama(2), execution)
     method = get("vanilla")
     decode(target, method.build(method.options(), BuildContext(target)), Request(prompts()[0], 3))

@@ -1,4 +1,4 @@
-"""The kernel for products of few rows, interpreted where there is no GPU, and its launches."""
+"""The kernel for products of few rows, in Triton's interpreter if there is no GPU."""
 
 from __future__ import annotations
 

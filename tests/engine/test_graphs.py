@@ -1,4 +1,4 @@
-"""Steps replayed from recordings are the steps themselves: padded, in buckets, for every method."""
+"""Replayed steps equal eager steps: padding, buckets, every method."""
 
 from __future__ import annotations
 

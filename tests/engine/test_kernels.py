@@ -1,4 +1,4 @@
-"""The kernels compute what torch's operations do. Without a GPU, Triton's interpreter runs them."""
+"""The kernels compute the same as torch. Without a GPU, Triton's interpreter runs them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_BFLOAT16 = pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter multipl
 
 @pytest.fixture(autouse=True)
 def _no_kernel_has_failed() -> Iterator[None]:
-    """An operation that falls back to torch's computes what torch does, and proves nothing."""
+    """Fail if an operation fell back to torch, since its comparison proves nothing."""
     yield
     assert KERNELS.fallbacks == {}
 
@@ -168,7 +168,7 @@ def test_more_of_the_likeliest_than_a_kernel_is_for_are_torchs() -> None:
 
 
 class WithKernels(Eager):
-    """Steps as they come, their layers by kernels."""
+    """Eager execution with kernels."""
 
     ops: Ops = KERNELS
 

@@ -1,4 +1,4 @@
-"""Torch's operations as the engine calls them, and the check that kernels have to pass."""
+"""The engine's torch operations, and the check of kernels against them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_row_has_a_product_of_its_own(has_bias: bool) -> None:
 
 def test_operations_are_tried_as_a_recording_too() -> None:
     class Off(TraceRecorder):
-        """Recordings whose outputs are not what was computed."""
+        """A recorder with wrong outputs."""
 
         def __call__(self, *given: Any, **named: Any) -> Recording:
             made = super().__call__(*given, **named)

@@ -1,4 +1,4 @@
-"""The choice of a launch by result and by time, with times that are made up."""
+"""The choice of a launch by result and time, with made-up times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reasons(wrong: Mapping[Launch, str]) -> Callable[[Launch], str | None]:
 
 
 def chosen(seconds: Mapping[Launch, float], wrong: Mapping[Launch, str] | None = None) -> Choice:
-    """The choice among launches with these times, the first of which is the usual one."""
+    """The choice among launches with these times; the first one is the default."""
     return choose(PRODUCT, list(seconds), reasons(wrong or {}), times(seconds))
 
 

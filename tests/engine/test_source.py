@@ -1,4 +1,4 @@
-"""A model made from a source has exactly the tensors that it makes."""
+"""Models made from a source of tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.models import random_llama
 
 @dataclass
 class Source:
-    """Gives a model's config and tensors."""
+    """A source with a model's config and tensors."""
 
     config: Mapping[str, Any]
     state: dict[str, Tensor]

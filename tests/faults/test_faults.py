@@ -1,4 +1,4 @@
-"""The short version of the fault suite, and what the suite itself promises."""
+"""The short version of the fault suite, and tests of the suite itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files under attack: full disks, second writers, and other programs that replace them."""
+"""Run files with full disks, second writers, and other programs that replace them."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_equal_values_of_records_are_one_object(tmp_path: Path) -> None:
 
 
 def spoiled(path: Path, **changes: Any) -> str:
-    """The refusal of a header with values changed at dotted paths; None removes them."""
+    """The error for a header with values changed at dotted paths; None removes one."""
     write(path)
     values = json.loads((path / "run.json").read_text())
     for dotted, value in changes.items():

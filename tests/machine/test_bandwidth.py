@@ -1,4 +1,4 @@
-"""The machine's memory, measured, and what a run keeps of it."""
+"""Memory bandwidth, and the bytes that a step reads."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_package_installed_inside_somebody_elses_repository_has_no_commit(
 
 
 class _Nvml(types.ModuleType):
-    """A driver with two GPUs, one of which does not tell its power limit."""
+    """A fake driver with two GPUs, one without a power limit."""
 
     class NVMLError(Exception):
         pass

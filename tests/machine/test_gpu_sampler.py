@@ -1,4 +1,4 @@
-"""What a run is told of its GPU, by a driver that answers as the test wants."""
+"""GPU counters of a run, from a fake driver."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_the_thread_samples_until_it_is_stopped() -> None:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """A machine whose one card answers."""
+    """A machine with one card."""
     nvml = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: CARD)
@@ -245,7 +245,7 @@ def test_without_a_driver_there_is_no_sampler(
 
 
 def known(**cards: str) -> FakeNvml:
-    """A driver that knows cards by these names only."""
+    """A fake driver that finds cards by these names only."""
 
     def find(name: str) -> str:
         return cards.get(name, "NVML_ERROR_NOT_FOUND")

@@ -1,4 +1,4 @@
-"""A head file that is not what it should be gives one clear error, and executes nothing."""
+"""Wrong head files give one clear error, and nothing in them is executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trained heads on targets and heads of every shape: the output is the target's own."""
+"""Trained heads of every shape: the output equals the target's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def target_of(name: str) -> Target:
 
 @cache
 def greedy(name: str, prompt: tuple[int, ...]) -> list[int]:
-    """What transformers generates, without anything of ours."""
+    """The output of transformers' `generate`."""
     out = target_of(name).model.generate(
         torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
     )

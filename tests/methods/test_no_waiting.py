@@ -1,4 +1,4 @@
-"""Proposing a tree never waits for the device: no value of a tensor reaches the host."""
+"""Proposing a tree never waits for the device."""
 
 from __future__ import annotations
 

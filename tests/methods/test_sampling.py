@@ -1,4 +1,4 @@
-"""At temperature 1 the output of drawn drafts is distributed as the target's own."""
+"""With sampled drafts at temperature 1, the output has the target's distribution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPT = (3, 4, 5, 3, 4, 5, 3, 4)
 
 @torch.inference_mode()
 def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
-    """The probability of each three tokens behind the prompt [vocab, vocab, vocab]."""
+    """Probabilities of the three tokens after the prompt [vocab, vocab, vocab]."""
     pairs = torch.cartesian_prod(torch.arange(VOCAB), torch.arange(VOCAB))
     ids = torch.cat([torch.tensor(PROMPT).repeat(len(pairs), 1), pairs], 1)
     rows = model(ids).logits[:, -3:]
@@ -38,7 +38,7 @@ def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
 def test_tokens_behind_drawn_drafts_are_distributed_as_the_targets(
     tree: str, sampling: Sampling, tmp_path: Path
 ) -> None:
-    """The contract suite asks the same of every method; this is for draws without replacement."""
+    """The contract suite tests every method; this one is for draws without replacement."""
     model = random_llama(layers=3, vocab_size=VOCAB, max_position_embeddings=64)
     target = Target(model)
     drafter = build_random("eagle", target, tmp_path, tree=tree)

@@ -1,4 +1,4 @@
-"""Static and dynamic trees: which nodes they hold, and how they hang together."""
+"""The nodes and edges of static and dynamic trees."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_nodes_that_cannot_be_filled_are_left_out() -> None:
 
 
 def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tuple[Tensor, ...]:
-    """A tree of random guesses, and the pool's scores, tokens and parents behind it."""
+    """A tree of random guesses, with the scores, tokens and parents of its pool."""
     rng = torch.Generator().manual_seed(seed)
     pool = CandidatePool(top_k, depth, num_nodes, torch.float32, CPU)
     pool.start(torch.tensor([7]))

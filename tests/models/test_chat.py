@@ -33,7 +33,7 @@ TWO_TURNS = (user("Hi"), assistant("Sure. "), user("More\n"))
 
 
 def text_of(name: str, *messages: Message) -> str:
-    """What a template of ours writes, as text with its special tokens."""
+    """The text that one of our templates writes, with its special tokens."""
     tokenizer = make_tokenizer()
     template = choose_template(name, find_model("org/unknown"), tokenizer)
     return str(tokenizer.decode(render(template, tokenizer, messages)))

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def reason(folder: Path, *, needs_tokenizer: bool = True) -> str:
-    """What is wrong with a folder."""
+    """The message about a folder."""
     with pytest.raises(CheckpointError) as caught:
         check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
     assert caught.value.message.startswith("Model mine: ")

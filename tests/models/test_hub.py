@@ -19,7 +19,7 @@ COMMIT = "c" * 40
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty Hugging Face cache, and a Hub that nobody may ask unless a test says what it says"""
+    """An empty Hugging Face cache; any request to the Hub fails unless a test sets its answer"""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     hub_says(monkeypatch, ConnectionError("name or service not known"))
@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def hub_says(monkeypatch: pytest.MonkeyPatch, answer: Exception | list[str]) -> list[Any]:
-    """Make the Hub list these files, or fail; returns the downloads asked of it."""
+    """Let the Hub list these files, or fail; returns the requested downloads."""
     downloads: list[Any] = []
 
     def model_info(*_: object, **__: object) -> SimpleNamespace:
@@ -111,7 +111,7 @@ def test_a_half_downloaded_model_names_the_files_it_lacks(cache: Path) -> None:
 
 
 def answer(kind: type[Exception], status: int) -> Exception:
-    """An answer of the Hub, whatever HTTP client its library is built on."""
+    """An HTTP answer of the Hub, for any client library."""
     made = kind.__new__(kind)
     Exception.__init__(made, "401 Client Error.\n\nlong text")
     made.response = httpx_like(status)  # type: ignore[attr-defined]

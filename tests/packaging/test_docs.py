@@ -1,4 +1,4 @@
-"""What the documents show is what there is: files, links, commands, options."""
+"""Files, links, commands and options that the documents show exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coverage that is asked for: by room, with a reason for whatever is left out."""
+"""Coverage by room: thresholds, messages and the sum over files."""
 
 from __future__ import annotations
 

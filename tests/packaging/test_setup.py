@@ -1,4 +1,4 @@
-"""`make` from a fresh clone: what it does, and what it says where it cannot."""
+"""`make` in a fresh clone: setup, and the message if it cannot set up."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The cost of a step and what the memory allows, as a report shows them."""
+"""Step costs and the memory limit in reports."""
 
 import csv
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def with_phases(done: FakeRun) -> FakeRun:
 
 
 def listing(text: str) -> Mapping[str, list[str]]:
-    """The lines of the table of costs: first word -> the other ones, the heading's too."""
+    """The lines of the table of costs, with its heading, by their first words."""
     below = text.split("The cost of a step")[1].splitlines()
     lines = [line.split() for line in below[1 : below.index("", 1)]]
     return {line[0]: line[1:] for line in lines if line}

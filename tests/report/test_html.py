@@ -1,4 +1,4 @@
-"""The page: whole in itself, readable at every width, and nothing said twice."""
+"""The HTML page: self-contained, readable at every width, without repetition."""
 
 import re
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def page_of(name: str) -> str:
 
 
 def answering() -> FakeRun:
-    """Three samples of two tasks with one text: PLD needs one step where vanilla needs three."""
+    """Three samples of two tasks with the same text: PLD takes one step, vanilla three."""
     written: dict[str, Any] = {
         "text": "one <b> & two",
         "token_ids": (5, 6, 7, 8),
@@ -239,7 +239,7 @@ def test_the_replay_writes_each_answer_in_its_steps(chromium: Browser, tmp_path:
 def test_text_is_readable_on_its_ground_in_light_and_dark(
     chromium: Browser, tmp_path: Path
 ) -> None:
-    """The contrast that WCAG 2 asks of small text, 4.5 to 1, for everything that is written."""
+    """All text has the contrast of 4.5 to 1 that WCAG 2 requires for small text."""
     path = tmp_path / "report.html"
     path.write_text(page_of("two_temperatures"), encoding="utf-8")
     for scheme in ("light", "dark"):

@@ -1,4 +1,4 @@
-"""The JSON document: every number once, no NaN, and the golden file that its readers rely on."""
+"""The JSON document: every number once, no NaN, and the golden file."""
 
 import json
 import math

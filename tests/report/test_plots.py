@@ -1,4 +1,4 @@
-"""The plots: drawn whatever is there, the same bytes again, and nothing that lies over another."""
+"""Plots: drawn for any data, reproducible byte for byte, without overlapping text."""
 
 import re
 from collections.abc import Sequence
@@ -120,7 +120,7 @@ def test_the_limit_that_memory_sets_is_drawn_and_said() -> None:
 
 
 def texts(picture: Figure) -> list[Text]:
-    """What is written in a picture, without the labels of ticks beyond an axis' ends."""
+    """The visible texts of a figure, without tick labels beyond the ends of an axis."""
     beyond = set()
     for axes in picture.axes:
         for axis in (axes.xaxis, axes.yaxis):

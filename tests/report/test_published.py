@@ -1,4 +1,4 @@
-"""Published numbers: every file is whole and plausible, and each cell is found."""
+"""Published numbers: every file is valid and plausible, and each cell is found."""
 
 from collections import defaultdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The one table value, its drawing on a terminal, and the formats found by file name."""
+"""The table value, its layout on a terminal, and the export formats."""
 
 from io import StringIO
 from pathlib import Path

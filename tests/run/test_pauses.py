@@ -1,4 +1,4 @@
-"""Completions during which the machine paused: found, repeated once, and marked."""
+"""Completions with a pause of the machine are found, repeated once and marked."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_pause_does_not_count_as_like() -> None:
 
 
 def run(path: Path, paused: Set[int]) -> list[int]:
-    """The marks of four records; `paused` are the numbers of the attempts with a pause."""
+    """Marks of four records; `paused` has the numbers of the attempts with a pause."""
     attempts: list[Request] = []
     pauses: list[float] = []
 

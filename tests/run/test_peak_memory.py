@@ -1,4 +1,4 @@
-"""The peak of a completion is what its method would take alone: by an allocator that counts."""
+"""A completion's peak memory counts its own method only, with a fake allocator."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 @pytest.fixture
 def ledger(gpu: FakeGpu) -> MemoryLedger:
-    """Of a small and a large drafter."""
+    """The memory ledger of a small and a large drafter."""
     ledger = MemoryLedger(gpu.target)
     for label, num_bytes in (("small", 10), ("large", 500)):
         with ledger.holder(label):

@@ -1,4 +1,4 @@
-"""What a run shows while it goes."""
+"""The progress display of a run."""
 
 import subprocess
 import sys
@@ -148,7 +148,7 @@ def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
 
 
 def test_what_watches_a_run_needs_no_numbers_library() -> None:
-    """The command that runs shows its first line at once."""
+    """The first line of a run must appear at once."""
     heavy = "{'numpy', 'pandas', 'scipy', 'matplotlib', 'torch', 'transformers'}"
     code = f"import specbench.cli.progress, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""The prompts of a run that names none."""
+"""The default prompt source of a run."""
 
 from dataclasses import replace
 from pathlib import Path

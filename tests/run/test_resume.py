@@ -1,4 +1,4 @@
-"""Runs that go on: with the same inputs, on the same machine, with what is missing."""
+"""Resumed runs: same inputs, same machine, and only the missing samples."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(path: Path, plan: Plan | None = None, **options: Any) -> StoredRun:
 
 
 def cut(path: Path, keep: int = 3) -> None:
-    """The run as a kill after some records leaves it."""
+    """The run as after a kill: only the first records."""
     samples = path / "samples.jsonl"
     lines = samples.read_text().splitlines(keepends=True)
     samples.write_text("".join(lines[:keep]) + lines[keep][:20])
@@ -93,7 +93,7 @@ def test_a_run_is_not_resumed_with_other_inputs_even_by_force(
 
 @pytest.fixture
 def on_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Environment]:
-    """From a number of threads to the environment of a machine that has them from now on."""
+    """A function that sets the number of threads in the machine's environment."""
     captured = environment.capture()
 
     def change(num_threads: int) -> Environment:

@@ -1,4 +1,4 @@
-"""Stand-ins by name: which models have one, how large it is, and what is refused."""
+"""Stand-ins by name: models that have one, their sizes, and refusals."""
 
 from __future__ import annotations
 

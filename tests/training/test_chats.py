@@ -1,4 +1,4 @@
-"""Chats of public data sets: what is read of them, and what is left out and why."""
+"""Reading chats of public data sets, and the reasons for leaving some out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads in training: the loss falls, a stopped run goes on, the target stays as it is."""
+"""Training of heads: the loss falls, a stopped run resumes, the target does not change."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ class Repeated:
 
 
 def sharp_model() -> LlamaForCausalLM:
-    """A micro target that is sure of what it says, so that there is something to learn."""
+    """A micro target with confident predictions, so that heads can learn."""
     model = micro_model()
     with torch.no_grad():
         model.lm_head.weight.mul_(10)

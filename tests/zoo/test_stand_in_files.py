@@ -1,4 +1,4 @@
-"""Stand-ins on disk: what is written is what is built in memory, once, under names all read."""
+"""Stand-ins on disk: equal to those built in memory, and written once."""
 
 from __future__ import annotations
 
