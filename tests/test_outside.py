@@ -28,7 +28,7 @@ from tests.support.headers import make_header, values_of
 ESCAPES = "\x1b[31m\x07\r\n\x9b\x7f\u202e\u2028"
 
 
-def test_control_characters_become_signs_and_letters_stay() -> None:
+def test_control_characters_become_visible_and_letters_stay() -> None:
     assert printable(ESCAPES) == "␛[31m␇␍␊�␡��"
     assert printable("café 漢字 → ½") == "café 漢字 → ½"
     assert printable("\udcff") == "�"
@@ -128,7 +128,7 @@ def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> Non
     assert all(one.is_dir() for one in claimed)
 
 
-def test_a_template_and_tokenizer_tell_which_tokens_control() -> None:
+def test_control_tokens_come_from_template_and_tokenizer() -> None:
     from specbench.models.chat import ChatCodec, Template
 
     tokens = {0: SimpleNamespace(special=True), 1: SimpleNamespace(special=False)}

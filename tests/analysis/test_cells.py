@@ -93,14 +93,14 @@ def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
     assert cell(*hot).match_rate == NOT_GREEDY
 
 
-def test_failures_are_counted_and_take_part_in_nothing() -> None:
+def test_failures_are_counted_and_left_out_of_every_number() -> None:
     baseline = [record(sample="a", decode_s=2.0)]
     measured = cell([record("pld", "a", decode_s=1.0), failed("pld", "b")], baseline)
     assert (measured.num_done, measured.num_failed, measured.num_samples) == (1, 1, 1)
     assert number(measured.speedup) == pytest.approx(2.0)
 
 
-def test_what_is_missing_says_why() -> None:
+def test_a_missing_number_has_a_reason() -> None:
     baseline, own = [record()], [record("pld")]
     assert cell([], baseline).speedup == NOT_RUN
     assert cell([], baseline).mat == NOT_RUN

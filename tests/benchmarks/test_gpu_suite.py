@@ -217,7 +217,7 @@ def test_tests_are_counted_even_if_they_were_killed_midway(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-def test_what_the_doctor_says_and_the_official_code_gives_is_read(tmp_path: Path) -> None:
+def test_the_output_of_doctor_and_of_the_official_code_is_read(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("note    device: cpu; no GPU\nPROBLEM tree: off by 2\n")
     assert readers.read_doctor(tmp_path) == {
         "device": {"verdict": "note", "text": "cpu; no GPU"},

@@ -59,7 +59,7 @@ def break_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Graphs, "close", closed)
 
 
-def test_a_recording_that_fails_after_the_warm_up_is_told(
+def test_a_recording_that_fails_after_the_warm_up_is_reported(
     specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -23,7 +23,7 @@ class Falling(Ops):
         return super().attend(queries, cached, view, heads)
 
 
-def test_what_falls_back_while_samples_are_run_is_told_in_the_run_and_in_the_report(
+def test_fallbacks_during_samples_are_in_the_run_and_in_the_report(
     specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Eager, "ops", Falling())

@@ -86,7 +86,7 @@ def write(folder: Path, lines: Sequence[Line]) -> Path:
 
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 @pytest.mark.parametrize("name", ODD)
-def test_every_form_is_made_without_nan_or_traceback(
+def test_every_format_is_rendered_without_nan_or_traceback(
     specbench: Specbench, folder: Path, name: str, arithmetic: str
 ) -> None:
     write(folder, ODD[name])
@@ -122,7 +122,7 @@ def test_one_sample_has_its_speedup_and_mat_and_no_interval(
         ("no time passed", "all failed"),
     ],
 )
-def test_a_speedup_that_cannot_be_given_says_why(
+def test_a_missing_speedup_has_a_reason(
     specbench: Specbench, folder: Path, name: str, reason: str
 ) -> None:
     row = cells(specbench, write(folder, ODD[name]))["pld", "0.0", "gsm8k"]

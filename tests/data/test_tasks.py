@@ -57,7 +57,7 @@ def test_one_sub_task_can_be_named_alone_and_no_task_comes_twice() -> None:
     assert [task.name for task in tasks] == ["spec_bench/rag", "gsm8k"]
 
 
-def test_an_unknown_task_is_told_what_was_meant() -> None:
+def test_an_unknown_task_is_an_error_with_a_guess() -> None:
     with pytest.raises(UserError) as caught:
         find_tasks(["gsm8"])
     assert "'gsm8'" in caught.value.message

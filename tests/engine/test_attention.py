@@ -52,7 +52,7 @@ def test_the_setting_comes_back_even_after_an_error(setting: bool) -> None:
     assert ("cudnn" in attention_kernels()) is setting
 
 
-def test_the_librarys_users_generate_without_it_too(
+def test_specbench_load_generates_without_it_too(
     setting: bool, seen: list[bool], tmp_path: Path
 ) -> None:
     model = specbench.load(str(save_checkpoint(tmp_path)), "pld", template="none")
@@ -61,7 +61,7 @@ def test_the_librarys_users_generate_without_it_too(
     assert cuda.cudnn_sdp_enabled() is setting
 
 
-def test_the_doctor_examines_without_it(
+def test_doctor_measures_without_it(
     setting: bool, seen: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "PROMPTS", doctor.PROMPTS[:1])

@@ -62,7 +62,7 @@ def attention(ops: Any) -> Tensor:
         (RuntimeError("PassManager::run failed"), "PassManager::run failed"),
     ],
 )
-def test_an_operation_that_triton_cannot_launch_is_torchs_from_then_on(
+def test_an_operation_that_triton_cannot_launch_is_replaced_by_torch(
     error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = Failing(error)
@@ -76,7 +76,7 @@ def test_an_operation_that_triton_cannot_launch_is_torchs_from_then_on(
     assert ops.kernels_unsupported_reason is None  # the others are kernels
 
 
-def test_errors_of_torch_are_not_taken_for_tritons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_torch_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("operation not permitted when stream is capturing")
     monkeypatch.setattr(triton_ops, "attend_split", Failing(error))
     ops = TritonOps(8)
@@ -149,12 +149,12 @@ def test_a_gpu_below_capability_8_has_torchs_operations(
     assert ops.reason == f"the GPU has compute capability {major}.{minor}, kernels need 8.0"
 
 
-def test_kernels_that_are_right_overlap_and_nothing_is_told(hopper: Refusing) -> None:
+def test_correct_kernels_overlap_without_a_message(hopper: Refusing) -> None:
     ops = picked()
     assert ops.name.endswith(", overlapped") and ops.reason is None
 
 
-def test_the_reason_why_launches_do_not_overlap_is_told(hopper: Refusing) -> None:
+def test_the_reason_for_not_overlapping_is_recorded(hopper: Refusing) -> None:
     hopper.wrong["overlapped"] = "attention of triton, overlapped, is off by 1.0e-01"
     ops = picked()
     assert ops.name.startswith("triton") and "overlapped" not in ops.name

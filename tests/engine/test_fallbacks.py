@@ -36,7 +36,7 @@ def ran(execution: Any) -> list[str]:
     return fallbacks(target)
 
 
-def test_a_target_whose_steps_were_recorded_fell_back_nowhere() -> None:
+def test_a_target_with_recorded_steps_has_no_fallback() -> None:
     assert ran(Graphs(rerun, Kernels())) == []
 
 
@@ -72,9 +72,7 @@ def test_every_way_to_fall_back_is_found() -> None:
         ),
     ],
 )
-def test_a_header_that_tells_of_a_fall_back_is_found_out(
-    changes: dict[str, Any], found: list[str]
-) -> None:
+def test_a_fallback_in_a_header_is_found(changes: dict[str, Any], found: list[str]) -> None:
     header = {
         "spec": {"values": {"methods": ["pld"]}},
         "execution": {"pld": {"mode": "graph", "reason": None}},

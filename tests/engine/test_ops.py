@@ -48,7 +48,7 @@ def test_each_row_has_a_product_of_its_own(has_bias: bool) -> None:
         torch.testing.assert_close(found[i], expected)
 
 
-def test_operations_are_tried_as_a_recording_too() -> None:
+def test_the_check_of_operations_includes_a_recording() -> None:
     class Off(TraceRecorder):
         """A recorder with wrong outputs."""
 

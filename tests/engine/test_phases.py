@@ -89,7 +89,7 @@ class Timeline:
             return later.at_ms - self.at_ms
 
 
-def test_on_a_gpu_a_phase_is_what_lies_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_a_phase_is_the_time_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
     line = Timeline()
     monkeypatch.setattr(torch.cuda, "Event", line.event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)

@@ -146,7 +146,7 @@ def test_a_second_model_of_the_same_shapes_measures_nothing() -> None:
     assert timer.num_works == before > 0
 
 
-def test_where_nothing_can_be_measured_launches_are_the_usual_ones_and_it_is_told() -> None:
+def test_without_measurements_launches_are_the_defaults_with_a_reason() -> None:
     ops = Quick(8)
 
     def fail(works: Sequence[Callable[[], Tensor]]) -> Sequence[float]:
@@ -158,7 +158,7 @@ def test_where_nothing_can_be_measured_launches_are_the_usual_ones_and_it_is_tol
     assert ops.reason == "launches are not measured: CUDA out of memory"
 
 
-def test_torchs_operations_have_nothing_to_choose() -> None:
+def test_torch_operations_have_no_launches_to_choose() -> None:
     ops = Ops("no kernels")
     Stack(random_llama(2).float(), ops)
     assert ops.describe() == {"name": "torch", "reason": "no kernels"}

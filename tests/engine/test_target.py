@@ -120,7 +120,7 @@ def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
 
 
 @torch.inference_mode()
-def test_watched_needs_show_what_hidden_states_output_shows() -> None:
+def test_captured_hidden_states_equal_output_hidden_states() -> None:
     target = random_target(layers=4)
     needs = Needs(hidden=True, layer_inputs=(1, 3), all_prompt_positions=True)
     with target.capture(needs):

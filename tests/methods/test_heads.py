@@ -109,7 +109,7 @@ def test_a_target_with_attention_biases_takes_heads_too(method: str, tmp_path: P
 
 
 @pytest.mark.parametrize("method", HEADS)
-def test_two_prompts_in_a_row_leak_nothing(method: str, tmp_path: Path) -> None:
+def test_a_prompt_leaves_no_state_for_the_next_one(method: str, tmp_path: Path) -> None:
     target = target_of("grouped")
     drafter = build_random(method, target, tmp_path)
     first, second = prompts()[2], prompts()[1]

@@ -58,7 +58,7 @@ def test_a_file_that_is_no_tree_is_refused(text: str, tmp_path: Path) -> None:
         load(str(tmp_path / "absent.json"))
 
 
-def test_an_unknown_tree_is_told_what_there_is() -> None:
+def test_an_unknown_tree_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="Did you mean 'eagle_25'"):
         load("eagle_26")
 

@@ -58,7 +58,7 @@ def refusal(**options: Any) -> CheckpointError:
     return caught.value
 
 
-def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_is_used_without_download(tmp_path: Path) -> None:
     assert resolve(str(tmp_path), offline=True, what="x") == tmp_path
 
 
@@ -74,7 +74,7 @@ def test_only_one_format_of_the_weights_is_wanted_and_nothing_in_subfolders() ->
     assert wanted_files([*head, "README.md"]) == head
 
 
-def test_what_is_wanted_is_downloaded_by_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_needed_files_are_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     downloads = hub_says(monkeypatch, ["config.json", "model.safetensors", "README.md"])
     assert resolve(REPO, "v2", offline=False, what="x") == cache
     assert downloads == [(REPO, "v2", ["config.json", "model.safetensors"])]
@@ -133,7 +133,7 @@ def httpx_like(status: int) -> SimpleNamespace:
         (errors.HfHubHTTPError, 500, "cannot be reached", "hf download org/model"),
     ],
 )
-def test_what_the_hub_answers_becomes_one_message_with_the_fix(
+def test_every_error_of_the_hub_is_one_message_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, kind: type[Exception], status: int, message: str, hint: str
 ) -> None:
     hub_says(monkeypatch, answer(kind, status))
@@ -179,7 +179,7 @@ def test_only_a_draft_model_needs_a_tokenizer_of_its_own(
             resolve_weights(card, drafter, offline=True)
 
 
-def test_fetch_gets_a_model_with_its_drafters_and_says_which_could_not_be_had(
+def test_fetch_gets_a_model_with_its_drafters_and_names_the_missing_ones(
     cache: Path,
 ) -> None:
     in_cache(cache, "lmsys/vicuna-7b-v1.3")

@@ -78,7 +78,7 @@ def test_the_lowest_pins_are_the_lower_bounds() -> None:
 
 
 @pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt"])
-def test_no_pin_is_of_one_machine_only(file: str) -> None:
+def test_no_pin_is_a_local_version(file: str) -> None:
     """No package index has local versions such as 2.13.0+cpu."""
     local = [name for name, version in pins(file).items() if not re.fullmatch(r"[\d.]+", version)]
     assert local == []

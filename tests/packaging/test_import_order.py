@@ -132,7 +132,7 @@ def test_a_drafter_may_import_the_engine_and_its_neighbours() -> None:
     "command",
     ["--help", "run --help", "list methods", "list models", "list datasets", "list runs"],
 )
-def test_what_must_appear_at_once_imports_nothing_heavy(command: str, tmp_path: Path) -> None:
+def test_commands_that_must_start_fast_import_nothing_heavy(command: str, tmp_path: Path) -> None:
     code = f"""
 import sys
 from specbench.cli import main

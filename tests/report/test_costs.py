@@ -110,7 +110,7 @@ def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:
     assert "Steps" not in told(kernels={"name": "torch"})
 
 
-def test_without_a_baseline_nothing_is_said_of_costs() -> None:
+def test_without_a_baseline_there_are_no_relative_costs() -> None:
     alone = FakeRun([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
     assert "cost of a step" not in drawn(alone)
 

@@ -91,7 +91,7 @@ class Outline(HTMLParser):
 
 
 @pytest.mark.parametrize("name", ["nine", "two_temperatures", "two_models", "failed", "empty"])
-def test_a_page_needs_nothing_besides_itself(name: str) -> None:
+def test_a_page_is_self_contained(name: str) -> None:
     outline = Outline(page_of(name))
     assert not any("src" in attributes for attributes in outline.of("script"))
     assert not re.search(r"fetch\(|XMLHttp|import\(|WebSocket", page_of(name))
@@ -105,7 +105,7 @@ def test_a_page_needs_nothing_besides_itself(name: str) -> None:
     assert "url(" not in style
 
 
-def test_every_plot_has_words_for_who_cannot_see_it() -> None:
+def test_every_plot_has_an_alternative_text() -> None:
     images = Outline(page_of("nine")).of("img")
     assert len(images) >= 5
     assert all(len(str(image["alt"])) > 60 for image in images)
@@ -124,7 +124,7 @@ def test_the_page_has_every_number_of_the_table() -> None:
             assert note.text.split("'")[0] in text
 
 
-def test_names_are_shown_as_they_are_and_never_as_markup() -> None:
+def test_names_are_escaped() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "<script>alert(1)</script>"
     described["columns"] = {"gsm8k": "a & b"}

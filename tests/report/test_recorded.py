@@ -54,7 +54,7 @@ def test_numbers_are_compared_to_nine_digits_and_words_exactly() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: path.name)
-def test_a_recorded_run_has_the_report_of_today(run: Path) -> None:
+def test_the_report_of_a_recorded_run_is_up_to_date(run: Path) -> None:
     now, then = files_of(run), kept(run)
     assert set(now) == set(then), HINT
     for name in ("table.md", "table.csv", "positions.csv", "table.tex", "report.json"):

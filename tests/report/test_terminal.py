@@ -105,7 +105,7 @@ def test_values_that_are_equal_as_shown_are_both_best() -> None:
     assert [row.tasks[0].is_best_speedup for row in rows] == [False, True, True]
 
 
-def test_the_baseline_is_best_where_every_method_is_slower_and_no_contest_alone() -> None:
+def test_the_baseline_is_bold_if_every_method_is_slower_but_not_alone() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     slow = FakeRun([record(decode_s=1.0), record("pld", decode_s=2.0)], described)
     alone = FakeRun([record()], described)

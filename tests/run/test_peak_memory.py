@@ -92,9 +92,7 @@ def test_a_cache_that_a_drafter_grows_is_its_own(gpu: FakeGpu, ledger: MemoryLed
     assert peak(ledger, "large", lambda: None) == TARGET + CACHE + 540
 
 
-def test_the_targets_cache_is_every_methods_whoever_made_it_grow(
-    gpu: FakeGpu, ledger: MemoryLedger
-) -> None:
+def test_the_targets_cache_counts_for_every_method(gpu: FakeGpu, ledger: MemoryLedger) -> None:
     def grow() -> None:
         gpu.take(60)
         gpu.cache.capacity += 60
@@ -103,7 +101,9 @@ def test_the_targets_cache_is_every_methods_whoever_made_it_grow(
     assert peak(ledger, "small", lambda: None) == TARGET + CACHE + 60 + 10
 
 
-def test_recordings_count_for_those_that_replay_them(gpu: FakeGpu, ledger: MemoryLedger) -> None:
+def test_recordings_count_for_the_methods_that_replay_them(
+    gpu: FakeGpu, ledger: MemoryLedger
+) -> None:
     def first() -> None:
         gpu.record(80)
         gpu.used = 80 + 9  # buffers and scratch memory

@@ -51,7 +51,7 @@ def drafters_of(target: Target, folder: Path) -> dict[str, Drafter]:
 
 
 @pytest.mark.slow
-def test_nothing_is_recorded_while_samples_are_timed(
+def test_no_graph_is_captured_while_samples_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "BUCKET", 64)

@@ -59,7 +59,7 @@ ANSWERED = Example(("a",), ("b",))
         ([], None, "without an answer"),
     ],
 )
-def test_what_cannot_be_trained_on_is_left_out_with_a_reason(
+def test_chats_that_cannot_be_trained_on_are_left_out_with_a_reason(
     messages: list[tuple[str, str]], example: Example | None, reason: str
 ) -> None:
     left_out: Counter[str] = Counter()

@@ -169,7 +169,7 @@ def test_each_depth_counts_four_fifths_of_the_depth_before_it() -> None:
     assert decayed_sum(losses, start=0).item() == pytest.approx(1 + 8 + 64)
 
 
-def test_eagle3_leaves_out_what_its_vocabulary_lacks() -> None:
+def test_eagle3_leaves_out_tokens_outside_its_vocabulary() -> None:
     model = micro_model()
     head = Eagle3Head(model, torch.tensor([5, 7]), num_unrolled=2)
     batch = Batch(torch.tensor([[1, 8, 9, 6, 5, 7]]), torch.ones(1, 6), 6)
