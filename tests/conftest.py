@@ -1,4 +1,4 @@
-"""One thread for all tests: the models are so small that more would only wait for each other.
+"""One thread for all tests: the models are too small for more.
 
 Torch and Triton read their variables as they are imported. Where there is no GPU, kernels are
 interpreted.

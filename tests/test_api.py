@@ -19,7 +19,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_checkpoint(tmp_path_factory.mktemp("api") / "target")
 
 
-def test_a_loaded_method_generates_what_vanilla_does_and_tells_steps_and_times(
+def test_a_loaded_method_generates_vanillas_tokens_with_steps_and_times(
     model: Path,
 ) -> None:
     plain = specbench.load(str(model), template="none").generate("ab ab ab", max_new_tokens=20)
@@ -33,7 +33,7 @@ def test_a_loaded_method_generates_what_vanilla_does_and_tells_steps_and_times(
     assert quick.completion.prefill_s > 0 and quick.tokens_per_s > 0
 
 
-def test_input_ids_are_used_as_they_are(model: Path) -> None:
+def test_input_ids_are_used_unchanged(model: Path) -> None:
     loaded = specbench.load(str(model), template="none")
     by_text = loaded.generate("abc", max_new_tokens=4)
     for ids in (by_text.prompt_ids, torch.tensor([by_text.prompt_ids])):

@@ -1,4 +1,4 @@
-"""A method that is broken is told with its cause, and stops no other."""
+"""Broken methods are reported with the cause, and the other methods run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_refused_checkpoint_is_still_a_users_error() -> None:
         build_drafters(target, [failing_to_build(refusal)], MemoryLedger(target))
 
 
-def test_what_takes_too_long_is_interrupted() -> None:
+def test_a_block_over_its_time_limit_is_interrupted() -> None:
     with (
         pytest.raises(UserError, match=r"the nap took longer than 0\.05 s"),
         time_limit(0.05, "the nap"),
@@ -100,7 +100,7 @@ def test_a_limit_within_a_limit_leaves_the_outer_one() -> None:
         time.sleep(5)
 
 
-def test_ctrl_c_in_a_method_is_no_fault_of_it() -> None:
+def test_ctrl_c_in_a_method_is_not_its_fault() -> None:
     with pytest.raises(KeyboardInterrupt), containing("a"):
         raise KeyboardInterrupt
     with pytest.raises(MethodFault, match="a: GeneratorExit"), containing("a"):

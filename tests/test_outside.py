@@ -1,4 +1,4 @@
-"""Text from outside is shown as signs, wherever it goes."""
+"""Untrusted text is shown with visible signs in every output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.headers import make_header, values_of
 ESCAPES = "\x1b[31m\x07\r\n\x9b\x7f\u202e\u2028"
 
 
-def test_control_characters_become_signs_and_letters_stay() -> None:
+def test_control_characters_become_visible_and_letters_stay() -> None:
     assert printable(ESCAPES) == "␛[31m␇␍␊�␡��"
     assert printable("café 漢字 → ½") == "café 漢字 → ½"
     assert printable("\udcff") == "�"

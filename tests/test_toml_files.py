@@ -1,4 +1,4 @@
-"""TOML files as typed values: every wrong field is named with its file."""
+"""TOML files as typed values: errors name the field and the file."""
 
 from pathlib import Path
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from specbench.audit.verdicts import ALPHA, Audit, Difference, GreedyAudit, Verdict
 from specbench.log.header import RunHeader
 from specbench.report import formats
+from specbench.report.export.terminal import print_parts
+from specbench.report.layout import draw
+from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
 
 MOST_DIFFERENCES = 20
-_STYLES: dict[Verdict, str] = {"bug": "bold red", "numerics": "yellow", "lossy": "yellow"}
+_TONES: dict[Verdict, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
 
 
 def print_audit(audit: Audit, info: RunHeader, console: Console) -> None:
@@ -23,56 +24,51 @@ def print_audit(audit: Audit, info: RunHeader, console: Console) -> None:
     parts: list[RenderableType] = [Text(title, style="bold"), Text()]
     if audit.greedy:
         parts += [Text("Temperature=0, against vanilla's tokens", style="bold")]
-        parts += [_greedy(audit, info), Text(), *_differences(audit, info)]
+        parts += draw(_greedy(audit, info), console.width)
+        parts += _differences(audit, info, console.width)
     if audit.sampled:
-        parts += [Text("Sampled, against vanilla's draws", style="bold"), _sampled(audit, info)]
-        parts += [Text()]
+        parts.append(Text("Sampled, against vanilla's draws", style="bold"))
+        parts += draw(_sampled(audit, info), console.width)
     parts += [Text(line) for line in _sentences(audit)]
-    console.print(Group(*parts))
+    print_parts(parts, console)
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i else "left", overflow="fold")
-    return table
+def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
+    return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading)
 
 
-def _verdict(verdict: Verdict) -> Text:
-    return Text(verdict, style=_STYLES.get(verdict, ""))
+def _row(method: str, label: str, texts: Iterable[str], verdict: Verdict) -> Row:
+    return Row(method, label, (*map(Cell, texts), Cell(verdict, _TONES.get(verdict, ""))))
 
 
 def _greedy(audit: Audit, info: RunHeader) -> Table:
-    table = _table("Method", "identical", "first difference", "largest gap", "verdict")
+    rows = []
     for one in audit.greedy:
         agreement = one.agreement
         first = agreement.first_position
-        table.add_row(
-            info.method(agreement.method).label,
+        texts = (
             f"{agreement.num_identical} of {agreement.num_compared}",
             "" if first is None else f"token {first}",
             "" if one.largest_gap is None else f"{one.largest_gap:.3g}",
-            _verdict(one.verdict),
         )
-    return table
+        label = info.method(agreement.method).label
+        rows.append(_row(agreement.method, label, texts, one.verdict))
+    return _table(["identical", "first\ndifference", "largest\ngap", "verdict"], rows)
 
 
-def _differences(audit: Audit, info: RunHeader) -> Iterable[RenderableType]:
+def _differences(audit: Audit, info: RunHeader, width: int) -> Iterable[RenderableType]:
     """A table of the differences, bugs and largest gaps first."""
     found = [(one, difference) for one in audit.greedy for difference in one.differences]
     if not found:
         return
     found.sort(key=lambda pair: _severity(pair[1]), reverse=True)
-    headings = ["Difference", "token", "vanilla", "method", "gap", "near-tie up to"]
+    headings = ["token", "vanilla", "method", "gap", "near-tie\nup to"]
     if audit.recheck_dtype:
-        headings.append(f"again in {audit.recheck_dtype}")
-    table = _table(*headings, "verdict")
-    for one, difference in found[:MOST_DIFFERENCES]:
-        table.add_row(*_cells(one, difference, audit, info=info))
-    yield table
+        headings.append(f"again in\n{audit.recheck_dtype}")
+    rows = [_difference(*pair, audit, info=info) for pair in found[:MOST_DIFFERENCES]]
+    yield from draw(_table([*headings, "verdict"], rows, heading="Difference"), width)
     if len(found) > MOST_DIFFERENCES:
-        yield Text(f"… and {len(found) - MOST_DIFFERENCES} more with smaller gaps", style="dim")
-    yield Text()
+        yield Text(f"… and {len(found) - MOST_DIFFERENCES} more with smaller gaps\n", style="dim")
 
 
 def _severity(difference: Difference) -> tuple[bool, float]:
@@ -80,38 +76,34 @@ def _severity(difference: Difference) -> tuple[bool, float]:
     return difference.verdict == "bug", gap / difference.threshold
 
 
-def _cells(
-    one: GreedyAudit, difference: Difference, audit: Audit, *, info: RunHeader
-) -> Iterable[Text | str]:
+def _difference(one: GreedyAudit, difference: Difference, audit: Audit, *, info: RunHeader) -> Row:
     divergence = difference.divergence
     key = divergence.key
     turn = f", turn {key.turn + 1}" if key.turn else ""
     repeat = f", repeat {key.repeat + 1}" if key.repeat else ""
-    yield f"{info.method(key.method).label} on {key.sample_id}{turn}{repeat}"
-    yield str(divergence.position)
-    for token in (divergence.baseline_token, divergence.own_token):
-        yield "ended" if token is None else str(token)
-    yield formats.NONE if difference.gap is None else f"{difference.gap:.3g}"
-    yield f"{difference.threshold:.3g}"
+    label = f"{info.method(key.method).label} on {key.sample_id}{turn}{repeat}"
+    tokens = (divergence.baseline_token, divergence.own_token)
+    texts = [
+        str(divergence.position),
+        *("ended" if token is None else str(token) for token in tokens),
+        formats.NONE if difference.gap is None else f"{difference.gap:.3g}",
+        f"{difference.threshold:.3g}",
+    ]
     if audit.recheck_dtype:
         again = {None: formats.NONE, True: "same", False: "differs"}
-        yield again[difference.is_same_again]
+        texts.append(again[difference.is_same_again])
     is_allowed = difference.verdict == "bug" and not one.is_lossless
-    yield _verdict("lossy" if is_allowed else difference.verdict)
+    return _row(key.method, label, texts, "lossy" if is_allowed else difference.verdict)
 
 
 def _sampled(audit: Audit, info: RunHeader) -> Table:
-    table = _table("Method", "T", "contexts", "draws each", "p (corrected)", "verdict")
+    rows = []
     for one in audit.sampled:
-        table.add_row(
-            info.method(one.method).label,
-            f"{one.temperature:g}",
-            str(one.num_contexts),
-            str(one.num_draws),
-            f"{one.p_value:.2g}",
-            _verdict(one.verdict),
-        )
-    return table
+        texts = (
+            f"{one.temperature:g}", str(one.num_contexts), str(one.num_draws), f"{one.p_value:.2g}"
+        )  # fmt: skip
+        rows.append(_row(one.method, info.method(one.method).label, texts, one.verdict))
+    return _table(["T", "contexts", "draws\neach", "p\n(corrected)", "verdict"], rows)
 
 
 def _sentences(audit: Audit) -> Iterable[str]:

@@ -3,9 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rich import box
-from rich.console import Console, JustifyMethod, RenderableType
-from rich.table import Table as RichTable
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from specbench.analysis.cells import BASELINE, CellKey
@@ -14,9 +12,14 @@ from specbench.check.gate import Gate
 from specbench.compare.comparison import MEAN
 from specbench.report import formats
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
+from specbench.report.layout import draw
 from specbench.report.notes import Note
+from specbench.report.table import Cell, Column, Group, Row, Table
 
-_HEADINGS = ("Method", "Task", "Check", "Baseline", "Now", "Result")
+_COLUMNS = (
+    Column("Task", is_text=True), Column("Check", is_text=True),
+    Column("Baseline"), Column("Now"), Column("Result", is_text=True),
+)  # fmt: skip
 
 
 def method_name(gate: Gate, cell: CellKey) -> str:
@@ -35,12 +38,11 @@ def task_name(gate: Gate, cell: CellKey) -> str:
 
 def print_gate(gate: Gate, console: Console | None = None) -> None:
     """Print failures, summary and notes; on stdout unless a console is given."""
-    parts: list[RenderableType] = []
-    if gate.failures:
-        parts += [_failures(gate), Text()]
+    console = console or report_console()
+    parts: list[RenderableType] = [*draw(_failures(gate), console.width)] if gate.failures else []
     style = "bold green" if gate.is_passed else "bold red"
     parts += [Text(summary(gate), style=style), Text(), notes_grid([*gate_notes(gate)])]
-    print_parts(parts, console or report_console())
+    print_parts(parts, console)
 
 
 def summary(gate: Gate) -> str:
@@ -105,21 +107,19 @@ def _passed_notes(gate: Gate) -> Iterator[Note]:
         yield Note(kind[0].upper() + kind[1:], text)
 
 
-def _failures(gate: Gate) -> RichTable:
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for heading in _HEADINGS:
-        justify: JustifyMethod = "right" if heading in ("Baseline", "Now") else "left"
-        is_long = heading == "Result"
-        table.add_column(heading, justify=justify, no_wrap=not is_long, overflow="fold")
+def _failures(gate: Gate) -> Table:
+    """A row a failed check; checks of a method that read alike share one."""
     alike: dict[tuple[str, ...], list[Check]] = defaultdict(list)
     for check in gate.failures:
         method = method_name(gate, check.cell)
         alike[method, check.kind, *_numbers(check), check.text].append(check)
+    rows = []
     for (method, kind, before, now, text), checks in alike.items():
         is_one = len(checks) == 1
         task = task_name(gate, checks[0].cell) if is_one else f"{len(checks)} tasks"
-        table.add_row(*map(Text, (method, task, kind, before, now)), Text(text, style="red"))
-    return table
+        cells = (*map(Cell, (task, kind, before, now)), Cell(text, "bad"))
+        rows.append(Row(checks[0].cell.method, method, cells))
+    return Table("", _COLUMNS, (Group("", tuple(rows)),))
 
 
 def _numbers(check: Check) -> tuple[str, str]:

@@ -3,10 +3,8 @@
 A number that is missing is empty in CSV and null in JSON; a dash stands for it in Markdown.
 """
 
-import csv
 import json
 from collections.abc import Iterable, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from specbench.compare.comparison import Comparison
 from specbench.compare.pairs import Pair
 from specbench.compare.table import NOT_COMPARABLE, NUMBERS, ComparisonTable, build_comparison
 from specbench.errors import unknown_name
-from specbench.report.export.csv import safe_cell
+from specbench.report.export.csv import csv_text
 from specbench.report.export.markdown import escape, table_lines
 from specbench.report.files import write_files
 
@@ -73,13 +71,10 @@ def comparison_markdown(table: ComparisonTable) -> str:
 
 def comparison_csv(comparisons: Sequence[Comparison]) -> str:
     """A line per pair of runs, temperature, method and task. "mean" and "pooled" are over tasks."""
-    text = StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for comparison in comparisons:
-        for row in _rows(comparison):
-            writer.writerow({name: safe_cell(value) for name, value in row.items()})
-    return text.getvalue()
+    import pandas as pd
+
+    rows = [row for comparison in comparisons for row in _rows(comparison)]
+    return csv_text(pd.DataFrame(rows, columns=list(COLUMNS)))
 
 
 def comparison_json(comparisons: Sequence[Comparison]) -> str:

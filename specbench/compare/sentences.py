@@ -21,14 +21,8 @@ def is_significant(ratio: Value) -> bool:
 
 def ratio_text(ratio: Value, *, is_short: bool = False) -> str:
     """A ratio with its interval: 1.08 [1.06, 1.10], or 1.08 ±0.02."""
-    if isinstance(ratio, Missing):
-        return formats.NONE
-    interval, number = ratio.interval, f"{ratio.value:.2f}"
-    if interval is None or interval.high - interval.low < _EXACT:
-        return number
-    if is_short:
-        return f"{number} ±{interval.half_width:.2f}"
-    return f"{number} [{interval.low:.2f}, {interval.high:.2f}]"
+    spread = formats.plus_minus(ratio) if is_short else formats.brackets(ratio)
+    return formats.mat(ratio) + spread
 
 
 def change_sentences(
@@ -119,10 +113,7 @@ def _list(ratios: Mapping[str, Estimate], most: int = 3) -> str:
 
 
 def _times(ratio: Estimate) -> str:
-    interval, text = ratio.interval, f"{ratio.value:.2f} times"
-    if interval is None or interval.high - interval.low < _EXACT:
-        return text
-    return f"{text} [{interval.low:.2f}, {interval.high:.2f}]"
+    return f"{ratio.value:.2f} times{formats.brackets(ratio)}"
 
 
 def _is_clear(ratio: Estimate) -> bool:

@@ -7,13 +7,8 @@ from rich.text import Text
 
 from specbench.compare.comparison import Comparison
 from specbench.compare.table import NOT_COMPARABLE, build_comparison
-from specbench.report.export.terminal import (
-    draw,
-    first_that_fits,
-    notes_grid,
-    print_parts,
-    report_console,
-)
+from specbench.report.export.terminal import notes_grid, print_parts, report_console
+from specbench.report.layout import draw, first_that_fits
 from specbench.report.notes import Note
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,12 +14,10 @@ from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
 from specbench.engine.draft_check import CheckedStep, check_draft
 from specbench.engine.drafter import Drafter, State, StepResult
-from specbench.engine.target import Target
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import TreeLayout
 from specbench.errors import ContractFault, NonFiniteError, UserError
 from specbench.types import Completion, Request, Step, StopReason, TracedStep
-
-_Traced: TypeAlias = tuple[Tensor, Tensor, tuple[int, ...]]
-"""Parents and log-probabilities of a tree's nodes, and the accepted path."""
 
 
 @torch.inference_mode()
@@ -49,17 +47,13 @@ def decode(
     clock, watch = clock or DeviceClock(target.device), stopwatch or Stopwatch()
     execution, sampler = target.execution, target.sampler(request.sampling, request.seed)
     state = State(request, sampler, limit)
-    has_fixed_size = drafter.has_fixed_size
     steps: list[Step] = []
-    traced: list[_Traced] = []
+    traced: list[_TracedTree] = []
     checked: list[CheckedStep] = []
     is_on_host = target.device.type == "cpu" and not execution.is_static
     with target.capture(drafter.needs), _naming_step(state, steps):
         began = clock.now()
-        prefill = target.prefill(request.prompt_ids, num_new=limit)
-        # The prefill is a step too: its tree is the prompt's last token.
-        chosen = judge(drafter.rule, state.chain(), prefill.logits, sampler, execution)
-        is_done = emit(state, Verdict.read(chosen).token_ids, target.vocab_size)[1]
+        prefill, is_done = _prefill(target, drafter, state)
         prefilled = clock.now()
         watch.start()
         if not is_done:
@@ -68,7 +62,7 @@ def decode(
             tree = proposed = drafter.propose(state)
             if is_checked:
                 check_draft(proposed, state, target.vocab_size)
-            if not has_fixed_size:
+            if not drafter.has_fixed_size:
                 tree = proposed.padded(execution.num_nodes(proposed.num_nodes))
             watch.lap("draft")  # includes `observe` of the last step
             forward = target.forward(tree)
@@ -81,8 +75,7 @@ def decode(
             count, is_done = emit(state, verdict.token_ids, target.vocab_size)
             steps.append(Step(proposed.num_nodes, count))
             if is_traced and proposed.log_probs is not None:
-                parents, log_probs = proposed.layout.parents.clone(), proposed.log_probs.clone()
-                traced.append((parents, log_probs, verdict.path))
+                traced.append(_TracedTree.copy(proposed.layout, proposed.log_probs, verdict.path))
             watch.lap("host")
             if not is_done:
                 drafter.observe(state, StepResult(tree, forward, verdict, accepted_path))
@@ -90,10 +83,10 @@ def decode(
     for step in checked:
         step.check(target.vocab_size)
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
-    reason = stop_reason(target, request, token_ids)
+    reason = stop_reason(request, token_ids)
     return Completion(
         token_ids, reason, tuple(steps), prefilled - began, ended - prefilled, watch.read(),
-        trace=tuple(map(_on_host, traced)),
+        trace=tuple(tree.read() for tree in traced),
     )  # fmt: skip
 
 
@@ -108,9 +101,33 @@ def _naming_step(state: State, steps: Sequence[Step]) -> Iterator[None]:
         raise NonFiniteError(f"{error.message} in {step}.", error.hint) from None
 
 
-def _on_host(traced: _Traced) -> TracedStep:
-    parents, log_probs, path = traced
-    return TracedStep(tuple(parents.tolist()), (0.0, *log_probs[1:].tolist()), path)
+def _prefill(target: Target, drafter: Drafter, state: State) -> tuple[Forward, bool]:
+    """Run the prompt and emit its token; True if that completes the request.
+
+    The prefill is judged like a step: its tree is the prompt's last token.
+    """
+    prefill = target.prefill(state.request.prompt_ids, num_new=state.remaining)
+    rule, tree = drafter.rule, state.chain()
+    chosen = judge(rule, tree, prefill.logits, state.sampler, target.execution)
+    return prefill, emit(state, Verdict.read(chosen).token_ids, target.vocab_size)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _TracedTree:
+    """Copies of a tree's tensors, which the next step overwrites, and the accepted path."""
+
+    parents: Tensor  # [nodes]
+    log_probs: Tensor  # [nodes]
+    path: tuple[int, ...]
+
+    @classmethod
+    def copy(cls, layout: TreeLayout, log_probs: Tensor, path: tuple[int, ...]) -> _TracedTree:
+        return cls(layout.parents.clone(), log_probs.clone(), path)
+
+    def read(self) -> TracedStep:
+        """The tree on the host, after the last step: reading waits for the device."""
+        log_probs = (0.0, *self.log_probs[1:].tolist())
+        return TracedStep(tuple(self.parents.tolist()), log_probs, self.path)
 
 
 def token_limit(target: Target, request: Request) -> int:
@@ -152,7 +169,7 @@ def emit(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, 
     return count, False
 
 
-def stop_reason(target: Target, request: Request, token_ids: tuple[int, ...]) -> StopReason:
+def stop_reason(request: Request, token_ids: tuple[int, ...]) -> StopReason:
     """Stop reason of a finished completion. EOS as the last allowed token counts as EOS."""
     if token_ids[-1] in request.eos_ids:
         return "eos"

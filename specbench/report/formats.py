@@ -4,6 +4,7 @@ from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Valu
 
 NONE = "–"
 """The text of a number that is missing."""
+_ROUNDING = 1e-9
 
 
 def speedup(value: Value) -> str:
@@ -52,25 +53,20 @@ def ends(interval: Interval) -> str:
 
 def brackets(value: Value) -> str:
     """The interval as a suffix: " [1.38, 1.46]", or nothing."""
-    interval = value.interval if isinstance(value, Estimate) else None
+    interval = interval_of(value)
     return f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
 
 
-def bracketed(value: Value) -> str:
-    """The speedup with its interval: 1.42x [1.38, 1.46]."""
-    return speedup(value) + (brackets(value) if interval_of(value) else "")
-
-
 def plus_minus(value: Value) -> str:
-    """The speedup with half the width of its interval: 1.42x ±0.04."""
+    """Half the width of the interval as a suffix: " ±0.04", or nothing."""
     interval = interval_of(value)
-    return speedup(value) + (f" ±{interval.half_width:.2f}" if interval else "")
+    return f" ±{interval.half_width:.2f}" if interval else ""
 
 
 def interval_of(value: Value) -> Interval | None:
-    """The interval, if it has any width: vanilla against itself has none."""
+    """The interval, if it is wider than rounding errors: vanilla against itself has none."""
     interval = value.interval if isinstance(value, Estimate) else None
-    return interval if interval and interval.low < interval.high else None
+    return interval if interval and interval.high - interval.low > _ROUNDING else None
 
 
 def num_bytes(size: float) -> str:

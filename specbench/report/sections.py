@@ -60,7 +60,11 @@ def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
 
 
 SPEEDUP = Part("speedup", _speedup(formats.speedup), short="speed")
-PLUS_MINUS = Part("speedup", _speedup(formats.plus_minus), short="speed")
+PLUS_MINUS = Part(
+    "speedup",
+    _speedup(lambda value: formats.speedup(value) + formats.plus_minus(value)),
+    short="speed",
+)
 MAT = Part(
     "MAT",
     lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
@@ -119,7 +123,7 @@ def _same_as_vanilla(method: MethodResults) -> str:
 _OVERVIEW = (
     Field(
         "speedup [95 %]",
-        lambda m: formats.bracketed(m.overall.speedup),
+        lambda m: formats.speedup(m.overall.speedup) + formats.brackets(m.overall.speedup),
         tone=lambda m: tone(m.overall.speedup),
     ),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),

@@ -1,1 +1,1 @@
-"""Records -> numbers."""
+"""Tests of `specbench.analysis`."""

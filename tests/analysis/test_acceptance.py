@@ -12,7 +12,7 @@ from tests.analysis.run_factory import full_run, measured_cell, record
 
 
 def steps(lengths: list[int], num_nodes: int | None = None, sample: str = "a") -> Record:
-    """A completion with these steps, of trees that never end the guessing unless told."""
+    """A completion with these steps."""
     made = record("pld", sample, accept_lengths=lengths)
     return replace(made, num_nodes=(num_nodes or 99,) * len(lengths))
 
@@ -57,7 +57,7 @@ def test_vanilla_has_no_depth_and_neither_has_a_cell_without_steps() -> None:
 
 
 def test_cut_steps_do_not_bias_the_shares() -> None:
-    """Guesses accepted with 0.7 each and cut by a short budget: the truth comes back."""
+    """Guesses accepted with probability 0.7 and cut by a short budget: the estimate is unbiased."""
     generator = np.random.default_rng(4)
     own = []
     for sample in range(4000):

@@ -1,4 +1,4 @@
-"""Calibration: confidence against what was accepted, on trees small enough to count by hand."""
+"""Calibration of the draft's confidence, on trees small enough to count by hand."""
 
 from math import log
 

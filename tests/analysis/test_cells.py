@@ -1,4 +1,4 @@
-"""One cell's numbers against truths computed by hand."""
+"""The numbers of one cell, compared with values computed by hand."""
 
 import pytest
 
@@ -93,14 +93,14 @@ def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
     assert cell(*hot).match_rate == NOT_GREEDY
 
 
-def test_failures_are_counted_and_take_part_in_nothing() -> None:
+def test_failures_are_counted_and_left_out_of_every_number() -> None:
     baseline = [record(sample="a", decode_s=2.0)]
     measured = cell([record("pld", "a", decode_s=1.0), failed("pld", "b")], baseline)
     assert (measured.num_done, measured.num_failed, measured.num_samples) == (1, 1, 1)
     assert number(measured.speedup) == pytest.approx(2.0)
 
 
-def test_what_is_missing_says_why() -> None:
+def test_a_missing_number_has_a_reason() -> None:
     baseline, own = [record()], [record("pld")]
     assert cell([], baseline).speedup == NOT_RUN
     assert cell([], baseline).mat == NOT_RUN
@@ -127,7 +127,7 @@ def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
 
 
 def test_a_record_that_accepted_known_lengths_gives_them_back() -> None:
-    """An oracle that accepts k of n guesses always: MAT is k + 1, the histogram one bar."""
+    """If k guesses are always accepted, MAT is k + 1 and the histogram has one bar."""
     own = [record("pld", str(i), accept_lengths=[4] * (i + 1)) for i in range(5)]
     measured = cell(own, [])
     assert number(measured.mat) == number(measured.mat_macro) == 4.0

@@ -1,4 +1,4 @@
-"""What a step costs, and the identity that explains a speedup by it."""
+"""Step costs, and the identity `speedup = MAT / step cost`."""
 
 import random
 from dataclasses import astuple, replace
@@ -57,7 +57,7 @@ def test_steps_that_cost_twice_as_much_eat_up_a_mat_of_two() -> None:
     assert number(found.decode_speedup) == 1.0
 
 
-def test_completions_that_vanilla_lacks_count_for_nothing() -> None:
+def test_completions_that_vanilla_lacks_are_left_out() -> None:
     shared = record("pld", "a", accept_lengths=(2,), decode_s=1.0)
     alone = record("pld", "b", accept_lengths=(5,), decode_s=9.0)
     base = record("vanilla", "a", accept_lengths=(1, 1), decode_s=1.0)
@@ -74,7 +74,7 @@ def test_phases_add_up_to_the_cost_of_a_step() -> None:
     assert sum(astuple(found.relative_phases)) == pytest.approx(number(found.relative))
 
 
-def test_a_run_with_phases_tells_costs_and_no_speed() -> None:
+def test_a_run_with_phases_has_costs_and_no_speed() -> None:
     own = record("pld", accept_lengths=(2, 2))
     base = record("vanilla", accept_lengths=(1, 1, 1, 1))
     roofline = Roofline(1e9, 100, 0, {"pld": 0.0}, 0.0)
@@ -99,7 +99,7 @@ def test_without_a_baseline_a_step_has_a_time_and_no_relative_cost() -> None:
         ([record("pld", accept_lengths=())], "no steps"),
     ],
 )
-def test_what_has_no_step_says_why(own: list[Record], reason: str) -> None:
+def test_a_cell_without_steps_has_a_reason(own: list[Record], reason: str) -> None:
     found = cost(own, [record("vanilla")])
     assert found.mat == found.step_s == found.relative == Missing(reason)
 

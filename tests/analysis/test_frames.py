@@ -1,4 +1,4 @@
-"""The frames that notebooks and CSV files get."""
+"""The data frames for notebooks and CSV files."""
 
 import math
 from dataclasses import replace

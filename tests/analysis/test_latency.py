@@ -1,4 +1,4 @@
-"""Percentiles of times, and when they are withheld."""
+"""Latency percentiles, and the cases with too few completions for one."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_a_completion_of_one_token_has_a_first_token_only() -> None:
 @pytest.mark.parametrize(
     ("number", "is_given"), [(9, (1, 0, 0)), (10, (1, 1, 0)), (100, (1, 1, 1))]
 )
-def test_a_percentile_is_given_from_as_many_completions_as_have_one_behind_it(
+def test_a_percentile_needs_a_completion_beyond_it(
     number: int, is_given: tuple[int, int, int]
 ) -> None:
     times = percentiles(np.arange(1.0, number + 1))

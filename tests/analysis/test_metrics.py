@@ -1,4 +1,4 @@
-"""A whole run's numbers: which cells there are and how they combine."""
+"""The metrics of a run: its cells, means and pooled values."""
 
 import random
 
@@ -122,7 +122,7 @@ def test_the_order_in_which_records_were_written_changes_no_number() -> None:
 
 
 def test_the_turns_of_a_sample_are_one_cluster() -> None:
-    """Doubling every sample with a second turn just like the first tells nothing new."""
+    """A second turn that equals the first adds no information, so the interval stays."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=10)
     twice = [
         record(
@@ -146,7 +146,7 @@ def test_the_turns_of_a_sample_are_one_cluster() -> None:
     assert doubled.interval.high == pytest.approx(once.interval.high)
 
 
-def test_nothing_at_all_is_measured_without_an_error() -> None:
+def test_an_empty_run_is_measured_without_an_error() -> None:
     run = measure(FakeRun())
     assert (run.methods, run.tasks, run.temperatures) == ((), (), (0.0,))
 
@@ -168,7 +168,7 @@ def test_of_several_gpus_the_one_used_is_named_though_torch_orders_them_differen
     assert make_header(described).machine.device == "fast, 24 GiB, driver 1"
 
 
-def test_the_phrases_of_this_machine_have_no_gaps() -> None:
+def test_the_description_of_this_machine_has_no_empty_parts() -> None:
     environment = capture()
     values = SpecValues(device="cpu", methods=("vanilla",))
     machine = replace(

@@ -1,4 +1,4 @@
-"""A drafter whose acceptance is known, through the whole engine: every figure is the truth."""
+"""A drafter with known acceptance runs through the whole engine; every metric must match."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROMPTS = [(5, 6, 7 + i, 8, 9 + i) for i in range(6)]
 
 
 class FakeClock:
-    """Time passes when it is told to, and half a second in every prefill."""
+    """A clock that advances when told, and by half a second in each prefill."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -37,7 +37,7 @@ class FakeClock:
 
 
 class Oracle(Drafter):
-    """Knows the answer: guesses as many right tokens as the pattern says, then wrong ones."""
+    """Knows the answer: proposes as many right tokens as the pattern says, then wrong ones."""
 
     def __init__(self, answer: Sequence[int], clock: FakeClock) -> None:
         self._answer, self._clock = answer, clock
@@ -53,7 +53,7 @@ class Oracle(Drafter):
 
 
 class Plain(Drafter):
-    """Vanilla, at a known pace."""
+    """Vanilla with a fixed time per step."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -90,7 +90,7 @@ def run() -> RunMetrics:
 
 
 def true_lengths() -> list[int]:
-    """What each step of the oracle emits: accepted guesses and one more, up to the budget."""
+    """Tokens emitted by each step of the oracle, up to the budget."""
     lengths: list[int] = []
     for accepted in cycle(PATTERN):
         room = BUDGET - 1 - sum(lengths)

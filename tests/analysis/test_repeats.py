@@ -1,4 +1,4 @@
-"""Speedups that change between repeats of the same prompts are found, and only those."""
+"""Detection of speedups that change between repeats of the same prompts."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_temperatures_are_tested_apart() -> None:
     assert [(one.method, one.temperature) for one in changing(records)] == [("sps", 1.0)]
 
 
-def test_claims_are_as_rarely_wrong_as_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_warnings_are_as_rare_as_their_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.analysis.repeats.LEAST_SPREAD", 0.0)
     monkeypatch.setattr("specbench.analysis.repeats.ALPHA", 0.05)
     runs = [repeats_of(lambda *_: 1.0, num_samples=12, seed=seed) for seed in range(150)]

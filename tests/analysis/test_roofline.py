@@ -1,4 +1,4 @@
-"""The limit that memory sets to a speedup."""
+"""The speedup limit set by memory bandwidth."""
 
 from typing import Any
 
@@ -46,19 +46,17 @@ def test_vanilla_at_the_bandwidth_uses_all_of_it() -> None:
         ({"draft_bytes": {}}, "draft bytes unknown"),
     ],
 )
-def test_where_the_memory_sets_no_limit_the_reason_stands(
-    changes: dict[str, Any], reason: str
-) -> None:
+def test_without_a_memory_limit_there_is_a_reason(changes: dict[str, Any], reason: str) -> None:
     assert roofline(**changes).limit("eagle", Estimate(4.0)) == Missing(reason)
 
 
-def test_weights_in_the_cache_use_no_bandwidth_worth_a_share() -> None:
+def test_weights_in_the_cache_have_no_share_of_the_bandwidth() -> None:
     assert roofline(cache_bytes=300).bandwidth_share(Estimate(0.3)) == Missing(
         "weights fit the cache"
     )
 
 
-def test_an_unknown_cache_is_taken_for_a_small_one() -> None:
+def test_an_unknown_cache_counts_as_small() -> None:
     assert roofline(cache_bytes=0).no_limit is None
 
 

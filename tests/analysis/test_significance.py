@@ -1,4 +1,4 @@
-"""Worse numbers that are a claim, and those that are chance."""
+"""Significance tests of regressions."""
 
 import numpy as np
 import pytest
@@ -21,14 +21,14 @@ def test_the_p_value_is_students_of_the_distance_in_spreads() -> None:
     assert below(estimate(0.95, 0.02), 0.95) == pytest.approx(0.5)
 
 
-def test_a_number_above_its_limit_is_never_a_claim() -> None:
+def test_a_number_above_its_limit_is_never_significant() -> None:
     p_value = below(estimate(1.2, 0.001), 0.95)
     assert p_value is not None
     assert p_value > 0.99
 
 
-def test_numbers_alike_in_every_sample_need_no_spread() -> None:
-    """As where nothing changed: the acceptance of a greedy run made twice."""
+def test_numbers_equal_in_every_sample_need_no_spread() -> None:
+    """An example is the acceptance of a greedy run made twice."""
     same = Ratio(np.full((8, 1), 3.0), np.full((8, 1), 3.0))
     worse = Ratio(np.full((8, 1), 2.7), np.full((8, 1), 3.0))
     draws = Draws(Bootstrap(200), "task")
@@ -38,7 +38,7 @@ def test_numbers_alike_in_every_sample_need_no_spread() -> None:
 
 
 @pytest.mark.parametrize("value", [Missing("not run"), Estimate(0.5), estimate(0.5, 0.1, 0.0)])
-def test_what_has_no_spread_is_not_judged(value: Estimate | Missing) -> None:
+def test_a_number_without_spread_is_not_tested(value: Estimate | Missing) -> None:
     assert below(value, 0.95) is None
 
 

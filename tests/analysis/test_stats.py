@@ -1,4 +1,4 @@
-"""Ratios of sums and their intervals."""
+"""Bootstrap intervals of ratios of sums."""
 
 from math import sqrt
 from zlib import crc32
@@ -34,7 +34,7 @@ def spread(num_clusters: int, seed: int) -> Ratio:
 
 
 def slow_interval(ratio: Ratio, bootstrap: Bootstrap, stream: str) -> Interval:
-    """The bootstrap as one would write it down: a loop over resamples and clusters."""
+    """A slow reference of the bootstrap: a loop over resamples and clusters."""
     num_clusters = len(ratio.top)
     generator = np.random.default_rng([bootstrap.seed, crc32(stream.encode())])
     value = ratio.top.sum() / ratio.bottom.sum()
@@ -74,7 +74,7 @@ def test_an_interval_is_fixed_by_seed_and_stream() -> None:
     assert estimate(ratio, Bootstrap(seed=3), "b").interval != first.interval
 
 
-def test_ratios_resampled_together_get_what_each_gets_alone() -> None:
+def test_ratios_resampled_together_equal_those_resampled_alone() -> None:
     ratios = {"a": spread(9, 3), "b": spread(9, 4), "c": spread(5, 5), "d": spread(1, 6)}
     together = Draws(Bootstrap(), "s").estimates(ratios)
     alone = {name: estimate(ratio, stream="s") for name, ratio in ratios.items()}
@@ -92,7 +92,7 @@ def test_fewer_than_five_clusters_give_no_interval() -> None:
     assert estimate(spread(8, 1)).interval is not None
 
 
-def test_one_cluster_that_outweighs_all_others_gives_no_interval() -> None:
+def test_a_cluster_heavier_than_all_others_gives_no_interval() -> None:
     bottom = column(*[1.0] * 20, 1000.0)
     noise = np.random.default_rng(1).lognormal(0, 0.3, (21, 1))
     assert estimate(Ratio(bottom * noise, bottom)).interval is None
@@ -103,12 +103,12 @@ def test_a_mean_of_tasks_with_few_clusters_each_has_an_interval_all_the_same() -
     assert mean(parts).interval is not None
 
 
-def test_a_mean_has_no_interval_when_one_of_its_parts_tells_nothing_of_its_spread() -> None:
+def test_a_mean_has_no_interval_if_a_part_has_no_spread() -> None:
     parts = [estimate(spread(9, 1), stream="a"), estimate(spread(1, 2), stream="b")]
     assert mean(parts) == Estimate((parts[0].value + parts[1].value) / 2)
 
 
-def test_a_mean_over_tasks_is_surer_than_its_parts() -> None:
+def test_a_mean_over_tasks_has_a_narrower_interval_than_its_parts() -> None:
     parts = [estimate(spread(20, i), stream=str(i)) for i in range(6)]
     widths = [part.interval.half_width for part in parts if part.interval]
     interval = mean(parts).interval
@@ -129,7 +129,7 @@ def test_a_quotient_on_one_stream_is_paired() -> None:
 
 
 def spiked(generator: np.random.Generator, size: int) -> FloatArray:
-    """Timing noise: a few percent, and now and then a spike of half again as much."""
+    """Timing noise of a few percent, with occasional spikes of 50 %."""
     spikes = (generator.random(size) < 0.03) * generator.exponential(0.5, size)
     return generator.lognormal(-(0.03**2) / 2, 0.03, size) * (1 + spikes)
 
@@ -137,7 +137,7 @@ def spiked(generator: np.random.Generator, size: int) -> FloatArray:
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.15, 0.3])
 @pytest.mark.parametrize("num_clusters", [6, 8, 12, 24, 80])
-def test_the_interval_holds_the_truth_about_as_often_as_it_says(
+def test_the_interval_covers_the_truth_about_as_often_as_its_level(
     num_clusters: int, sigma: float
 ) -> None:
     """Answers of very unlike length, heavy-tailed times, acceptance that varies by the sample.

@@ -1,4 +1,4 @@
-"""Runs that get a warning, and runs that get none."""
+"""Runs with and without warnings."""
 
 import random
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_a_baseline_that_slows_is_drift_of_a_known_size() -> None:
 
 
 def test_a_slow_task_that_comes_later_is_no_drift() -> None:
-    """The second task's steps take 1.3 times as long by nature."""
+    """Steps of the second task always take 1.3 times as long."""
     assert Drift not in kinds(run(lambda method, place: 1.0))
 
 
@@ -72,7 +72,7 @@ def test_outliers_are_counted_and_the_worst_is_named() -> None:
     assert outliers.worst.method == METHODS[91 % 2]
 
 
-def test_one_outlier_among_many_that_is_no_catastrophe_is_not_worth_a_word() -> None:
+def test_one_small_outlier_among_many_gives_no_warning() -> None:
     assert run(lambda method, place: 1.8 if place == 50 else 1.0).warnings == ()
 
 
@@ -92,7 +92,7 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
     assert "PLD (" in weak.message(metrics.info)
 
 
-def test_the_interval_of_a_trend_holds_it_about_as_often_as_it_says() -> None:
+def test_the_interval_of_a_trend_covers_it_about_as_often_as_its_level() -> None:
     generator, hits = np.random.default_rng(2), 0
     at = np.linspace(0, 1, 30)
     for _ in range(400):

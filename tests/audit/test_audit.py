@@ -1,4 +1,4 @@
-"""The audit: broken drafters are found, rounding is not blamed, lossy ones are called lossy."""
+"""The audit finds broken drafters, tolerates rounding and labels lossy methods."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ BUDGET = 16
 
 
 class Copier(Drafter):
-    """Guesses that the sequence repeats itself, which random models hardly ever do."""
+    """Proposes a repetition of the sequence, which random models hardly ever produce."""
 
     def propose(self, state: State) -> DraftTree:
         return state.chain(state.token_ids[:2])
 
 
 def gullible(tree: DraftTree, logits: torch.Tensor, sampler: Sampler) -> torch.Tensor:
-    """A rule that believes the first guess, whatever the target says."""
+    """A broken rule that always accepts the first guess."""
     first = torch.arange(tree.num_nodes) == 1
     return select(tree, first, sampler.pick(logits))
 
@@ -111,7 +111,7 @@ def audited(
 
 
 @pytest.mark.parametrize("is_recheck", [False, True])
-def test_a_drafter_that_accepts_what_the_target_refuses_is_a_bug(
+def test_accepting_tokens_that_the_target_rejects_is_a_bug(
     target: Target, is_recheck: bool
 ) -> None:
     methods = {"pld": Broken(), "sps": Copier()}
@@ -208,7 +208,7 @@ def test_the_first_difference_is_where_the_tokens_part() -> None:
     assert (found.position, found.baseline_token, found.own_token) == (2, 3, 9)
 
 
-def test_turns_after_a_parted_one_are_another_prompt_if_each_method_hears_itself() -> None:
+def test_turns_after_a_difference_are_left_out_if_each_method_has_its_own_history() -> None:
     first = record(token_ids=[1, 2, 3, 4]), record("pld", token_ids=[1, 2, 3, 9])
     second = record(turn=1, token_ids=[5, 5, 5, 5]), record("pld", turn=1, token_ids=[6, 6, 6, 6])
     assert agreement(first, second).num_compared == 2
@@ -219,7 +219,7 @@ def draws(generator: np.random.Generator, shares: Sequence[float], number: int) 
     return generator.choice(len(shares), size=(number, 2), p=shares)
 
 
-def test_equal_samplers_are_called_different_no_more_often_than_said() -> None:
+def test_equal_samplers_differ_no_more_often_than_the_level() -> None:
     generator, shares = np.random.default_rng(5), [0.5, 0.3, 0.1, 0.06, 0.03, 0.01]
     values = [
         permutation_test(
@@ -243,7 +243,7 @@ def test_draws_that_are_all_alike_are_no_difference() -> None:
     assert permutation_test([TwoSamples(same, same)]) == 1.0
 
 
-def test_holms_correction_is_that_of_the_book() -> None:
+def test_holms_correction_matches_a_worked_example() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([]) == []
 

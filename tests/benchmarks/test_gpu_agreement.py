@@ -1,4 +1,4 @@
-"""Graphs against eager steps: the same tokens, a near-tie apart, or wrong."""
+"""Comparison of CUDA graphs with eager steps: same tokens, near-ties or errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks for a GPU, as far as a CPU can run them: captures are faked, kernels are torch's."""
+"""The GPU checks on a CPU, with fake captures and torch in place of kernels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = CheckSettings(CPU, torch.float32, SHAPE, 1, 3, 5)
     "sampling", [Sampling(), Sampling(0.8, top_p=0.9)], ids=["greedy", "drawn"]
 )
 @pytest.mark.parametrize("name", names())
-def test_every_methods_steps_do_nothing_that_a_capture_forbids(
+def test_the_steps_of_every_method_can_be_captured(
     name: str, sampling: Sampling, tmp_path: Path
 ) -> None:
     target = Target(random_llama(layers=8), Graphs(FakeRecorder()))
@@ -53,7 +53,7 @@ def test_every_methods_steps_do_nothing_that_a_capture_forbids(
         (lambda x: x + torch.tensor([1.0, 2.0]), "a tensor [2] is made of numbers on the host"),
     ],
 )
-def test_what_a_capture_forbids_is_noticed(
+def test_operations_that_a_capture_forbids_are_found(
     function: Callable[[Tensor], Tensor], reason: str
 ) -> None:
     graphs = Graphs(FakeRecorder())
@@ -64,7 +64,7 @@ def test_what_a_capture_forbids_is_noticed(
     assert reason in failure
 
 
-def test_a_fake_recording_computes_anew_what_its_inputs_hold() -> None:
+def test_a_fake_recording_computes_from_its_current_inputs() -> None:
     x = torch.tensor([1.0, 2.0])
     recording = FakeRecorder()(lambda: (2 * x,), ())
     x += 1
@@ -73,7 +73,7 @@ def test_a_fake_recording_computes_anew_what_its_inputs_hold() -> None:
 
 
 @pytest.mark.slow
-def test_methods_as_recordings_are_held_against_eager_steps() -> None:
+def test_recorded_methods_are_compared_with_eager_steps() -> None:
     found = {check.name: check for check in capture_every_method(SETTINGS)}
     assert set(found) == {
         f"{what} at T={t}" for what in ("captured steps", "graphs against eager") for t in (0, 1)
@@ -84,7 +84,7 @@ def test_methods_as_recordings_are_held_against_eager_steps() -> None:
 
 
 class Wrong(Ops):
-    """Right at first, and then in every other call off by a little in one place."""
+    """Right in the first call, then slightly wrong in every other call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Wrong(Ops):
 
 
 class Unnormed(Wrong):
-    """Counts the last norm of a step alone: products take theirs from torch."""
+    """Counts only the last norm of a step: the norms of products are computed by torch."""
 
     def project(
         self, x: Tensor, weight: Tensor, bias: Tensor | None = None, **more: object
@@ -141,7 +141,7 @@ def test_without_a_gpu_checks_that_need_one_say_so() -> None:
         assert (check.is_ok, check.text) == (None, "needs a CUDA device")
 
 
-def test_a_check_that_fails_is_a_problem_and_the_next_one_is_made(
+def test_a_failed_check_is_a_problem_and_the_next_one_still_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(settings: CheckSettings) -> Iterator[Check]:

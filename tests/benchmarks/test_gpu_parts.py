@@ -1,4 +1,4 @@
-"""The parts of the suite for a GPU: which there are, their goals, and how they are shown."""
+"""The parts of the GPU suite: names, goals and tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names(**chosen: Any) -> list[str]:
     return [part.name for part in select(PARTS, **options)]
 
 
-def test_the_plan_is_in_the_order_of_what_it_settles() -> None:
+def test_the_parts_of_the_plan_have_their_order() -> None:
     assert names() == [
         "checks", "tests", *(f"layers-{model}" for model in MODELS), "suite-vicuna-13b",
         "suite-llama3-8b", "suite-vicuna-7b", "sampling-vicuna-13b", "official",
@@ -32,7 +32,7 @@ def test_the_plan_is_in_the_order_of_what_it_settles() -> None:
     assert all(part.estimate_s < part.limit_s <= 500 for part in PARTS)
 
 
-def test_without_the_plan_it_is_the_suite() -> None:
+def test_without_plan_the_suite_runs() -> None:
     suites = [f"suite-{model}" for model in MODELS]
     assert names(is_plan=False) == ["doctor", "checks", *suites, "report"]
 
@@ -53,7 +53,7 @@ def test_every_test_that_needs_a_gpu_is_in_the_plan() -> None:
     assert needing and all(path.startswith(TESTS) for path in needing)
 
 
-def test_parts_are_picked_by_name_by_kind_and_from_one_on() -> None:
+def test_parts_are_selected_by_name_by_kind_or_from_a_first_one() -> None:
     assert names(only=("suite", "tests"))[:2] == ["tests", "suite-vicuna-13b"]
     assert names(only=("layers-vicuna-7b",)) == ["layers-vicuna-7b"]
     assert names(first="sampling")[0] == "sampling-vicuna-13b"
@@ -64,7 +64,7 @@ def test_parts_are_picked_by_name_by_kind_and_from_one_on() -> None:
         names(only=("checks",), first="official")
 
 
-def test_the_list_tells_estimates_limits_and_what_cannot_be_run(
+def test_the_list_shows_estimates_limits_and_parts_that_cannot_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--plan", "--list", "--out", str(tmp_path), "--model", "tiny"]) == 0
@@ -100,7 +100,7 @@ FIGURES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def test_a_goal_is_held_against_the_worst_figure_that_it_names() -> None:
+def test_a_goal_is_compared_with_its_worst_figure() -> None:
     found = {(one.goal.figure, one.part): one for one in judge(FIGURES)}
     limit = found["methods.*.share_of_limit", "suite-vicuna-13b"]
     assert (limit.name, limit.value, limit.verdict) == ("methods.sps.share_of_limit", 0.76, "PASS")

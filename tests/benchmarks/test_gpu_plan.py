@@ -1,4 +1,4 @@
-"""Parts of the suite for a GPU: each within its time, recorded when it ends, gone on with later."""
+"""The GPU plan: time limits of its parts, their records, and resuming."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def part(name: str, code: str, *, estimate_s: float = 1, limit_s: float = 60, **
 
 
 def run(parts: list[Part], out: Path, seconds: float = 60) -> tuple[dict[str, Ended], list[str]]:
-    """What ended, and what was said meanwhile."""
+    """Run the parts; returns their records and the printed lines."""
     ledger, said = Ledger(out / "parts.jsonl", SETTINGS), list[str]()
     run_parts(parts, ledger, out, seconds=seconds, settings=SETTINGS, say=said.append)
     return ledger.ended(), said
@@ -106,7 +106,7 @@ def test_at_its_limit_a_part_is_killed_with_all_that_it_started(tmp_path: Path) 
     assert ended["next"].status == "ok"
 
 
-def test_what_a_part_leaves_running_goes_with_it(tmp_path: Path) -> None:
+def test_processes_that_a_part_leaves_running_are_killed(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
@@ -146,7 +146,7 @@ def test_finished_parts_are_skipped_and_failed_ones_tried_again_last(tmp_path: P
     assert said.startswith("Every part is finished")
 
 
-def test_what_was_measured_with_other_settings_is_not_finished(tmp_path: Path) -> None:
+def test_a_part_measured_with_other_settings_is_not_finished(tmp_path: Path) -> None:
     run([part("one", FIGURE)], tmp_path)
     assert Ledger(tmp_path / "parts.jsonl", {"device": "cuda"}).ended() == {}
 
@@ -172,7 +172,7 @@ run([part("first", FIGURE), part("slow", slow), part("last", FIGURE)], Path(sys.
 
 
 def begin(out: Path) -> subprocess.Popen[bytes]:
-    """The same parts in a process of its own, which is in the second one by now."""
+    """Start the same parts in another process, and wait for the second part."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], env=env, cwd=ROOT)
     log = out / "slow" / "log.txt"
@@ -216,14 +216,14 @@ def test_a_command_that_is_terminated_ends_the_running_part(tmp_path: Path) -> N
     assert not (tmp_path / "parts.jsonl").exists()
 
 
-def test_a_process_that_has_another_ones_number_is_left_alone(tmp_path: Path) -> None:
+def test_a_process_that_reuses_a_number_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / RUNNING
     path.write_text(json.dumps({"pid": os.getpid(), "started": 1.0}))
     end_leftover(path)
     assert not path.exists()
 
 
-def test_a_line_cut_short_costs_nothing_but_itself(tmp_path: Path) -> None:
+def test_a_truncated_line_loses_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "parts.jsonl"
     append_line(path, {"part": 1})
     with path.open("a") as file:

@@ -1,4 +1,4 @@
-"""The suite for a GPU, rehearsed on a CPU: every part of it that can be had there."""
+"""The GPU suite rehearsed on a CPU, without the parts that need a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOT_THERE = ("datasets", "pooch", "pynvml", "matplotlib")
 
 
 def measure_on_cpu(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command with some options, in an environment that lacks packages."""
+    """Run the command in an environment without some packages."""
     lacking = out.parent / "lacking"
     lacking.mkdir(exist_ok=True)
     lines = "\n".join(f"sys.modules[{name!r}] = None" for name in NOT_THERE)
@@ -217,7 +217,7 @@ def test_tests_are_counted_even_if_they_were_killed_midway(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-def test_what_the_doctor_says_and_the_official_code_gives_is_read(tmp_path: Path) -> None:
+def test_the_output_of_doctor_and_of_the_official_code_is_read(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("note    device: cpu; no GPU\nPROBLEM tree: off by 2\n")
     assert readers.read_doctor(tmp_path) == {
         "device": {"verdict": "note", "text": "cpu; no GPU"},

@@ -1,4 +1,4 @@
-"""The times of a layer's operations: other ways to compute it, and what fails among them."""
+"""benchmarks/layer_time.py: alternative implementations of a layer, and their failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(*options: str) -> int:
 
 
 @torch.inference_mode()
-def test_what_is_compiled_is_the_layer_that_the_operations_compute() -> None:
+def test_the_compiled_layer_computes_the_same_as_the_operations() -> None:
     rows, (layer, *_) = rows_and_layers(5)
     expected = rows.x.clone()
     layer_time._whole(rows, expected, TORCH, layer)
@@ -91,7 +91,7 @@ def test_alternatives_are_measured_after_the_table_and_each_is_a_line_of_json(
     assert len(printed) == len(lines) and "torch.compile" in printed[7]
 
 
-def test_a_way_that_fails_is_told_with_its_reason_and_the_rest_is_measured(
+def test_a_failed_alternative_has_its_reason_and_the_rest_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*args: object) -> Callable[[], object]:

@@ -1,6 +1,6 @@
-"""The benchmark against the official EAGLE code, with a stub in that code's place.
+"""The benchmark against the official EAGLE code, with a stub of that code.
 
-The official code itself is used where SPECBENCH_EAGLE names a checkout of it, and
+The last test runs the official code, if SPECBENCH_EAGLE names a checkout of it and
 SPECBENCH_EAGLE_PYTHON an interpreter that can import it.
 """
 
@@ -107,7 +107,7 @@ def test_both_sides_run_the_same_weights_and_prompts_and_are_compared(
         ("import os\nos.write(2, b'going\\nno such driver\\n')\nos._exit(3)", ": no such driver"),
     ],
 )
-def test_code_that_cannot_be_imported_is_told_by_its_reason(
+def test_code_that_cannot_be_imported_is_refused_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, reason: str
 ) -> None:
     checkout(tmp_path / "EAGLE", code)
@@ -120,7 +120,7 @@ def test_code_that_cannot_be_imported_is_told_by_its_reason(
 
 
 @pytest.mark.slow
-def test_code_that_cannot_load_the_weights_is_told_by_its_reason(
+def test_code_that_cannot_load_the_weights_is_refused_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = STUB.replace("made = cls()", "raise KeyError('rope_theta')")
@@ -149,7 +149,7 @@ def test_an_interpreter_that_is_not_there_is_refused(
     assert "--python /no/python does not run: No such file" in capsys.readouterr().err
 
 
-def test_tokens_behind_eos_count_for_nobody() -> None:
+def test_tokens_after_eos_are_not_counted_on_either_side() -> None:
     done = official_completion([5, 6, 2, 7, 8], [1, 4], 2.0, frozenset({2}))
     assert (done.token_ids, done.accept_lengths, done.stop_reason) == ((5, 6, 2), (1, 2), "eos")
     assert done.wall_s == 2.0
@@ -224,7 +224,7 @@ def test_the_entries_take_turns_and_each_is_first_once() -> None:
     reason="SPECBENCH_EAGLE and SPECBENCH_EAGLE_PYTHON name no official code and interpreter",
 )
 @pytest.mark.parametrize("tree", [{}, {"total_tokens": 24, "depth": 3, "top_k": 4}])
-def test_the_official_code_says_the_same_in_the_same_steps(
+def test_the_official_code_gives_the_same_tokens_in_the_same_steps(
     tmp_path: Path, tree: dict[str, int]
 ) -> None:
     given = arguments(

@@ -1,4 +1,4 @@
-"""What only a GPU can tell: events, energy, bandwidth. Skipped without one."""
+"""Tests that need a GPU: events, energy, bandwidth. Skipped without one."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_a_completion_has_phases_memory_and_energy_that_fit_its_time() -> None:
     assert done.energy_j is None or done.energy_j >= 0
 
 
-def test_a_gpus_memory_is_faster_than_any_processors_and_its_cache_is_known() -> None:
+def test_a_gpu_has_more_bandwidth_than_any_cpu_and_a_known_cache() -> None:
     device = torch.device(DEVICE)
     assert bandwidth(device) > 2e10
     assert 2**18 < cache_bytes(device) < 2**31
 
 
-def test_the_driver_and_torch_mean_the_same_card() -> None:
+def test_the_driver_and_torch_find_the_same_card() -> None:
     with gpu_sampler(DEVICE) as sampler:
         if sampler is None:
             pytest.skip("the driver cannot be asked")

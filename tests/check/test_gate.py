@@ -1,4 +1,4 @@
-"""What the gate stops, and what it lets pass."""
+"""Runs that pass and fail the gate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
 
 
 def found(gate: Gate, kind: str | None = None) -> set[tuple[str, str]]:
-    """Method and task of every failure."""
+    """Method and task of each failed check."""
     return {(f.cell.method, f.cell.task) for f in gate.failures if kind in (None, f.kind)}
 
 
@@ -34,7 +34,7 @@ def changed(of: Callable[[Record], bool], change: Callable[[Record], Record | No
     return with_records(RUN, lambda record: change(record) if of(record) else record)
 
 
-def test_a_run_holds_up_to_itself_in_every_cell() -> None:
+def test_a_run_passes_against_itself_in_every_cell() -> None:
     gate = check(RUN, RUN)
     assert gate.is_passed
     cells = {f.cell for f in gate.checks if f.cell.task != MEAN}
@@ -59,13 +59,13 @@ def test_a_slowdown_within_the_limit_passes() -> None:
     assert not check(slower(RUN, {"pld": 1.04}), RUN, Limits(max_slowdown=0.03)).is_passed
 
 
-def test_what_slows_everything_is_vanillas_fault_alone() -> None:
-    """The engine or the machine: the one sign that no method has against itself."""
+def test_a_slowdown_of_everything_fails_vanilla_alone() -> None:
+    """A slower vanilla means that the engine or the machine is slower, not a method."""
     gate = check(slower(RUN, dict.fromkeys(EVERYBODY, 1.2)), RUN)
     assert methods(gate) == {"vanilla"}
 
 
-def test_a_faster_vanilla_is_no_methods_slowdown() -> None:
+def test_a_faster_vanilla_fails_no_method() -> None:
     assert check(slower(RUN, {"vanilla": 0.5}), RUN).is_passed
 
 
@@ -96,7 +96,7 @@ def test_speed_is_checked_on_the_baselines_machine_unless_told_otherwise(
 
 
 def fewer_accepted(record: Record) -> Record:
-    """The same tokens in more steps: every long step is cut in two."""
+    """The same tokens in more steps: every long step is split in two."""
     lengths = [part for n in record.accept_lengths for part in ((n - 1, 1) if n > 1 else (n,))]
     return replace(record, accept_lengths=tuple(lengths))
 
@@ -142,7 +142,7 @@ def test_a_cell_that_is_gone_is_stopped() -> None:
     assert found(check(no_sps, RUN), "samples") == {("sps", task) for task in TASKS}
 
 
-def test_a_completion_that_others_have_must_be_there() -> None:
+def test_a_missing_completion_fails() -> None:
     gone = changed(lambda r: (r.key.method, r.key.sample_id) == ("sps", "gsm8k/1"), lambda r: None)
     (failure,) = check(gone, RUN).failures
     assert failure.text == "1 of 8 completions are missing"
@@ -153,7 +153,7 @@ def test_a_run_over_fewer_prompts_is_judged_on_those() -> None:
     assert check(part, RUN).is_passed
 
 
-def test_what_only_the_new_run_has_is_not_judged() -> None:
+def test_cells_of_the_new_run_alone_are_not_checked() -> None:
     more = full_run(methods=(*EVERYBODY, "medusa"))
     old = FakeRun([r for r in more.records if r.key.method != "medusa"], RUN.header)
     gate = check(more, old)
@@ -210,18 +210,18 @@ def test_in_half_precision_as_many_answers_mended_as_broken_are_chance() -> None
     assert check(one, other).is_passed
 
 
-def test_a_method_that_is_not_lossless_owes_no_answer() -> None:
+def test_the_output_of_a_lossy_method_is_not_checked() -> None:
     lossy = {"methods__pld__is_lossless": False}
     run = with_header(answering_otherwise("pld", ["gsm8k/3"]), **lossy)
     assert check(run, with_header(RUN, **lossy)).is_passed
 
 
-def test_sampled_answers_are_not_held_against_vanillas() -> None:
+def test_sampled_answers_are_not_compared_with_vanillas() -> None:
     run = full_run(temperatures=(1.0,))
     assert check(with_records(run, other_answer), run).is_passed
 
 
-def test_vanilla_may_turn_at_a_near_tie_but_not_everywhere() -> None:
+def test_vanilla_may_change_at_a_near_tie_but_not_everywhere() -> None:
     def all_otherwise(samples: Sequence[str]) -> FakeRun:
         return changed(lambda r: r.key.sample_id in samples, other_answer)
 
@@ -246,7 +246,7 @@ def test_two_samples_a_task_are_enough_over_six_tasks() -> None:
     assert ("pld", MEAN) in found(check(slower(run, {"pld": 1.5}), run))
 
 
-def test_runs_that_did_other_work_are_refused() -> None:
+def test_runs_with_other_work_are_refused() -> None:
     with pytest.raises(UserError, match="did not do the same work"):
         check(with_header(RUN, spec__values__max_new_tokens=64), RUN)
 
@@ -272,8 +272,8 @@ def alarms(simulator: Simulator, limits: Limits, num_pairs: int) -> int:
 
 
 @pytest.mark.slow
-def test_equal_runs_raise_no_alarm_even_where_nothing_is_allowed() -> None:
-    """A tenth of what benchmarks/gate_errors.py does: nine methods on six tasks."""
+def test_equal_runs_pass_even_with_limits_of_zero() -> None:
+    """A tenth of the trials of benchmarks/gate_errors.py: nine methods on six tasks."""
     simulator = Simulator(12, drift=0.0)
     assert alarms(simulator, Limits(0.0, 0.0, 0.15), num_pairs=20) == 0
 

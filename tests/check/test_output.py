@@ -1,4 +1,4 @@
-"""The gate's verdict for readers, for CI systems and for GitHub."""
+"""The gate's output: terminal, JUnit XML and GitHub annotations."""
 
 from io import StringIO
 from pathlib import Path
@@ -42,7 +42,7 @@ PASSED = check(new(RUN), RUN)
 ELSEWHERE = check(with_header(RUN, id="new", environment__cpu__model="Other"), RUN)
 
 
-def test_a_pass_is_one_sentence_and_what_was_let_pass() -> None:
+def test_a_pass_is_one_sentence_with_the_worst_passed_numbers() -> None:
     text = shown(PASSED)
     assert text.startswith("Passed: new is no worse than old in 24 cells of 4 methods.\n")
     assert text.count("all unchanged or better") == 2
@@ -51,7 +51,7 @@ def test_a_pass_is_one_sentence_and_what_was_let_pass() -> None:
     assert "slower by 2 %" in slow
 
 
-def test_speed_that_was_not_checked_is_said() -> None:
+def test_a_gate_without_speed_says_so() -> None:
     text = shown(ELSEWHERE)
     assert "in 24 cells of 4 methods; speed was not checked." in text
     assert "not checked: another machine: Example CPU 9000, threads: 2 in the baseline" in text
@@ -121,7 +121,7 @@ def test_two_temperatures_are_told_apart() -> None:
     assert ("specbench.PLD, T=1", "GSM8K") in found
 
 
-def test_junit_goes_where_it_is_asked_to(tmp_path: Path) -> None:
+def test_junit_is_written_to_the_given_path(tmp_path: Path) -> None:
     write_junit(PASSED, tmp_path / "deep" / "gate.xml")
     assert ElementTree.parse(tmp_path / "deep" / "gate.xml").getroot().tag == "testsuites"
     with pytest.raises(UserError, match="cannot be written"):

@@ -16,7 +16,7 @@ from tests.support.checkpoint import save_checkpoint, write_prompts
 
 @dataclass(frozen=True)
 class Said:
-    """What a command left: exit code, stdout and stderr."""
+    """Exit code, stdout and stderr of a command."""
 
     code: int
     out: str
@@ -62,7 +62,7 @@ def prompt_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
-    """Runs take a fake backend. A method answers as told here, else the same at once."""
+    """Replace the backend of runs by a fake one; the fixture maps methods to their answers."""
     answers: dict[str, Answer] = {}
 
     def make_setup(spec: RunSpec, *, is_offline: bool) -> FakeSetup:

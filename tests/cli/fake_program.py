@@ -23,7 +23,7 @@ SLOWER = float(os.environ.get("FAKE_SLOWER", "1"))
 
 
 def answering(place: int) -> Answer:
-    """A method that is the faster, and accepts the more, the later it stands in the table."""
+    """A fake method; later methods in the table are faster and accept more."""
 
     def answer(request: Request) -> Completion:
         time.sleep(PAUSE_S)

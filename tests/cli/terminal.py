@@ -1,4 +1,4 @@
-"""A real terminal of a given size, with a program in it, and what its screen shows."""
+"""A program in a pseudo-terminal of a given size, and the content of its screen."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def run(specbench: Specbench, model: Path, prompts: Path, *more: object) -> Path
 
 
 def spoil(folder: Path) -> None:
-    """Another token in the middle of every answer of pld's."""
+    """Change a token in the middle of every answer of pld."""
     path = folder / "samples.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
@@ -43,7 +43,7 @@ def test_spoiled_answers_are_a_bug(specbench: Specbench, model: Path, prompt_fil
     assert "token 3" in said.out and "bug" in said.out
     again = specbench("audit", folder, "--dtype", "float32")
     assert again.code == 1
-    assert "again in float32" in again.out
+    assert "again in" in again.out and "float32" in again.out
 
 
 def test_a_report_says_that_answers_differ_and_what_to_do(

@@ -1,4 +1,4 @@
-"""Each mistake is one clear message with the fix, exit code 2, and no traceback."""
+"""User errors: one message with the fix, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_model_of_the_hub_without_network_says_what_is_missing(specbench: Spec
     assert "vicuna-7b" in said.err
 
 
-def test_a_method_without_checkpoint_is_told_when_asked_for_alone(
+def test_a_single_method_without_checkpoint_is_refused(
     specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:
     said = specbench("run", "--model", model, "--method", "sps", "--prompts", prompt_file, *SMALL)
@@ -100,7 +100,7 @@ def test_a_missing_file_of_a_checkpoint_is_named(
     assert (said.code, "config.json" in said.err) == (2, True)
 
 
-def test_truncated_weights_are_told_before_a_run_begins(
+def test_truncated_weights_are_refused_before_a_run_begins(
     specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(model, tmp_path / "copy"))
@@ -146,7 +146,9 @@ def test_a_model_that_does_not_fit_is_refused_with_the_figure(
     assert "does not fit" in said.err and "GB" in said.err
 
 
-def test_an_unwritable_output_is_told(specbench: Specbench, model: Path, prompt_file: Path) -> None:
+def test_an_unwritable_output_is_refused(
+    specbench: Specbench, model: Path, prompt_file: Path
+) -> None:
     Path("taken").write_text("")
     said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL,
                      "--output", "taken")  # fmt: skip

@@ -74,7 +74,7 @@ def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: S
     assert forced.out.startswith("NOT COMPARABLE")
 
 
-def test_one_run_is_none_to_compare(specbench: Specbench, store: Store) -> None:
+def test_comparing_a_single_run_is_refused(specbench: Specbench, store: Store) -> None:
     assert specbench("compare", store(RUN, "old")).code == 2
     assert specbench("compare", "old", "nowhere").code == 2
 
@@ -98,7 +98,7 @@ def test_check_ends_with_1_where_a_method_is_slower(
     assert specbench(*call, "--speed", "never").code == 0
 
 
-def test_check_speaks_to_github_where_it_runs_there(
+def test_check_prints_annotations_on_github_actions(
     specbench: Specbench, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = ("check", store(SLOW, "new"), "--baseline", store(RUN, "old"))

@@ -1,4 +1,4 @@
-"""What a run measures beside its samples, from the command line to the file."""
+"""Phases, bandwidth and bytes read, from the command line to the run's files."""
 
 from __future__ import annotations
 

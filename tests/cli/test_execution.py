@@ -1,4 +1,4 @@
-"""How steps were run is told, also where it changed while samples were timed."""
+"""A run reports how steps were executed, also if that changed during the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GRAPH = ExecutionHeader("graph", None)
 
 
 class Recorder:
-    """Records on a CPU, until it is broken."""
+    """A recorder on a CPU, until it is told to fail."""
 
     is_broken = False
 
@@ -48,7 +48,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lose all recordings then, and record no more."""
+    """Drop all recordings after the warm-up, and fail from then on."""
     close = Graphs.close
 
     def closed(self: Graphs) -> None:
@@ -59,7 +59,7 @@ def break_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Graphs, "close", closed)
 
 
-def test_a_recording_that_fails_after_the_warm_up_is_told(
+def test_a_recording_that_fails_after_the_warm_up_is_reported(
     specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""A run tells of kernels that failed while it ran."""
+"""A run reports kernels that failed during the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Specbench
 
 
 class Falling(Ops):
-    """Operations whose attention falls back to another once it is called."""
+    """Operations whose attention falls back at its first call."""
 
     def attend(
         self, queries: Tensor, cached: CacheRows, view: TreeMask | None, heads: Heads
@@ -23,7 +23,7 @@ class Falling(Ops):
         return super().attend(queries, cached, view, heads)
 
 
-def test_what_falls_back_while_samples_are_run_is_told_in_the_run_and_in_the_report(
+def test_fallbacks_during_samples_are_in_the_run_and_in_the_report(
     specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Eager, "ops", Falling())

@@ -1,4 +1,4 @@
-"""specbench report on runs written by hand: the right numbers, or a plain statement."""
+"""`specbench report` on hand-written runs: expected numbers, or the reason for a missing one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Line = dict[str, Any]
 
 
 def line(method: str = "vanilla", sample: str = "a", seconds: float = 2.0, **changes: Any) -> Line:
-    """A completion of five tokens in four steps, or what the changes make of it."""
+    """A sample line with five tokens in four steps, with changes."""
     made: Line = {
         "schema": 1, "method": method, "temperature": 0.0, "task": "gsm8k", "sample_id": sample,
         "turn": 0, "repeat": 0, "status": "ok", "prompt_tokens": 9, "token_ids": [5, 6, 7, 8, 9],
@@ -40,7 +40,7 @@ def failed(method: str, sample: str = "a") -> Line:
 
 
 def fast(method: str = "pld", sample: str = "a", seconds: float = 1.0, **changes: Any) -> Line:
-    """The same five tokens in two steps."""
+    """The sample line with two steps in place of four."""
     return line(
         method, sample, seconds, **{"accept_lengths": [3, 1], "num_nodes": [4, 4], **changes}
     )
@@ -86,7 +86,7 @@ def write(folder: Path, lines: Sequence[Line]) -> Path:
 
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 @pytest.mark.parametrize("name", ODD)
-def test_every_form_is_made_without_nan_or_traceback(
+def test_every_format_is_rendered_without_nan_or_traceback(
     specbench: Specbench, folder: Path, name: str, arithmetic: str
 ) -> None:
     write(folder, ODD[name])
@@ -122,7 +122,7 @@ def test_one_sample_has_its_speedup_and_mat_and_no_interval(
         ("no time passed", "all failed"),
     ],
 )
-def test_a_speedup_that_cannot_be_given_says_why(
+def test_a_missing_speedup_has_a_reason(
     specbench: Specbench, folder: Path, name: str, reason: str
 ) -> None:
     row = cells(specbench, write(folder, ODD[name]))["pld", "0.0", "gsm8k"]
@@ -151,7 +151,7 @@ def test_names_of_any_script_are_shown_as_they_are(specbench: Specbench, folder:
 def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
     specbench: Specbench, folder: Path
 ) -> None:
-    """A short answer sped up fourfold and a long one not at all."""
+    """A short answer is four times as fast, a long one equally fast."""
     tokens = list(range(100))
     ones = {"accept_lengths": [1] * 99, "num_nodes": [1] * 99}
     long: Line = {"token_ids": tokens, "num_tokens": 100, **ones}

@@ -1,4 +1,4 @@
-"""`specbench init method NAME`: a package that begins as a working method."""
+"""`specbench init method NAME` writes a package with a working method."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_new_method_has_its_name_everywhere(specbench: Specbench, tmp_path: Pa
         (("method", "mine", "--out", "."), "exists already"),
     ],
 )
-def test_what_cannot_be_a_new_method_is_refused(
+def test_an_invalid_new_method_is_refused(
     specbench: Specbench, words: tuple[str, ...], message: str
 ) -> None:
     said = specbench("init", *words)

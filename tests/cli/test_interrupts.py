@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a command with 130 and the command that continues its work."""
+"""Ctrl-C, SIGTERM and SIGHUP: exit code 130, and the command to resume with."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_work_that_was_kept_is_named(tmp_path: Path) -> None:
     assert stop.value.hint.endswith(f"specbench run --output {tmp_path} --resume")
 
 
-def test_nothing_to_resume_is_no_offer_to_resume(tmp_path: Path) -> None:
+def test_without_a_run_no_resume_is_offered(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), resumable(tmp_path / "none", "--output", ["run"]):
         raise KeyboardInterrupt
 
@@ -60,7 +60,7 @@ def test_a_signal_ends_any_command_with_130_and_a_message(
     assert [signal.getsignal(one) for one in ENDING] == before
 
 
-def test_a_second_signal_does_not_stop_what_the_first_one_ends(
+def test_a_second_signal_does_not_interrupt_the_cleanup(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = []

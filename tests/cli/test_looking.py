@@ -1,4 +1,4 @@
-"""The commands that only look: list, show, doctor, fetch."""
+"""The commands list, show, doctor, fetch, and the options of the program itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_doctor_compares_our_baseline_with_generate(specbench: Specbench, model:
     assert "ok      tree:" in said.out
 
 
-def test_doctor_finds_a_baseline_that_says_other_things(
+def test_doctor_finds_a_baseline_with_other_tokens(
     specbench: Specbench, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specbench.run import doctor
@@ -95,14 +95,14 @@ def test_the_version_is_printed(specbench: Specbench) -> None:
 
 
 @pytest.mark.parametrize("command", [*COMMANDS])
-def test_help_speaks_words_not_types(specbench: Specbench, command: str) -> None:
+def test_help_shows_words_instead_of_types(specbench: Specbench, command: str) -> None:
     said = specbench(command, "-h")
     assert said.code == 0 and said.out == specbench(command, "--help").out
     for word in ("<", "list[", "env var", "python -m"):
         assert word not in said.out
 
 
-def test_help_tells_the_rule_of_the_environment(specbench: Specbench) -> None:
+def test_help_explains_environment_variables(specbench: Specbench) -> None:
     shown = " ".join(specbench("--help").out.split())
     assert "SPECBENCH_RUN_MODEL is --model of run" in shown
 

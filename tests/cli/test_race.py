@@ -1,4 +1,4 @@
-"""`specbench race`: answers as they are written, and who was how fast."""
+"""`specbench race`: live answers and the table of speeds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_wrong_method_is_refused_before_anything_is_loaded(specbench: Specbenc
     assert "Loading" not in said.err
 
 
-def test_what_is_watched_adds_up_to_the_answer_and_costs_no_time(
+def test_the_streamed_tokens_are_the_answer_and_cost_no_time(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = make_engine_setup(RunSpec(str(model), ("vanilla", "pld"), template="none"))

@@ -62,7 +62,7 @@ def test_an_output_folder_holds_the_run_and_its_report(
 
 
 def interrupted_at(count: int, answers: dict[str, Answer]) -> None:
-    """Ctrl-C at this completion of PLD."""
+    """Interrupt the run at this completion of PLD."""
     calls: list[Request] = []
 
     def answer(request: Request) -> Completion:
@@ -240,7 +240,7 @@ def start_long_run(model: Path, prompts: Path, out: Path, *more: str) -> subproc
 
 
 def _listen_to_interrupts() -> None:
-    """A shell starts background jobs, and with them this suite, deaf to Ctrl-C."""
+    """Background jobs of a shell ignore Ctrl-C, and this suite may be one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,4 +1,4 @@
-"""A stand-in through the command line: a shape of one's own, tiny's tokens."""
+"""A stand-in through the command line: a custom shape with tiny's tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.zoo.stand_in_shapes import write_config
 
 
 @pytest.mark.slow
-def test_a_stand_in_run_says_tinys_tokens_and_that_it_is_one(
+def test_a_stand_in_run_has_tinys_tokens_and_is_labelled(
     specbench: Specbench, tmp_path: Path
 ) -> None:
     shape = write_config(tmp_path / "shape")

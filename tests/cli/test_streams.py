@@ -1,4 +1,4 @@
-"""Arguments and streams that cannot hold the output: one message, exit code 2."""
+"""Invalid arguments and broken output streams: one message, exit code 2."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_ascii_terminal_shows_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["$'a\\xff'", "$'a\\e[31m'", "$'a\\n::error::b'"])
-def test_an_argument_that_is_no_text_is_one_message(tmp_path: Path, name: str) -> None:
+def test_an_argument_that_is_not_utf8_is_one_message(tmp_path: Path, name: str) -> None:
     code, _, err = shell(f"$SB report {name}", tmp_path)
     assert code == 2
     assert "is not UTF-8, or has control characters" in err

@@ -1,4 +1,4 @@
-"""The first day with specbench, in a real terminal: what each command leaves on the screen."""
+"""A new user's first commands in a real terminal: the screen after each."""
 
 from __future__ import annotations
 

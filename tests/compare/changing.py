@@ -23,7 +23,7 @@ def with_header(run: Run, **changes: Any) -> FakeRun:
 
 
 def with_records(run: Run, change: Callable[[Record], Record | None]) -> FakeRun:
-    """The run with every record changed; None leaves it out."""
+    """The run with every record mapped; None removes it."""
     changed = (change(record) for record in run.records)
     return FakeRun([record for record in changed if record is not None], run.header)
 
@@ -43,5 +43,5 @@ def slower(run: Run, factors: Mapping[str, float]) -> FakeRun:
 
 
 def broken(record: Record, error: str = "boom") -> Record:
-    """The record as it is when its sample failed."""
+    """The record of a failed sample."""
     return Record(record.key, "error", record.prompt_tokens, error=error)

@@ -1,4 +1,4 @@
-"""What makes two runs incomparable, and what is only said."""
+"""Differences that make two runs incomparable, and differences that are only reported."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def differences(first: Run, second: Run) -> list[str]:
         ({"prompts": prompts("p2", "f2")}, "prompts of gsm8k: sha256 p1p1p1p1p1p1… from"),
     ],
 )  # fmt: skip
-def test_other_work_is_refused_with_both_values(changes: dict[str, Any], told: str) -> None:
+def test_different_work_is_refused_with_both_values(changes: dict[str, Any], told: str) -> None:
     (found,) = differences(run(), run(**changes))
     assert found.startswith(told)
     with pytest.raises(UserError, match="did not do the same work"):
@@ -71,7 +71,7 @@ def test_top_p_matters_where_tokens_are_drawn() -> None:
     assert found.startswith("--top-p: 1.0")
 
 
-def test_another_limit_on_the_same_prompts_is_no_other_work() -> None:
+def test_another_limit_on_the_same_prompts_is_comparable() -> None:
     assert differences(run(), run(prompts=prompts("p2", "f1"))) == []
     assert differences(run(), run(prompts=prompts("p1", None))) == []
     assert len(differences(run(prompts=prompts("p2", None)), run(prompts=prompts("p1", None)))) == 1
@@ -111,7 +111,9 @@ def test_large_files_without_a_hash_are_told_apart_by_size() -> None:
         ({"methods__pld__options": {"ngram": 2}}, "options of pld: none in the first, ngram=2 in"),
     ],
 )
-def test_what_may_explain_a_difference_is_said(changes: dict[str, Any], told: str) -> None:
+def test_circumstances_that_may_explain_a_difference_are_reported(
+    changes: dict[str, Any], told: str
+) -> None:
     assert differences(run(), run(**changes)) == []
     (found,) = circumstances(run().header, run(**changes).header)
     assert found.describe().startswith(told)
@@ -134,7 +136,7 @@ def gpu(name: str, driver: str = "550", *, first: str | None = None) -> FakeRun:
     )
 
 
-def test_another_driver_is_said_and_another_gpu_is_another_machine() -> None:
+def test_another_driver_is_reported_and_another_gpu_is_another_machine() -> None:
     (found,) = circumstances(gpu("A100").header, gpu("A100", "580").header)
     assert found.describe() == "driver: 550 in the first, 580 in the second"
     assert machine_difference(gpu("A100").header, gpu("A100", "580").header) is None

@@ -1,4 +1,4 @@
-"""Two runs side by side: ratios against truths computed by hand."""
+"""Comparisons of two runs: ratios against values computed by hand."""
 
 import random
 from dataclasses import replace
@@ -28,13 +28,13 @@ def width(value: Value) -> float:
 
 
 def small(**seconds: float) -> FakeRun:
-    """One sample: vanilla takes 4 s for 4 tokens, the others as given for as many."""
+    """One sample of 4 tokens: vanilla takes 4 s, the other methods the given time."""
     records = [record("vanilla", decode_s=4.0)]
     records += [record(m, decode_s=s, accept_lengths=(3,)) for m, s in seconds.items()]
     return FakeRun(records, header(["vanilla", *seconds], ("gsm8k",)))
 
 
-def test_a_run_against_itself_differs_in_nothing() -> None:
+def test_a_run_equals_itself() -> None:
     run = full_run(temperatures=(0.0, 1.0))
     compared = compare(run, run)
     assert len(compared.cells) == 2 * 4 * (len(TASKS) + 2)
@@ -75,7 +75,7 @@ def test_only_completions_that_both_runs_finished_count() -> None:
     assert number(cell.tokens_per_s.ratio) == pytest.approx(0.5)
 
 
-def test_what_a_sample_has_in_both_runs_widens_no_interval() -> None:
+def test_variation_shared_by_both_runs_widens_no_interval() -> None:
     generator = random.Random(1)
     times = [generator.lognormvariate(0, 1) for _ in range(40)]
 
@@ -107,8 +107,8 @@ def test_the_mean_is_that_of_the_tasks_and_pooled_takes_them_as_one() -> None:
     assert number(compared.cell("pld", 0.0, POOLED).speedup.subject) == number(pooled.speedup)
 
 
-def test_the_ratio_of_a_mean_is_that_of_the_two_means_beside_it() -> None:
-    """A mean of the two ratios, 4 and 0.2, would be above 2, against means of 0.6 and 0.75."""
+def test_the_ratio_of_a_mean_is_the_ratio_of_the_two_means() -> None:
+    """The mean of the ratios 4 and 0.2 would be above 2, although the means are 0.6 and 0.75."""
     seconds = {"gsm8k": (4.0, 1.0), "alpaca": (1.0, 5.0)}
     runs = [
         FakeRun(
@@ -138,7 +138,7 @@ def test_without_vanilla_there_is_speed_but_no_speedup() -> None:
     assert number(cell.tokens_per_s.ratio) == 1.0
 
 
-def test_times_measured_by_phases_are_no_evidence() -> None:
+def test_times_with_phases_are_not_compared() -> None:
     run = full_run()
     phased = with_records(run, lambda r: replace(r, phases=Phases(0.1, 0.1, 0.1, 0.1)))
     cell = compare(run, phased, is_forced=True).cell("pld", 0.0, "gsm8k")
@@ -189,7 +189,7 @@ def test_a_wrong_number_of_runs_is_refused(count: int) -> None:
         compare_runs([full_run()] * count, ("pld", "vanilla"))
 
 
-def test_each_run_is_held_against_the_first() -> None:
+def test_each_run_is_compared_with_the_first() -> None:
     first, second, third = (full_run(id=name) for name in "abc")
     found = compare_runs([first, second, third])
     assert [(one.reference.id, one.subject.id) for one in found] == [("a", "b"), ("a", "c")]

@@ -1,4 +1,4 @@
-"""A comparison as it is shown: every number is there, and the sentences claim no more than that."""
+"""The renderings of a comparison: all numbers, and sentences that the intervals support."""
 
 import csv
 import json
@@ -63,12 +63,12 @@ def test_a_faster_machine_changes_no_speedup() -> None:
     assert text.count("is the same in both.") == 2
 
 
-def test_one_sample_a_task_tells_no_change() -> None:
+def test_one_sample_a_task_shows_no_change() -> None:
     one = full_run(num_samples=1)
     assert "too few samples to see" in sentences(compare(one, slower(one, {"pld": 2.0})))
 
 
-def test_without_vanilla_the_methods_own_speed_is_told() -> None:
+def test_without_vanilla_tokens_per_second_are_compared() -> None:
     run = full_run(methods=("pld", "sps"))
     text = sentences(compare(run, slower(run, {"pld": 2.0})))
     assert text.startswith("Tokens per second is lower in B for PLD (0.50 times")
@@ -161,7 +161,7 @@ def test_all_forms_are_written_into_a_folder(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in paths)
 
 
-def test_a_console_without_the_signs_gets_others() -> None:
+def test_an_ascii_console_gets_ascii_signs() -> None:
     raw = BytesIO()
     console = Console(file=TextIOWrapper(raw, "ascii"), width=120)
     print_comparison([cross(RUN, RUN, ("pld", "vanilla"))], console)

@@ -1,4 +1,4 @@
-"""What every registered method promises, whatever its idea; installed plug-ins included."""
+"""The contract of every registered method, including installed plug-ins."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_count_of_a_completion_adds_up(target: Target, drafter: Drafter) -> 
     assert all(1 <= a <= n for a, n in zip(done.accept_lengths, done.num_nodes, strict=True))
 
 
-def test_two_prompts_in_a_row_leak_nothing(target: Target, drafter: Drafter) -> None:
+def test_a_prompt_leaves_no_state_for_the_next_one(target: Target, drafter: Drafter) -> None:
     first, second = prompts()[:2]
     fresh = complete(target, drafter, second)
     complete(target, drafter, first)
@@ -94,7 +94,7 @@ def test_a_budget_is_never_exceeded(target: Target, drafter: Drafter, budget: in
     assert done.stop_reason == "budget"
 
 
-def test_nothing_behind_eos_is_emitted(target: Target, drafter: Drafter) -> None:
+def test_nothing_after_eos_is_emitted(target: Target, drafter: Drafter) -> None:
     free = complete(target, drafter, prompts()[3], eos_ids=frozenset())
     eos = free.token_ids[len(free.token_ids) // 2]
     done = complete(target, drafter, prompts()[3], eos_ids=frozenset({eos}))

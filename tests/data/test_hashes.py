@@ -1,4 +1,4 @@
-"""Hashes of large files: of their bytes, and computed once."""
+"""Hashes of large files, computed once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_hash_of_a_file_that_was_just_written_is_not_kept(
         assert cached_sha256(file) == sha256(content)
 
 
-def test_a_cut_entry_of_the_cache_is_not_believed(tmp_path: Path) -> None:
+def test_a_truncated_cache_entry_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "weights"
     file.write_bytes(b"large")
     cached_sha256(file)

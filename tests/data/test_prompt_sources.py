@@ -32,7 +32,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """A file served on this machine."""
+    """The URL of a file on a local server."""
     served = tmp_path / "served"
     served.mkdir()
     (served / "question.jsonl").write_bytes(CONTENT)
@@ -70,14 +70,16 @@ def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
     assert list(cache.iterdir()) == []
 
 
-def test_a_page_in_place_of_the_file_is_called_one(cache: Path, url: str, tmp_path: Path) -> None:
+def test_an_html_page_in_place_of_the_file_is_reported(
+    cache: Path, url: str, tmp_path: Path
+) -> None:
     (tmp_path / "served/question.jsonl").write_text("<!DOCTYPE html><title>Log in</title>")
     with pytest.raises(UserError, match="the answer is an HTML page"):
         paper_file("demo", PaperSource(url, SHA256, "question.jsonl", 1), offline=False)
     assert list(cache.iterdir()) == []
 
 
-def test_a_download_that_drips_is_given_up_and_leaves_nothing(
+def test_a_download_that_is_too_slow_is_aborted_and_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specbench.data.cache.DOWNLOAD_LIMIT_S", 0.5)
@@ -187,12 +189,12 @@ def test_every_papers_file_has_the_number_of_prompts_its_card_says() -> None:
 
 
 class _Rows(list[dict[str, object]]):
-    """A data set as far as it is used: rows by number."""
+    """A minimal data set: rows by number."""
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A `datasets` library with one data set, which remembers how it was asked."""
+    """A fake `datasets` library with one data set, which records its calls."""
     made = types.ModuleType("datasets")
     made.config = types.SimpleNamespace(HF_HUB_OFFLINE=False)  # type: ignore[attr-defined]
     made.calls = []  # type: ignore[attr-defined]
@@ -239,7 +241,7 @@ def test_a_column_the_hub_does_not_have_is_named_with_those_it_has() -> None:
         hub_prompts("demo", source, limit=None, offline=False)
 
 
-def test_offline_the_library_is_told_so_and_afterwards_as_it_was(
+def test_the_library_is_offline_during_the_call_only(
     library: types.ModuleType,
 ) -> None:
     from huggingface_hub import constants

@@ -13,7 +13,7 @@ SIX = ["mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the package's search path, as a checkout's root is."""
+    """A folder on the package's search path, like a checkout's root."""
     monkeypatch.setattr(specbench, "__path__", [*specbench.__path__, str(tmp_path)])
     return tmp_path
 
@@ -57,7 +57,7 @@ def test_one_sub_task_can_be_named_alone_and_no_task_comes_twice() -> None:
     assert [task.name for task in tasks] == ["spec_bench/rag", "gsm8k"]
 
 
-def test_an_unknown_task_is_told_what_was_meant() -> None:
+def test_an_unknown_task_is_an_error_with_a_guess() -> None:
     with pytest.raises(UserError) as caught:
         find_tasks(["gsm8"])
     assert "'gsm8'" in caught.value.message

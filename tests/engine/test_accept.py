@@ -58,7 +58,7 @@ def test_among_equally_deep_paths_the_first_one_wins() -> None:
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=40), st.integers(0, 10**6))
-def test_a_path_followed_on_the_device_is_the_verdicts_own(above: list[int], seed: int) -> None:
+def test_the_path_on_the_device_equals_the_verdicts(above: list[int], seed: int) -> None:
     parents = [0, *(number % (node + 1) for node, number in enumerate(above))]
     generator = torch.Generator().manual_seed(seed)
     tokens, best = torch.randint(0, 3, (2, len(parents)), generator=generator).tolist()
@@ -100,7 +100,7 @@ def test_the_first_token_below_deterministic_siblings_follows_the_target(
 
 
 def without_replacement(q: Tensor, count: int, rng: torch.Generator) -> tuple[list[int], Tensor]:
-    """Siblings drawn one after the other, each with the distribution it was drawn from."""
+    """Siblings drawn without replacement, each with the distribution it was drawn from."""
     rows, tokens, left = [torch.zeros_like(q)], [], q.clone()
     for _ in range(count):
         left = left / left.sum()

@@ -1,4 +1,4 @@
-"""Classes of models over trees: equal to `generate` and to plain forwards, or refused by name."""
+"""Tree decoding on each model class: equal to `generate`, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ LOCAL |= {"vocab_size": 50, "hidden_size": 32, "num_heads": 4, "window_size": WI
 ALIBI = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
-def test_llama_4_ends_before_its_scale_of_queries_tells_rows_from_positions() -> None:
+def test_the_context_of_llama_4_ends_before_its_queries_are_scaled() -> None:
     config = config_of("llama4_text", max_position_embeddings=2**20, floor_scale=1124)
     assert Target(random_of(config)).context == 100
     assert Target(random_of(config_of("llama4_text"))).context == 128
@@ -126,7 +126,7 @@ def test_a_model_without_positions_or_with_a_recurrent_state_is_refused(
         ("falcon", {**ALIBI, "alibi": True}, "it fails over a tree: "),
     ],
 )
-def test_the_probe_finds_what_no_field_of_the_config_tells(
+def test_the_probe_finds_differences_that_no_config_field_shows(
     model_type: str, values: dict[str, Any], fault: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -139,7 +139,7 @@ def test_the_probe_finds_what_no_field_of_the_config_tells(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_untested_class_is_proved_once_and_starts_empty(
+def test_an_untested_class_is_probed_once_and_starts_with_an_empty_cache(
     dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save(random_of(config_of("qwen3")), tmp_path)

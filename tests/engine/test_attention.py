@@ -1,4 +1,4 @@
-"""cuDNN's attention is left out while specbench runs, and the caller's setting comes back."""
+"""cuDNN's attention is disabled while specbench runs, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.checkpoint import save_checkpoint
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
 def setting(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """What the user has set cuDNN's attention to."""
+    """The user's setting of cuDNN's attention."""
     before = cuda.cudnn_sdp_enabled()
     cuda.enable_cudnn_sdp(request.param)
     yield request.param
@@ -29,7 +29,7 @@ def setting(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether it was enabled at each forward and prefill."""
+    """The setting at each forward and prefill."""
     found: list[bool] = []
 
     def capture(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +52,7 @@ def test_the_setting_comes_back_even_after_an_error(setting: bool) -> None:
     assert ("cudnn" in attention_kernels()) is setting
 
 
-def test_the_librarys_users_generate_without_it_too(
+def test_specbench_load_generates_without_it_too(
     setting: bool, seen: list[bool], tmp_path: Path
 ) -> None:
     model = specbench.load(str(save_checkpoint(tmp_path)), "pld", template="none")
@@ -61,7 +61,7 @@ def test_the_librarys_users_generate_without_it_too(
     assert cuda.cudnn_sdp_enabled() is setting
 
 
-def test_the_doctor_examines_without_it(
+def test_doctor_measures_without_it(
     setting: bool, seen: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "PROMPTS", doctor.PROMPTS[:1])

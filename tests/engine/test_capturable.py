@@ -1,4 +1,4 @@
-"""Everything that is captured as a CUDA graph can be: no copy from the host, and no wait for it."""
+"""Captured functions neither copy from the host nor wait for the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WARPED = Sampling(0.7, top_p=0.9, top_k=20)
 
 
 def checked(name: str, sampling: Sampling, folder: Path, **options: Any) -> CheckedGraphs:
-    """What a short completion has captured; option `arch` goes to the checkpoint."""
+    """The graphs that a short completion captured; `arch` is an option of the checkpoint."""
     graphs = CheckedGraphs(rerun)
     target = Target(random_llama(), graphs)
     if arch := options.pop("arch", None):

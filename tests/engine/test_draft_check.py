@@ -1,4 +1,4 @@
-"""The contract of a drafter's trees is enforced: each violation is named."""
+"""Checks of draft trees: each violation of the contract is named."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_scratch_node_may_repeat_a_sibling() -> None:
 
 
 class Meddler(Drafter):
-    """Tries to change the state it is shown."""
+    """A drafter that tries to change its state."""
 
     def __init__(self, attack: str) -> None:
         self.attack = attack

@@ -1,4 +1,4 @@
-"""What Triton cannot compile or launch is torch's from then on, and the reason is kept."""
+"""Kernels that Triton cannot compile or launch are replaced by torch, and the reason is kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADS = Heads(2, 1, 16)
 
 
 class Failing:
-    """A kernel that cannot be launched, and counts how often it was to be."""
+    """A kernel that cannot be launched, with a count of attempts."""
 
     def __init__(self, error: Exception) -> None:
         self.num_calls = 0
@@ -62,7 +62,7 @@ def attention(ops: Any) -> Tensor:
         (RuntimeError("PassManager::run failed"), "PassManager::run failed"),
     ],
 )
-def test_an_operation_that_triton_cannot_launch_is_torchs_from_then_on(
+def test_an_operation_that_triton_cannot_launch_is_replaced_by_torch(
     error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = Failing(error)
@@ -76,7 +76,7 @@ def test_an_operation_that_triton_cannot_launch_is_torchs_from_then_on(
     assert ops.kernels_unsupported_reason is None  # the others are kernels
 
 
-def test_errors_of_torch_are_not_taken_for_tritons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_torch_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("operation not permitted when stream is capturing")
     monkeypatch.setattr(triton_ops, "attend_split", Failing(error))
     ops = TritonOps(8)
@@ -109,7 +109,7 @@ def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
 
 
 class Refusing:
-    """The start-up check of operations, by name: what is wrong, and what falls back."""
+    """A fake start-up check: reasons and fallbacks by the operation's name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
         self.wrong: dict[str, str] = {}
@@ -149,12 +149,12 @@ def test_a_gpu_below_capability_8_has_torchs_operations(
     assert ops.reason == f"the GPU has compute capability {major}.{minor}, kernels need 8.0"
 
 
-def test_kernels_that_are_right_overlap_and_nothing_is_told(hopper: Refusing) -> None:
+def test_correct_kernels_overlap_without_a_message(hopper: Refusing) -> None:
     ops = picked()
     assert ops.name.endswith(", overlapped") and ops.reason is None
 
 
-def test_the_reason_why_launches_do_not_overlap_is_told(hopper: Refusing) -> None:
+def test_the_reason_for_not_overlapping_is_recorded(hopper: Refusing) -> None:
     hopper.wrong["overlapped"] = "attention of triton, overlapped, is off by 1.0e-01"
     ops = picked()
     assert ops.name.startswith("triton") and "overlapped" not in ops.name

@@ -1,4 +1,4 @@
-"""What the tests on a GPU look at, so that nothing falls back there unnoticed."""
+"""The helpers by which GPU tests detect fallbacks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def refuse(*given: Any, **named: Any) -> Any:
 
 
 def ran(execution: Any) -> list[str]:
-    """What vanilla fell back to under this execution."""
+    """Fallbacks of vanilla under this execution."""
     target = Target(random_llama(2), execution)
     method = get("vanilla")
     decode(target, method.build(method.options(), BuildContext(target)), Request(prompts()[0], 3))
     return fallbacks(target)
 
 
-def test_a_target_whose_steps_were_recorded_fell_back_nowhere() -> None:
+def test_a_target_with_recorded_steps_has_no_fallback() -> None:
     assert ran(Graphs(rerun, Kernels())) == []
 
 
@@ -72,9 +72,7 @@ def test_every_way_to_fall_back_is_found() -> None:
         ),
     ],
 )
-def test_a_header_that_tells_of_a_fall_back_is_found_out(
-    changes: dict[str, Any], found: list[str]
-) -> None:
+def test_a_fallback_in_a_header_is_found(changes: dict[str, Any], found: list[str]) -> None:
     header = {
         "spec": {"values": {"methods": ["pld"]}},
         "execution": {"pld": {"mode": "graph", "reason": None}},

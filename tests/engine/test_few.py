@@ -1,4 +1,4 @@
-"""The kernel for products of few rows, interpreted where there is no GPU, and its launches."""
+"""The kernel for products of few rows, in Triton's interpreter if there is no GPU."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SIZES = ((130, 336), (67, 80))
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_rows", [2, 3, 16, 17, 32, 33, 60, 63, 64])
-def test_few_rows_are_what_torch_makes_of_them(num_rows: int, dtype: torch.dtype) -> None:
+def test_products_of_few_rows_equal_torchs(num_rows: int, dtype: torch.dtype) -> None:
     ops = TritonOps(num_processors=8)
     num_out, size = SIZES[num_rows % 2]
     for i, flavour in enumerate(FLAVOURS[num_rows % 2 :: 2]):  # each at every size of a tile

@@ -1,4 +1,4 @@
-"""Steps replayed from recordings are the steps themselves: padded, in buckets, for every method."""
+"""Replayed steps equal eager steps: padding, buckets, every method."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_tensor_that_is_given_again_is_read_again_whatever_lay_there_in_betwee
     assert add(given)[0].item() == 101
 
 
-def test_what_a_function_returned_stays_until_it_is_called_again(recorded: Graphs) -> None:
+def test_outputs_stay_until_the_next_call(recorded: Graphs) -> None:
     double, add = recorded.wrap(lambda x: (2 * x,)), recorded.wrap(lambda x: (x + 1,))
     (doubled,) = double(torch.tensor([1.0]))
     add(doubled)
@@ -178,7 +178,7 @@ def test_a_part_of_an_output_is_read_again_when_it_is_given_again(recorded: Grap
     assert add(last)[0].item() == 9
 
 
-def test_what_cannot_be_recorded_runs_all_the_same_and_says_so(recorded: Graphs) -> None:
+def test_a_function_that_cannot_be_recorded_runs_eagerly_with_a_reason(recorded: Graphs) -> None:
     def reads(x: Tensor) -> tuple[Tensor, ...]:
         return (x + x.max().item(),)
 
@@ -200,7 +200,7 @@ def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
 
 
 @torch.inference_mode()
-def test_nodes_behind_a_tree_change_nothing() -> None:
+def test_padding_after_a_tree_changes_nothing() -> None:
     layout = TreeLayout.from_parents([0, 0, 1, 0, 3], "cpu")
     padded = layout.padded(8)
     assert padded is layout.padded(8)
@@ -214,7 +214,7 @@ def test_nodes_behind_a_tree_change_nothing() -> None:
     torch.testing.assert_close(grown[:5], plain)
 
 
-def test_a_mask_shows_what_is_committed_and_what_the_tree_lets_see() -> None:
+def test_a_mask_shows_the_committed_rows_and_each_nodes_ancestors() -> None:
     layout = TreeLayout.from_parents([0, 0, 0], "cpu")
     mask = dense_mask(torch.tensor(2), layout.bias(torch.float32), 8)
     assert (mask == 0).tolist() == [
@@ -225,7 +225,7 @@ def test_a_mask_shows_what_is_committed_and_what_the_tree_lets_see() -> None:
 
 
 @pytest.mark.parametrize(("num_rows", "num_more"), [(1, 0), (1, 1), (1, 5), (2, 2), (3, 5)])
-def test_an_exact_view_shows_what_a_padded_one_shows(num_rows: int, num_more: int) -> None:
+def test_an_exact_mask_equals_a_padded_one(num_rows: int, num_more: int) -> None:
     bias = torch.zeros(num_rows, num_more)
     bias[:, ::2] = torch.finfo(torch.float32).min
     bias[:, -1:] = 0

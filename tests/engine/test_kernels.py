@@ -1,4 +1,4 @@
-"""The kernels compute what torch's operations do. Without a GPU, Triton's interpreter runs them."""
+"""The kernels compute the same as torch. Without a GPU, Triton's interpreter runs them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_BFLOAT16 = pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter multipl
 
 @pytest.fixture(autouse=True)
 def _no_kernel_has_failed() -> Iterator[None]:
-    """An operation that falls back to torch's computes what torch does, and proves nothing."""
+    """Fail if an operation fell back to torch, since its comparison proves nothing."""
     yield
     assert KERNELS.fallbacks == {}
 
@@ -49,7 +49,7 @@ def _no_kernel_has_failed() -> Iterator[None]:
     "dtype",
     [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=NO_BFLOAT16)],
 )
-def test_kernels_compute_what_torch_does(dtype: torch.dtype) -> None:
+def test_kernels_compute_the_same_as_torch(dtype: torch.dtype) -> None:
     assert unsupported_reason(KERNELS, DEVICE, dtype) is None
 
 
@@ -79,7 +79,7 @@ def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("heads", [Heads(3, 1, 16), Heads(2, 3, 32), Heads(1, 4, 24)])
 @pytest.mark.parametrize("num_rows", [1, 2, 21])
-def test_attention_sees_what_is_committed_and_what_the_tree_lets_it(
+def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
     heads: Heads, num_rows: int
 ) -> None:
     torch.manual_seed(num_rows)
@@ -101,7 +101,7 @@ def test_attention_sees_what_is_committed_and_what_the_tree_lets_it(
 
 @pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_products_take_norm_bias_residual_and_gate_along(num_rows: int, has_bias: bool) -> None:
+def test_products_include_norm_bias_residual_and_gate(num_rows: int, has_bias: bool) -> None:
     torch.manual_seed(0)
     x, before = (torch.randn(num_rows, size, device=DEVICE) for size in (1100, 37))
     weight = torch.randn(74, 1100, device=DEVICE)
@@ -130,7 +130,7 @@ def test_how_a_row_is_launched_changes_no_bit() -> None:
 
 
 @pytest.mark.parametrize("vocab_size", [7, CHUNK, 2 * CHUNK + 100])
-def test_the_likeliest_tokens_are_those_of_a_sort(vocab_size: int) -> None:
+def test_topk_log_probabilities_equal_a_sort(vocab_size: int) -> None:
     torch.manual_seed(0)
     logits = torch.randn(3, vocab_size, device=DEVICE)
     logits[1] = -torch.inf
@@ -148,7 +148,7 @@ def test_the_likeliest_tokens_are_those_of_a_sort(vocab_size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "k"), [(1, 1), (100, 10), (811, 60), (MOST_FEW + 1, 3)])
-def test_the_greatest_are_those_of_a_sort(size: int, k: int) -> None:
+def test_topk_values_equal_a_sort(size: int, k: int) -> None:
     torch.manual_seed(0)
     values = torch.randn(size, dtype=torch.float64, device=DEVICE).round(decimals=3)
     values[0] = torch.inf
@@ -161,14 +161,14 @@ def test_the_greatest_are_those_of_a_sort(size: int, k: int) -> None:
         assert torch.equal(places, expected.indices[:k])
 
 
-def test_more_of_the_likeliest_than_a_kernel_is_for_are_torchs() -> None:
+def test_a_k_too_large_for_the_kernel_is_computed_by_torch() -> None:
     logits = torch.randn(2, 300, device=DEVICE)
     k = MAX_TOPK + 1
     assert torch.equal(KERNELS.topk_logprobs(logits, k)[0], TORCH.topk_logprobs(logits, k)[0])
 
 
 class WithKernels(Eager):
-    """Steps as they come, their layers by kernels."""
+    """Eager execution with kernels."""
 
     ops: Ops = KERNELS
 

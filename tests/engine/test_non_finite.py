@@ -1,4 +1,4 @@
-"""Logits that are not finite end a completion with the step, in eager mode and in graphs."""
+"""NaN or infinite logits end a completion with an error that names the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torch's operations as the engine calls them, and the check that kernels have to pass."""
+"""The engine's torch operations, and the check of kernels against them."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_each_row_has_a_product_of_its_own(has_bias: bool) -> None:
         torch.testing.assert_close(found[i], expected)
 
 
-def test_operations_are_tried_as_a_recording_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     # On a CPU, experts are read on the host. Record the way that a GPU would take.
     monkeypatch.setattr(experts, "_one_by_one", experts._gathered)
 
     class Off(TraceRecorder):
-        """Recordings whose outputs are not what was computed."""
+        """A recorder with wrong outputs."""
 
         def __call__(self, *given: Any, **named: Any) -> Recording:
             made = super().__call__(*given, **named)

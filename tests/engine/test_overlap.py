@@ -1,4 +1,4 @@
-"""Kernels that begin while the last one ends leave the very bits of those that wait for it."""
+"""Overlapped kernels give bit-identical results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def targets() -> list[Target]:
-    """The same random model, its kernels one after the other, and overlapped."""
+    """The same random model with and without overlapped kernels."""
     device = torch.device("cuda:0")
     if torch.cuda.get_device_capability(device) < (9, 0):
         pytest.skip("kernels overlap from compute capability 9.0 on")

@@ -1,4 +1,4 @@
-"""Where a step's time goes, by clocks whose every reading is known."""
+"""The phases of a step, measured with fake clocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.models import prompts, random_target
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The looks at a clock that is a second further at every look."""
+    """A list of the readings of a clock that advances by a second per reading."""
     seen: list[float] = []
     seconds = itertools.count()
 
@@ -67,7 +67,7 @@ def test_a_stopwatch_forgets_the_completion_before() -> None:
 
 
 class Timeline:
-    """Events of a device that took 1, 2, 4, ... milliseconds from one to the next."""
+    """Device events that are 1, 2, 4, ... milliseconds apart."""
 
     def __init__(self) -> None:
         self.num_recorded = 0
@@ -89,7 +89,7 @@ class Timeline:
             return later.at_ms - self.at_ms
 
 
-def test_on_a_gpu_a_phase_is_what_lies_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_a_phase_is_the_time_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
     line = Timeline()
     monkeypatch.setattr(torch.cuda, "Event", line.event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)

@@ -1,4 +1,4 @@
-"""Launches are chosen for a model's products by running its layers, with times that are made up."""
+"""The choice of launches for a model's products, with made-up times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GATE_UP, DOWN = (96, 64, True), (64, 96, False)
 
 
 class Timer:
-    """Seconds of works: those of the launches that products have while a work runs."""
+    """A fake timer: the time of a call is the sum of its launches' times."""
 
     def __init__(self, ops: TritonOps, seconds: Callable[[Product, Launch], float]) -> None:
         self._ops = ops
@@ -44,7 +44,7 @@ class Timer:
 
 
 class Quick(TritonOps):
-    """Every launch computed by torch: kernels take long to interpret, and have their own tests."""
+    """Launches computed by torch: kernels are slow to interpret, and have their own tests."""
 
     norm, keep, attend = Ops.norm, Ops.write_kv, Ops.attend
 
@@ -60,7 +60,7 @@ class Quick(TritonOps):
 def prepared(
     seconds: Callable[[Product, Launch], float], ops: TritonOps | None = None
 ) -> tuple[TritonOps, Timer]:
-    """Operations whose launches are chosen as a model's layers are put together."""
+    """Operations that choose launches when a model's layers are built."""
     ops = ops or Quick(8)
     timer = Timer(ops, seconds)
     ops.measure_by(timer, FEW)
@@ -69,7 +69,7 @@ def prepared(
 
 
 def narrow_is_fast(product: Product, launch: Launch) -> float:
-    """The narrow kernel is the fastest but for the output's product, which is torch's."""
+    """The narrow kernel is the fastest, except for the output, where torch is."""
     if product.num_rows == 1:
         return 0.5 if launch == ROW[2] else 1.0
     if (product.num_out, product.size, product.is_gated) == OUTPUT:
@@ -146,7 +146,7 @@ def test_a_second_model_of_the_same_shapes_measures_nothing() -> None:
     assert timer.num_works == before > 0
 
 
-def test_where_nothing_can_be_measured_launches_are_the_usual_ones_and_it_is_told() -> None:
+def test_without_measurements_launches_are_the_defaults_with_a_reason() -> None:
     ops = Quick(8)
 
     def fail(works: Sequence[Callable[[], Tensor]]) -> Sequence[float]:
@@ -158,7 +158,7 @@ def test_where_nothing_can_be_measured_launches_are_the_usual_ones_and_it_is_tol
     assert ops.reason == "launches are not measured: CUDA out of memory"
 
 
-def test_torchs_operations_have_nothing_to_choose() -> None:
+def test_torch_operations_have_no_launches_to_choose() -> None:
     ops = Ops("no kernels")
     Stack(random_llama(2).float(), ops)
     assert ops.describe() == {"name": "torch", "reason": "no kernels"}

@@ -1,4 +1,4 @@
-"""The choice of a launch by result and by time, with times that are made up."""
+"""The choice of a launch by result and time, with made-up times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reasons(wrong: Mapping[Launch, str]) -> Callable[[Launch], str | None]:
 
 
 def chosen(seconds: Mapping[Launch, float], wrong: Mapping[Launch, str] | None = None) -> Choice:
-    """The choice among launches with these times, the first of which is the usual one."""
+    """The choice among launches with these times; the first one is the default."""
     return choose(PRODUCT, list(seconds), reasons(wrong or {}), times(seconds))
 
 
@@ -81,7 +81,7 @@ def test_a_product_with_one_launch_is_not_measured() -> None:
     assert choice.launch is None and choice.rejected == {str(FEW[0]): "too large"}
 
 
-def test_numbers_that_do_not_lie_one_after_the_other_are_not_a_kernels() -> None:
+def test_tensors_that_are_not_contiguous_are_left_to_torch() -> None:
     dense = call(5)
     turned = replace(dense, x=torch.zeros(64, 5, dtype=torch.bfloat16).t())
     strided = replace(dense, weight=torch.zeros(32, 128, dtype=torch.bfloat16)[:, :64])
@@ -117,7 +117,7 @@ def call(
     return LinearCall(weight.new_zeros(num_rows, size), weight, norm=norm)
 
 
-def test_rows_are_rounded_up_to_what_launches_are_for() -> None:
+def test_rows_are_rounded_up_to_the_next_launch() -> None:
     buckets = {1: 1, 2: 16, 16: 16, 17: 32, 32: 32, 33: 64, 60: 64, 64: 64}
     for num_rows, bucket in buckets.items():
         product = call(num_rows).product

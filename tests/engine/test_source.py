@@ -1,4 +1,4 @@
-"""A model made from a source has exactly the tensors that it makes."""
+"""Models made from a source of tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.models import random_llama
 
 @dataclass
 class Source:
-    """Gives a model's config and tensors."""
+    """A source with a model's config and tensors."""
 
     config: Mapping[str, Any]
     state: dict[str, Tensor]
@@ -39,7 +39,7 @@ def made(given: Source) -> torch.Tensor:
         return target.prefill((1, 5, 6, 7)).logits[0]
 
 
-def test_a_made_model_computes_what_the_model_does() -> None:
+def test_a_model_made_from_a_source_computes_the_same() -> None:
     with torch.inference_mode():
         expected = random_llama(layers=2)(torch.tensor([[1, 5, 6, 7]])).logits[0, -1]
     assert torch.allclose(made(source()), expected)

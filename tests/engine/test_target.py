@@ -1,4 +1,4 @@
-"""The target over trees, with the families that run on the fused stack."""
+"""The target over trees, with the model families that use the fused layers."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def random_model(name: str) -> PreTrainedModel:
 
 
 def assert_equal(ours: Tensor, theirs: Tensor) -> None:
-    """Up to float32's rounding, which transformers' norms have in float64 models too."""
+    """Compare up to float32 rounding, which transformers' norms have in float64 models too."""
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 class Oracle(Drafter):
-    """Knows the right answer, and hides it among wrong siblings: every step commits a branch."""
+    """Knows the answer and adds wrong siblings, so that every step commits a branch."""
 
     def __init__(self, answer: list[int], depth: int = 3) -> None:
         self.answer, self.depth = answer, depth
@@ -137,7 +137,7 @@ def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
 
 
 @torch.inference_mode()
-def test_watched_needs_show_what_hidden_states_output_shows() -> None:
+def test_captured_hidden_states_equal_output_hidden_states() -> None:
     target = random_target(layers=4)
     needs = Needs(hidden=True, layer_inputs=(1, 3), all_prompt_positions=True)
     with target.capture(needs):

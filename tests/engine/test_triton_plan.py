@@ -1,4 +1,4 @@
-"""Plans of launches, as arithmetic: no GPU and no Triton is needed."""
+"""Launch plans, which are plain arithmetic: neither a GPU nor Triton is needed."""
 
 from __future__ import annotations
 

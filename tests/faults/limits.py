@@ -1,4 +1,4 @@
-"""Disks that are full: the kernel refuses to let a file grow beyond a size."""
+"""A full disk, imitated by the limit on the size of a file."""
 
 from __future__ import annotations
 

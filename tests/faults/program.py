@@ -1,4 +1,4 @@
-"""The command line, run in this process, and what a command must never do."""
+"""The command line, run in this process, with checks that every command must pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.checkpoint import save_checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command left: exit code, stdout and stderr."""
+    """Exit code, stdout and stderr of a command."""
 
     code: int
     out: str

@@ -62,7 +62,7 @@ def load_area(name: str) -> Area:
 
 
 def run_area(area: Area, tries: int, seed: int = 0) -> Outcome:
-    """Make `tries` attacks, with the seeds from `seed` on."""
+    """Make `tries` attacks with the seeds `seed`, `seed + 1` and so on."""
     outcome = Outcome(area.name, range(seed, seed + tries))
     began = perf_counter()
     for one in outcome.seeds:

@@ -1,4 +1,4 @@
-"""The short version of the fault suite, and what the suite itself promises."""
+"""The short version of the fault suite, and tests of the suite itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.suite import Area, area_names, load_area, run_area, table
 
 
 @pytest.mark.parametrize("name", area_names())
-def test_the_program_holds_against(name: str) -> None:
+def test_the_program_withstands(name: str) -> None:
     area = load_area(name)
     outcome = run_area(area, area.scaled(0.01))
     assert not outcome.failures

@@ -1,4 +1,4 @@
-"""Lines that no run can have written."""
+"""Lines of samples.jsonl with impossible values."""
 
 from __future__ import annotations
 

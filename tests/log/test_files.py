@@ -1,4 +1,4 @@
-"""Files under attack: full disks, second writers, and other programs that replace them."""
+"""Run files with full disks, second writers, and other programs that replace them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_opened_is_not_locked(
         pass
 
 
-def test_a_filesystem_without_locks_is_told(
+def test_a_filesystem_without_locks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object) -> None:
@@ -118,7 +118,7 @@ def test_a_header_that_does_not_fit_leaves_the_old_one_and_nothing_else(tmp_path
     assert {file.name for file in tmp_path.iterdir()} == {"run.json", "samples.jsonl"}
 
 
-def test_what_a_killed_writer_left_behind_is_cleaned_by_the_next_one(
+def test_the_next_writer_cleans_up_after_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*arguments: Any) -> None:

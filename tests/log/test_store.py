@@ -31,7 +31,7 @@ def write(path: Path, *records: Record, **header: Any) -> None:
             folder.append(one)
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_records_are_read_back_as_written(tmp_path: Path) -> None:
     failed = Record(record(1).key, "error", 9, seed=7, error="boom")
     measured = record(2, phases=Phases(0.1, 0.2, 0.3, 0.4), peak_memory_bytes=7, energy_j=0.5)
     write(tmp_path, record(), failed, measured)
@@ -83,12 +83,12 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"has no run\.json"):
         read_run(tmp_path)
 
 
-def test_a_file_in_the_folders_place_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(RunFolderError, match="cannot be written"), RunFolder(tmp_path / "taken"):
         pass
@@ -115,7 +115,7 @@ def test_equal_values_of_records_are_one_object(tmp_path: Path) -> None:
 
 
 def spoiled(path: Path, **changes: Any) -> str:
-    """The refusal of a header with values changed at dotted paths; None removes them."""
+    """The error for a header with values changed at dotted paths; None removes one."""
     write(path)
     values = json.loads((path / "run.json").read_text())
     for dotted, value in changes.items():
@@ -174,7 +174,7 @@ def test_a_wrong_line_is_refused_with_its_number_and_the_path_of_the_value(
     assert f"samples.jsonl, line 2: {reason}" in refused.value.message
 
 
-def test_fields_of_an_unknown_name_are_read_over(tmp_path: Path) -> None:
+def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, record(0))
     header, samples = tmp_path / "run.json", tmp_path / "samples.jsonl"
     header.write_text(json.dumps({**json.loads(header.read_text()), "mood": "good"}))

@@ -1,4 +1,4 @@
-"""A driver with one card, whose answers a test decides."""
+"""A fake NVML with one card, whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MISSING = "NVML_ERROR_NOT_SUPPORTED"
 
 
 class FakeNvml:
-    """The part of pynvml that is asked. Every answer is a value, or an error's name.
+    """The part of pynvml that is used. Every answer is a value, or the name of an error.
 
     `asked` counts the questions.
     """

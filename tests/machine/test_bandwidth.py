@@ -1,4 +1,4 @@
-"""The machine's memory, measured, and what a run keeps of it."""
+"""Memory bandwidth, and the bytes that a step reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.M
     assert cache_bytes(CPU) == 32 * MIB
 
 
-def test_a_machine_that_tells_no_cache_has_an_unknown_one(
+def test_without_cache_information_the_cache_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CACHES", caches(tmp_path, index0="much"))
@@ -51,7 +51,7 @@ def test_a_copy_counts_what_it_reads_and_writes_and_the_best_one_counts(
     assert bandwidth(CPU) == 2 * 1000 / 2.0
 
 
-def test_a_slow_machine_is_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_slow_machine_few_copies_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()  # every look at the clock is a second later
     copies: list[float] = []
     monkeypatch.setattr(module, "_copy_bytes", lambda device: 1000)
@@ -87,7 +87,7 @@ def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
     assert found.is_mixture_of_experts is False
 
 
-def test_a_mixture_of_experts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixture_of_experts_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", lambda device: 1.0)
     target = random_target()
     target.config.num_local_experts = 8

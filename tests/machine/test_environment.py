@@ -86,7 +86,7 @@ def test_a_package_installed_inside_somebody_elses_repository_has_no_commit(
 
 
 class _Nvml(types.ModuleType):
-    """A driver with two GPUs, one of which does not tell its power limit."""
+    """A fake driver with two GPUs, one without a power limit."""
 
     class NVMLError(Exception):
         pass
@@ -122,7 +122,7 @@ class _Nvml(types.ModuleType):
         return 700_000
 
 
-def test_gpus_are_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_read_from_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", _Nvml("pynvml"))
     first, second = gpus()
     assert first == Gpu(
@@ -146,7 +146,9 @@ def test_a_machine_without_driver_or_bindings_has_no_gpus(
     assert gpus() == []
 
 
-def test_a_busy_machine_is_told_and_a_quiet_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_gives_a_warning_and_an_idle_one_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import psutil
 
     from specbench.machine import environment

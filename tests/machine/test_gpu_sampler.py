@@ -1,4 +1,4 @@
-"""What a run is told of its GPU, by a driver that answers as the test wants."""
+"""GPU counters of a run, from a fake driver."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_quiet_card_gives_no_warning() -> None:
     assert sampled(FakeNvml()).warnings() == []
 
 
-def test_throttling_is_told_with_its_reason_and_share() -> None:
+def test_throttling_is_reported_with_reason_and_share() -> None:
     reasons = itertools.chain([0x40] * 10, [0x04 | 0x01] * 5, itertools.repeat(0))
     nvml = FakeNvml(nvmlDeviceGetCurrentClocksEventReasons=lambda *_: next(reasons))
     one = sampled(nvml, 50)
@@ -130,7 +130,7 @@ def test_without_a_counter_energy_is_the_sampled_power_over_time() -> None:
 
 
 @pytest.mark.parametrize("code", [MISSING, "NVML_ERROR_NO_PERMISSION"])
-def test_what_a_card_or_a_user_may_not_know_is_missing_and_asked_once(code: str) -> None:
+def test_values_without_support_or_permission_are_missing_and_asked_once(code: str) -> None:
     questions = [name for name in FakeNvml().answers if not name.endswith(("UUID", "BusId"))]
     nvml = FakeNvml(**dict.fromkeys(questions, code))
     one = sampled(nvml)
@@ -198,7 +198,7 @@ def test_the_thread_samples_until_it_is_stopped() -> None:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    """A machine whose one card answers."""
+    """A machine with one card."""
     nvml = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: CARD)
@@ -245,7 +245,7 @@ def test_without_a_driver_there_is_no_sampler(
 
 
 def known(**cards: str) -> FakeNvml:
-    """A driver that knows cards by these names only."""
+    """A fake driver that finds cards by these names only."""
 
     def find(name: str) -> str:
         return cards.get(name, "NVML_ERROR_NOT_FOUND")
@@ -254,7 +254,7 @@ def known(**cards: str) -> FakeNvml:
 
 
 @pytest.mark.parametrize("name", ["GPU-1b2c", "MIG-1b2c", "00000000:3B:00.0"])
-def test_a_card_is_found_by_what_torch_calls_it_and_never_by_number(name: str) -> None:
+def test_a_card_is_found_by_torchs_uuid_or_bus_and_never_by_number(name: str) -> None:
     nvml = known(**{name: "this one"})
     nvml.answers["nvmlDeviceGetPowerUsage"] = lambda handle: f"power of {handle}"
     card = find_card(nvml, CARD)
@@ -262,7 +262,7 @@ def test_a_card_is_found_by_what_torch_calls_it_and_never_by_number(name: str) -
     assert card.query("nvmlDeviceGetPowerUsage") == "power of this one"
 
 
-def test_a_torch_that_tells_neither_uuid_nor_bus_finds_no_card() -> None:
+def test_without_uuid_and_bus_no_card_is_found() -> None:
     assert find_card(FakeNvml(), SimpleNamespace()) is None
 
 

@@ -1,4 +1,4 @@
-"""Pauses, with clocks that a test sets, and one that is real."""
+"""Pauses of the process, with fake clocks and a real one."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def write(folder: Path, name: str, tensors: Tensors, config: dict[str, Any] | No
 
 
 def medusa(target: Target, folder: Path, heads: int = 5, layers: int = 1) -> Path:
-    """Medusa heads; the config tells a wrong number of them, as published ones do."""
+    """Medusa heads; the config has a wrong number of them, like published ones."""
     hidden, vocab = target.config.hidden_size, target.vocab_size
     tensors = {}
     for head in range(heads):

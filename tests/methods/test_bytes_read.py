@@ -1,4 +1,4 @@
-"""What a draft says it reads of memory, against the weights that its matrix products are given."""
+"""`bytes_read` of each drafter, compared with the weights that its products use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WEIGHTS: Mapping[Callable[..., Tensor], Sequence[int]] = {
 
 
 class Reader(TorchFunctionMode):
-    """Adds up the bytes of the weights that products are given."""
+    """Sums the bytes of the weights that products use."""
 
     num_bytes = 0
 

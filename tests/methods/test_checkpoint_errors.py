@@ -1,4 +1,4 @@
-"""A head file that is not what it should be gives one clear error, and executes nothing."""
+"""Wrong head files give one clear error, and nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_config_that_contradicts_the_tensors_is_refused(
     refusal(name, target, folder)
 
 
-def test_an_empty_folder_is_told_which_file_it_lacks(
+def test_an_empty_folder_is_refused_with_the_missing_file(
     method: str, target: Target, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -184,7 +184,7 @@ def test_an_unknown_hydra_architecture_is_refused_by_name(target: Target, tmp_pa
 
 
 @pytest.mark.parametrize("offsets", [-1, 1000, "repeated"])
-def test_a_vocabulary_map_that_leads_nowhere_is_refused(
+def test_a_vocabulary_map_beyond_the_vocabulary_is_refused(
     offsets: int | str, target: Target, tmp_path: Path
 ) -> None:
     folder = MAKERS["eagle3"](target, tmp_path)

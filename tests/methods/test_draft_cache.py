@@ -1,4 +1,4 @@
-"""A drafter's cache of its own is at every step what a full recompute would give."""
+"""A drafter's own cache equals a full recompute at every step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(layer: Any, count: int) -> Tensor:
 
 
 class Checked(Drafter):
-    """Runs a drafter beside a twin that is fed everything anew at every step."""
+    """Runs a drafter and a twin that recomputes everything at every step."""
 
     def __init__(self, drafter: Any, twin: Any) -> None:
         self.drafter, self.twin = drafter, twin
@@ -108,7 +108,7 @@ class CheckedHydra(Checked):
 
 
 def keep_last(owner: Any, drafter: Any) -> None:
-    """Let `drafter.last` be what `owner.feed` returned last."""
+    """Keep the last result of `owner.feed` in `drafter.last`."""
     inner = owner.feed
 
     def wrapped(*args: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Trained heads on targets and heads of every shape: the output is the target's own."""
+"""Trained heads of every shape: the output equals the target's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def target_of(name: str) -> Target:
 
 @cache
 def greedy(name: str, prompt: tuple[int, ...]) -> list[int]:
-    """What transformers generates, without anything of ours."""
+    """The output of transformers' `generate`."""
     out = target_of(name).model.generate(
         torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
     )
@@ -109,7 +109,7 @@ def test_a_target_with_attention_biases_takes_heads_too(method: str, tmp_path: P
 
 
 @pytest.mark.parametrize("method", HEADS)
-def test_two_prompts_in_a_row_leak_nothing(method: str, tmp_path: Path) -> None:
+def test_a_prompt_leaves_no_state_for_the_next_one(method: str, tmp_path: Path) -> None:
     target = target_of("grouped")
     drafter = build_random(method, target, tmp_path)
     first, second = prompts()[2], prompts()[1]

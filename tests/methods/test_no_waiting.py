@@ -1,4 +1,4 @@
-"""Proposing a tree never waits for the device: no value of a tensor reaches the host."""
+"""Proposing a tree never waits for the device."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_proposal_waits_for_nothing(
     assert decode(target, drafter, Request(prompts()[1], 12, sampling)).num_tokens == 12
 
 
-def test_the_watch_notices_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_operations_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     for wait in (lambda x: x.sum().item(), lambda x: bool(x.any()), lambda x: x.tolist(),
                  lambda x: x[x > 0]):  # fmt: skip
         with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""At temperature 1 the output of drawn drafts is distributed as the target's own."""
+"""With sampled drafts at temperature 1, the output has the target's distribution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPT = (3, 4, 5, 3, 4, 5, 3, 4)
 
 @torch.inference_mode()
 def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
-    """The probability of each three tokens behind the prompt [vocab, vocab, vocab]."""
+    """Probabilities of the three tokens after the prompt [vocab, vocab, vocab]."""
     pairs = torch.cartesian_prod(torch.arange(VOCAB), torch.arange(VOCAB))
     ids = torch.cat([torch.tensor(PROMPT).repeat(len(pairs), 1), pairs], 1)
     rows = model(ids).logits[:, -3:]
@@ -35,10 +35,10 @@ def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(1.5, top_p=0.6)], ids=str)
 @pytest.mark.parametrize("tree", ["eagle_25", "3x2"])
-def test_tokens_behind_drawn_drafts_are_distributed_as_the_targets(
+def test_tokens_after_sampled_drafts_have_the_targets_distribution(
     tree: str, sampling: Sampling, tmp_path: Path
 ) -> None:
-    """The contract suite asks the same of every method; this is for draws without replacement."""
+    """The contract suite tests every method; this one is for draws without replacement."""
     model = random_llama(layers=3, vocab_size=VOCAB, max_position_embeddings=64)
     target = Target(model)
     drafter = build_random("eagle", target, tmp_path, tree=tree)
@@ -69,7 +69,7 @@ def test_draws_without_replacement_come_in_the_right_order_of_probability() -> N
         assert share == pytest.approx(expected, abs=0.015)
 
 
-def test_a_drawn_tree_tells_what_each_node_was_drawn_from(tmp_path: Path) -> None:
+def test_a_sampled_tree_has_the_distribution_of_each_node(tmp_path: Path) -> None:
     """Rows of q sum to one, hold the node's own token, and none of its earlier siblings."""
     target = random_target(layers=4)
     drafter = build_random("eagle", target, tmp_path)
@@ -94,7 +94,7 @@ def test_a_drawn_tree_tells_what_each_node_was_drawn_from(tmp_path: Path) -> Non
             assert tokens[node] not in [tokens[i] for i in earlier]
 
 
-def test_typical_acceptance_takes_what_is_likely_enough_and_of_those_the_likeliest() -> None:
+def test_typical_acceptance_takes_the_likeliest_of_the_likely_tokens() -> None:
     layout = TreeLayout.from_parents([0, 0, 0, 1, 2], "cpu")
     tree = DraftTree(torch.tensor([9, 1, 2, 3, 3]), layout, num_verify=5)
     p = torch.full((5, 10), 1e-9)

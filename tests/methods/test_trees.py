@@ -1,4 +1,4 @@
-"""Static and dynamic trees: which nodes they hold, and how they hang together."""
+"""The nodes and edges of static and dynamic trees."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_file_that_is_no_tree_is_refused(text: str, tmp_path: Path) -> None:
         load(str(tmp_path / "absent.json"))
 
 
-def test_an_unknown_tree_is_told_what_there_is() -> None:
+def test_an_unknown_tree_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="Did you mean 'eagle_25'"):
         load("eagle_26")
 
@@ -70,7 +70,7 @@ def test_nodes_that_cannot_be_filled_are_left_out() -> None:
 
 
 def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tuple[Tensor, ...]:
-    """A tree of random guesses, and the pool's scores, tokens and parents behind it."""
+    """A tree of random guesses, with the scores, tokens and parents of its pool."""
     rng = torch.Generator().manual_seed(seed)
     pool = CandidatePool(top_k, depth, num_nodes, torch.float32, CPU)
     pool.start(torch.tensor([7]))

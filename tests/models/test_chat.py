@@ -33,7 +33,7 @@ TWO_TURNS = (user("Hi"), assistant("Sure. "), user("More\n"))
 
 
 def text_of(name: str, *messages: Message) -> str:
-    """What a template of ours writes, as text with its special tokens."""
+    """The text that one of our templates writes, with its special tokens."""
     tokenizer = make_tokenizer()
     template = choose_template(name, find_model("org/unknown"), tokenizer)
     return str(tokenizer.decode(render(template, tokenizer, messages)))
@@ -100,7 +100,7 @@ def test_auto_takes_the_cards_template_before_the_tokenizers() -> None:
     assert (chosen.name, chosen.jinja, chosen.warning) == ("tokenizer", OWN, None)
 
 
-def test_auto_without_any_template_sends_the_text_and_warns_by_a_value() -> None:
+def test_auto_without_any_template_sends_the_text_and_returns_a_warning() -> None:
     chosen = choose_template("auto", find_model("org/unknown"), make_tokenizer())
     assert chosen.jinja is None
     assert chosen.warning is not None
@@ -108,7 +108,7 @@ def test_auto_without_any_template_sends_the_text_and_warns_by_a_value() -> None
     assert choose_template("none", find_model("org/unknown"), make_tokenizer()).warning is None
 
 
-def test_an_unknown_template_is_told_what_there_is() -> None:
+def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match=r"Did you mean 'vicuna-v1\.1'") as caught:
         choose_template("vicuna", find_model("tiny"), make_tokenizer())
     assert "llama2-chat" in caught.value.hint
@@ -154,7 +154,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_end_of_an_answer_is_every_token_that_anything_calls_so(folder: Path) -> None:
+def test_eos_tokens_come_from_tokenizer_config_and_generation_config(folder: Path) -> None:
     tokenizer = load_tokenizer(folder)
     turn_end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
     assert eos_ids(folder, tokenizer) == {9, 2, turn_end}

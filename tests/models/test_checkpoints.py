@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def reason(folder: Path, *, needs_tokenizer: bool = True) -> str:
-    """What is wrong with a folder."""
+    """The message about a folder."""
     with pytest.raises(CheckpointError) as caught:
         check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
     assert caught.value.message.startswith("Model mine: ")
@@ -99,7 +99,7 @@ def test_a_truncated_zip_of_weights_is_found(folder: Path, name: str) -> None:
     assert f"{name} is truncated (500 bytes)" in reason(folder)
 
 
-def test_a_shard_that_the_index_names_and_nobody_has_is_named(folder: Path) -> None:
+def test_a_missing_shard_of_the_index_is_named(folder: Path) -> None:
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert "lacks model-2.safetensors" in reason(folder)
@@ -225,7 +225,7 @@ def test_a_model_that_only_fits_without_graphs_is_refused_with_the_way_out(
     assert "--execution eager" in caught.value.hint
 
 
-def test_a_model_that_fits_tells_what_it_needs(folder: Path) -> None:
+def test_a_model_that_fits_has_its_memory_estimate(folder: Path) -> None:
     assert check_fits(folder, "float32", "cpu").total_bytes > 0
 
 

@@ -1,4 +1,4 @@
-"""Config, header and index files that no program wrote: one message each."""
+"""Invalid config, header and index files: one message each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def reason(folder: Path, *, needs_tokenizer: bool = True) -> str:
-    """What is wrong with a folder."""
+    """The message about a folder."""
     with pytest.raises(CheckpointError) as caught:
         check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
     assert caught.value.message.startswith("Model mine: ")

@@ -19,7 +19,7 @@ COMMIT = "c" * 40
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty Hugging Face cache, and a Hub that nobody may ask unless a test says what it says"""
+    """An empty Hugging Face cache; any request to the Hub fails unless a test sets its answer"""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     hub_says(monkeypatch, ConnectionError("name or service not known"))
@@ -27,7 +27,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def hub_says(monkeypatch: pytest.MonkeyPatch, answer: Exception | list[str]) -> list[Any]:
-    """Make the Hub list these files, or fail; returns the downloads asked of it."""
+    """Let the Hub list these files, or fail; returns the requested downloads."""
     downloads: list[Any] = []
 
     def model_info(*_: object, **__: object) -> SimpleNamespace:
@@ -59,7 +59,7 @@ def refusal(**options: Any) -> CheckpointError:
     return caught.value
 
 
-def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_is_used_without_download(tmp_path: Path) -> None:
     assert resolve(str(tmp_path), offline=True, what="x") == tmp_path
 
 
@@ -75,7 +75,7 @@ def test_only_one_format_of_the_weights_is_wanted_and_nothing_in_subfolders() ->
     assert wanted_files([*head, "README.md"]) == head
 
 
-def test_what_is_wanted_is_downloaded_by_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_needed_files_are_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     downloads = hub_says(monkeypatch, ["config.json", "model.safetensors", "README.md"])
     assert resolve(REPO, "v2", offline=False, what="x") == cache
     assert downloads == [(REPO, "v2", {"config.json": 7, "model.safetensors": 7})]
@@ -121,7 +121,7 @@ def test_a_half_downloaded_model_names_the_files_it_lacks(cache: Path) -> None:
 
 
 def answer(kind: type[Exception], status: int) -> Exception:
-    """An answer of the Hub, whatever HTTP client its library is built on."""
+    """An HTTP answer of the Hub, for any client library."""
     made = kind.__new__(kind)
     Exception.__init__(made, "401 Client Error.\n\nlong text")
     made.response = httpx_like(status)  # type: ignore[attr-defined]
@@ -143,7 +143,7 @@ def httpx_like(status: int) -> SimpleNamespace:
         (errors.HfHubHTTPError, 500, "cannot be reached", "hf download org/model"),
     ],
 )
-def test_what_the_hub_answers_becomes_one_message_with_the_fix(
+def test_every_error_of_the_hub_is_one_message_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, kind: type[Exception], status: int, message: str, hint: str
 ) -> None:
     hub_says(monkeypatch, answer(kind, status))
@@ -189,7 +189,7 @@ def test_only_a_draft_model_needs_a_tokenizer_of_its_own(
             resolve_weights(card, drafter, offline=True)
 
 
-def test_fetch_gets_a_model_with_its_drafters_and_says_which_could_not_be_had(
+def test_fetch_gets_a_model_with_its_drafters_and_names_the_missing_ones(
     cache: Path,
 ) -> None:
     in_cache(cache, "lmsys/vicuna-7b-v1.3")

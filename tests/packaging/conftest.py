@@ -29,7 +29,7 @@ def source_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(source_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as a release makes it: from the source distribution that is made first."""
+    """The wheel built from the source distribution, as in a release."""
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
     output([*build, str(source_copy)], source_copy)

@@ -1,4 +1,4 @@
-"""Running Python and specbench in processes of their own, as a user's shell would."""
+"""Python and specbench in separate processes, as in a user's shell."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def output(
 
 
 def python(code: str, cwd: Path, *, path: Sequence[Path] = ()) -> str:
-    """What the code prints."""
+    """The stdout of Python code."""
     return output([sys.executable, "-c", code], cwd, path=path).strip()
 
 
 def where(
     cwd: Path, *, path: Sequence[Path] = (), python: str | Path = sys.executable
 ) -> tuple[Path, Path]:
-    """The files that Python finds for the package and for one method; torch is not imported."""
+    """The files of the package and of one method; torch is not imported."""
     code = """
 from importlib.util import find_spec
 print(find_spec("specbench").origin)

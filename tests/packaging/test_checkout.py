@@ -1,4 +1,4 @@
-"""A plain checkout works without being installed, and hides nothing from other packages."""
+"""A checkout works without installation, and shadows no other package."""
 
 import sys
 from pathlib import Path

@@ -34,7 +34,7 @@ def option(arguments: str, name: str) -> str:
     return words[words.index(name) + 1]
 
 
-def test_the_baseline_is_whole_and_holds_up_to_itself(baseline: StoredRun) -> None:
+def test_the_baseline_is_complete_and_passes_against_itself(baseline: StoredRun) -> None:
     assert baseline.header.status == "complete"
     assert {r.key.method for r in baseline.records} == set(registry.names())
     assert all(record.is_ok for record in baseline.records)

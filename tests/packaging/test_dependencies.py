@@ -1,4 +1,4 @@
-"""The declared dependencies are those that are used, and the tested versions fit them."""
+"""The declared dependencies equal the imported ones, and the pins are in their ranges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def declared(texts: list[str]) -> dict[str, Requirement]:
 
 
 def imported() -> set[str]:
-    """The distributions that the package imports anywhere, by what is installed here."""
+    """The installed distributions that the package imports."""
     found = set()
     for path in modules().values():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -78,7 +78,7 @@ def test_the_lowest_pins_are_the_lower_bounds() -> None:
 
 
 @pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt"])
-def test_no_pin_is_of_one_machine_only(file: str) -> None:
-    """A local version such as 2.13.0+cpu is on no package index."""
+def test_no_pin_is_a_local_version(file: str) -> None:
+    """No package index has local versions such as 2.13.0+cpu."""
     local = [name for name, version in pins(file).items() if not re.fullmatch(r"[\d.]+", version)]
     assert local == []

@@ -1,4 +1,4 @@
-"""What the documents show is what there is: files, links, commands, options."""
+"""Files, links, commands and options that the documents show exist."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_image_copies_what_the_package_is_built_from() -> None:
     assert names <= {line[1:] for line in text(ROOT / ".dockerignore").splitlines()}
 
 
-def test_the_tree_of_the_layout_names_what_there_is() -> None:
+def test_the_layout_names_existing_folders() -> None:
     (tree,) = re.findall(r"```text\n(.*?)```", text(ROOT / "docs/adding.md"), re.DOTALL)
     folder = ROOT
     for line in tree.splitlines():

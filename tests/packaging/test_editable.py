@@ -1,4 +1,4 @@
-"""An editable install is the checkout: what is added there is there at once."""
+"""Editable installs: a file added to the checkout is available at once."""
 
 import site
 import sys

@@ -1,4 +1,4 @@
-"""The rooms of the house: each imports only what stands before it."""
+"""The import order: each room imports only rooms before it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported_rooms(source: str, room: str) -> Iterator[tuple[int, str]]:
-    """Line and room of every import of ours, wherever in the file it stands."""
+    """Line and room of every import of the package, anywhere in the file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -57,7 +57,7 @@ def imported_rooms(source: str, room: str) -> Iterator[tuple[int, str]]:
 
 
 def violations(source: str, room: str) -> list[str]:
-    """Every import of a later room, in words."""
+    """A message for every import of a later room."""
     seen = ROOMS[: ROOMS.index(room) + 1]
     found = imported_rooms(source, room)
     return [f"line {line}: {room} imports {other}" for line, other in found if other not in seen]
@@ -132,7 +132,7 @@ def test_a_drafter_may_import_the_engine_and_its_neighbours() -> None:
     "command",
     ["--help", "run --help", "list methods", "list models", "list datasets", "list runs"],
 )
-def test_what_must_appear_at_once_imports_nothing_heavy(command: str, tmp_path: Path) -> None:
+def test_commands_that_must_start_fast_import_nothing_heavy(command: str, tmp_path: Path) -> None:
     code = f"""
 import sys
 from specbench.cli import main

@@ -1,4 +1,4 @@
-"""What the package says of itself, in the wheel and to those who cite it."""
+"""The metadata of the wheel and of CITATION.cff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A method from another package: found, listed, run; and told apart when it is broken."""
+"""Methods from other packages: found, listed and run, or listed as broken."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def claim(folder: Path, package: str, entry_point: str) -> None:
-    """What pip would leave behind of a package with one entry point."""
+    """Install a package with one entry point, as pip would."""
     info = folder / f"{package.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")

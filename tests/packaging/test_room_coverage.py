@@ -1,4 +1,4 @@
-"""The coverage that is asked for: by room, with a reason for whatever is left out."""
+"""Coverage by room: thresholds, messages and the sum over files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_room_below_the_threshold_is_named_with_its_files() -> None:
     assert file == "  specbench/engine/low.py 50.0 %: 7, 9->11"
 
 
-def test_a_room_that_was_renamed_is_not_taken_for_covered() -> None:
+def test_a_renamed_room_does_not_count_as_covered() -> None:
     (message,) = shortfalls(WHOLE[1:])
     assert message.startswith("engine: no file begins with")
 

@@ -1,4 +1,4 @@
-"""`make` from a fresh clone: what it does, and what it says where it cannot."""
+"""`make` in a fresh clone: setup, and the message if it cannot set up."""
 
 import shutil
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_without_a_suitable_python_make_says_what_to_install(clone: Path) -> Non
     assert not (clone / ".venv").exists()
 
 
-def test_make_alone_lists_what_it_can_do(clone: Path) -> None:
+def test_make_without_target_lists_the_targets(clone: Path) -> None:
     listed = output(["make"], clone)
     assert all(f"make {target} " in listed for target in ("setup", "run", "test", "check"))
 

@@ -1,4 +1,4 @@
-"""The wheel is whole: it runs where no checkout is."""
+"""The wheel is complete: it runs without the checkout."""
 
 import json
 import sys

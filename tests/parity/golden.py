@@ -1,6 +1,6 @@
 """The official implementations' outputs on tiny checkpoints in their own formats.
 
-They are no part of the project: `SPECBENCH_PARITY` names the folder that holds them.
+They are not part of the project: `SPECBENCH_PARITY` names their folder.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_the_tokens_are_those_of_the_official_code(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pld", "pld_n2k5", "sps_const4"])
 def test_each_step_accepts_as_many_where_the_official_first_step_accepts_none(name: str) -> None:
-    """The official code drafts in the prompt's own forward; ours starts behind it."""
+    """The official code drafts in the prompt's forward; ours starts after it."""
     method, weights, options = CASES[name]
     pairs = [
         (done.accept_lengths, tuple(golden.accept_lengths[1:]))

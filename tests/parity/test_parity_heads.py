@@ -68,7 +68,7 @@ def completions(name: str) -> list[Completion]:
 
 
 def official_steps(done: Completion) -> list[int]:
-    """Accept lengths up to the step behind which the official loop ends."""
+    """Accept lengths up to the last step of the official loop."""
     lengths: list[int] = []
     for length in done.accept_lengths:
         lengths.append(length)
@@ -78,7 +78,7 @@ def official_steps(done: Completion) -> list[int]:
 
 
 def common_steps(done: Completion, golden: Golden) -> tuple[list[int], list[int]]:
-    """The steps of both, without the last one where an end token cut it."""
+    """The steps of both, without a last one that an end token cut."""
     ours, theirs = official_steps(done), golden.accept_lengths
     count = min(len(ours), len(theirs))
     if EOS in golden.output_ids or EOS in done.token_ids:
@@ -119,7 +119,7 @@ def test_mean_accepted_tokens_are_the_official_ones(name: str) -> None:
 
 
 class Recorder(Drafter):
-    """A drafter that keeps the trees of another one."""
+    """Wraps a drafter and keeps its trees."""
 
     def __init__(self, inner: Drafter) -> None:
         self.inner = inner

@@ -1,1 +1,1 @@
-"""Numbers -> tables, plots and a live console."""
+"""Tests of `specbench.report`."""

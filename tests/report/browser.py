@@ -1,6 +1,6 @@
 """A headless Chromium, driven through chromedriver's own HTTP interface (W3C WebDriver).
 
-`python -m tests.report.browser PAGE.html OUT` keeps pictures of a page: look at them.
+`python -m tests.report.browser PAGE.html OUT` writes screenshots of a page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ARGUMENTS = [
 
 
 def missing() -> str:
-    """Why there is no browser to drive; empty where there is one."""
+    """The reason why there is no browser; empty if there is one."""
     if not shutil.which("chromedriver"):
         return "chromedriver is not installed (Debian: chromium chromium-driver)"
     return "" if any(map(shutil.which, BINARIES)) else "Chromium is not installed"
@@ -59,7 +59,7 @@ class Browser:
         return self._post("execute/sync", {"script": script, "args": []})
 
     def console(self) -> list[str]:
-        """What was written to the console since the last call, errors of the page included."""
+        """Console messages since the last call, including errors."""
         return [entry["message"] for entry in self._post("se/log", {"type": "browser"})]
 
     def picture(self) -> bytes:
@@ -83,7 +83,7 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser of its own, ended with the block."""
+    """A browser that is closed at the end of the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,6 +1,6 @@
-"""Runs drawn at a fixed width, and the golden files they are compared with.
+"""Reports drawn at a fixed width, and the golden files to compare with.
 
-`python -m tests.report.drawing` writes the golden files anew; look at the difference.
+`python -m tests.report.drawing` rewrites the golden files; review the difference.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def drawn(run: FakeRun | Sequence[FakeRun], width: int = 100, *, is_full: bool = True) -> str:
-    """What the terminal shows, without colours and without the blanks at the ends of lines."""
+    """The terminal's text without colours and trailing blanks."""
     console = Console(width=width, file=StringIO(), color_system=None, highlight=False)
     print_report(make_report(run), console, is_full=is_full)
     file = console.file
@@ -40,7 +40,7 @@ def nine_methods() -> FakeRun:
 
 
 def two_temperatures() -> FakeRun:
-    """Interrupted, a lossy method, one without a checkpoint, a failure and a hole."""
+    """Interrupted, with a lossy method, one without a checkpoint, a failure and a gap."""
     methods = ("vanilla", "pld", "lookahead", "medusa")
     tasks = ("gsm8k", "alpaca")
     prompts = [{"task": task, "num_available": 20} for task in tasks]

@@ -1,4 +1,4 @@
-"""Which answers a page has, and where their steps end."""
+"""The answers in the HTML page, and the ends of their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is made from: runs measured once, and their traces where they kept one."""
+"""Building a report: each run is measured once, with its trace if there is one."""
 
 import json
 from dataclasses import dataclass

@@ -47,7 +47,7 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
     assert "By category" not in render(nine_methods(), form)
 
 
-def test_a_screen_leaves_them_out_and_the_whole_report_fits_any_width() -> None:
+def test_a_screen_leaves_categories_out_and_the_full_report_fits_any_width() -> None:
     assert "By category" not in drawn(with_categories(), 80, is_full=False)
     for width in (40, 80, 200):
         text = drawn(with_categories(), width)
@@ -83,7 +83,7 @@ def test_the_paper_has_a_table_of_categories() -> None:
     assert "categories.tex" not in latex.files(make_report(nine_methods()))
 
 
-def test_prompts_of_one_category_have_none_to_tell_apart() -> None:
+def test_prompts_of_a_single_category_have_no_category_table() -> None:
     mt_bench, gsm8k = load_prompt_sets(plan_tasks(["mt_bench", "gsm8k"], "bundled"), "bundled")
     described = mt_bench.describe().categories
     assert len(described) > 1

@@ -1,4 +1,4 @@
-"""The cost of a step and what the memory allows, as a report shows them."""
+"""Step costs and the memory limit in reports."""
 
 import csv
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def with_phases(done: FakeRun) -> FakeRun:
 
 
 def listing(text: str) -> Mapping[str, list[str]]:
-    """The lines of the table of costs: first word -> the other ones, the heading's too."""
+    """The lines of the table of costs, with its heading, by their first words."""
     below = text.split("The cost of a step")[1].splitlines()
     lines = [line.split() for line in below[1 : below.index("", 1)]]
     return {line[0]: line[1:] for line in lines if line}
@@ -110,7 +110,7 @@ def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:
     assert "Steps" not in told(kernels={"name": "torch"})
 
 
-def test_without_a_baseline_nothing_is_said_of_costs() -> None:
+def test_without_a_baseline_there_are_no_relative_costs() -> None:
     alone = FakeRun([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
     assert "cost of a step" not in drawn(alone)
 

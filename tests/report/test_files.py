@@ -56,7 +56,7 @@ def test_csv_reads_back_with_the_numbers_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("make", [one_sample, no_baseline, all_failed, FakeRun])
-def test_csv_never_has_a_number_that_is_none(make: type) -> None:
+def test_csv_has_no_nan(make: type) -> None:
     text = render(make(), "csv")
     assert "nan" not in text.lower()
     assert "inf" not in text.lower()

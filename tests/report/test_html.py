@@ -1,4 +1,4 @@
-"""The page: whole in itself, readable at every width, and nothing said twice."""
+"""The HTML page: self-contained, readable at every width, without repetition."""
 
 import re
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def page_of(name: str) -> str:
 
 
 def answering() -> FakeRun:
-    """Three samples of two tasks with one text: PLD needs one step where vanilla needs three."""
+    """Three samples of two tasks with the same text: PLD takes one step, vanilla three."""
     written: dict[str, Any] = {
         "text": "one <b> & two",
         "token_ids": (5, 6, 7, 8),
@@ -91,7 +91,7 @@ class Outline(HTMLParser):
 
 
 @pytest.mark.parametrize("name", ["nine", "two_temperatures", "two_models", "failed", "empty"])
-def test_a_page_needs_nothing_besides_itself(name: str) -> None:
+def test_a_page_is_self_contained(name: str) -> None:
     outline = Outline(page_of(name))
     assert not any("src" in attributes for attributes in outline.of("script"))
     assert not re.search(r"fetch\(|XMLHttp|import\(|WebSocket", page_of(name))
@@ -105,7 +105,7 @@ def test_a_page_needs_nothing_besides_itself(name: str) -> None:
     assert "url(" not in style
 
 
-def test_every_plot_has_words_for_who_cannot_see_it() -> None:
+def test_every_plot_has_an_alternative_text() -> None:
     images = Outline(page_of("nine")).of("img")
     assert len(images) >= 5
     assert all(len(str(image["alt"])) > 60 for image in images)
@@ -124,7 +124,7 @@ def test_the_page_has_every_number_of_the_table() -> None:
             assert note.text.split("'")[0] in text
 
 
-def test_names_are_shown_as_they_are_and_never_as_markup() -> None:
+def test_names_are_escaped() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "<script>alert(1)</script>"
     described["columns"] = {"gsm8k": "a & b"}
@@ -239,7 +239,7 @@ def test_the_replay_writes_each_answer_in_its_steps(chromium: Browser, tmp_path:
 def test_text_is_readable_on_its_ground_in_light_and_dark(
     chromium: Browser, tmp_path: Path
 ) -> None:
-    """The contrast that WCAG 2 asks of small text, 4.5 to 1, for everything that is written."""
+    """All text has the contrast of 4.5 to 1 that WCAG 2 requires for small text."""
     path = tmp_path / "report.html"
     path.write_text(page_of("two_temperatures"), encoding="utf-8")
     for scheme in ("light", "dark"):

@@ -1,4 +1,4 @@
-"""The JSON document: every number once, no NaN, and the golden file that its readers rely on."""
+"""The JSON document: every number once, no NaN, and the golden file."""
 
 import json
 import math
@@ -59,14 +59,14 @@ def test_every_cell_has_its_numbers_or_the_reason_for_their_absence() -> None:
     assert written["warnings"] == ["The clock of the CPU changed during the run."]
 
 
-def test_a_number_that_is_none_is_written_as_missing() -> None:
+def test_nan_is_written_as_missing() -> None:
     assert plain({"a": math.nan, "b": [math.inf]}) == {
         "a": {"missing": "not a finite number"},
         "b": [{"missing": "not a finite number"}],
     }
 
 
-def test_a_digest_overlooks_rounding_and_nothing_else() -> None:
+def test_a_digest_ignores_rounding_and_nothing_else() -> None:
     assert digest('{"a": 1.2345678901}') == digest('{"a": 1.2345678902}')
     assert digest('{"a": 1.23456}') != digest('{"a": 1.23457}')
     assert digest('{"a": 1}') != digest('{"a": 2}')

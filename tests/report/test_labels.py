@@ -1,4 +1,4 @@
-"""What was measured stands where the numbers stand, in every format."""
+"""Every format says which prompts, weights and machine its numbers are of."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table in LaTeX: as recorded, and compiled by a real engine where there is one."""
+"""The LaTeX table: the golden file, and compilation if a LaTeX engine is installed."""
 
 import re
 import shutil

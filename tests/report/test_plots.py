@@ -1,4 +1,4 @@
-"""The plots: drawn whatever is there, the same bytes again, and nothing that lies over another."""
+"""Plots: drawn for any data, reproducible byte for byte, without overlapping text."""
 
 import re
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def test_a_plot_without_a_single_number_is_not_drawn() -> None:
     assert drawn(report_of(all_failed)) == {}
 
 
-def test_every_plot_says_in_words_what_it_shows() -> None:
+def test_every_plot_has_a_title_caption_and_description() -> None:
     for plot, _ in drawn(traced(report_of(nine_methods))).values():
         assert plot.title
         assert plot.caption.endswith(".")
@@ -98,7 +98,7 @@ def test_every_plot_says_in_words_what_it_shows() -> None:
         assert re.search(r"\d", plot.alt)
 
 
-def test_an_svg_is_the_same_again_and_holds_its_words_as_text() -> None:
+def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
     first, second = (drawn(report_of(two_models)) for _ in range(2))
     for name in first:
         svg = to_svg(first[name][1])
@@ -107,7 +107,7 @@ def test_an_svg_is_the_same_again_and_holds_its_words_as_text() -> None:
         assert b"EAGLE-3</text>" in svg
 
 
-def test_the_limit_that_memory_sets_is_drawn_and_said() -> None:
+def test_the_memory_limit_is_drawn_and_described() -> None:
     with_one, without = (
         drawn(report_of(make))["speedup_by_mat"] for make in (with_limits, nine_methods)
     )
@@ -120,7 +120,7 @@ def test_the_limit_that_memory_sets_is_drawn_and_said() -> None:
 
 
 def texts(picture: Figure) -> list[Text]:
-    """What is written in a picture, without the labels of ticks beyond an axis' ends."""
+    """The visible texts of a figure, without tick labels beyond the ends of an axis."""
     beyond = set()
     for axes in picture.axes:
         for axis in (axes.xaxis, axes.yaxis):
@@ -136,7 +136,7 @@ def texts(picture: Figure) -> list[Text]:
 @pytest.mark.parametrize(
     "make", [nine_methods, two_temperatures, two_machines, two_models, with_phases, with_limits]
 )
-def test_no_word_lies_over_another(make: Any) -> None:
+def test_no_texts_overlap(make: Any) -> None:
     for name, (_, picture) in drawn(report_of(make)).items():
         FigureCanvasAgg(picture).draw()
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts(picture)]

@@ -1,4 +1,4 @@
-"""Published numbers: every file is whole and plausible, and each cell is found."""
+"""Published numbers: every file is valid and plausible, and each cell is found."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_the_same_prompts_are_found_wherever_they_were_measured() -> None:
     assert (paper.speedup, paper.mat) == (3.67, 5.06)
 
 
-def test_what_nobody_published_is_not_found() -> None:
+def test_an_unpublished_cell_is_not_found() -> None:
     assert find("tiny", "eagle2", "gsm8k", 0.0) == ()
     assert find("vicuna-13b", "eagle2", "gsm8k", 0.5) == ()
     assert find("vicuna-13b", "eagle2:depth=3", "gsm8k", 0.0) == ()

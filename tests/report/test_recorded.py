@@ -1,4 +1,4 @@
-"""The reports of the recorded runs are what this program makes of them today.
+"""The reports of the recorded runs are up to date.
 
 Texts are compared whole, numbers to nine digits, since processors round sums differently. Plots,
 and the page that holds them, are compared where they were made by the matplotlib that is installed;
@@ -36,7 +36,7 @@ def kept(run: Path) -> dict[str, bytes]:
 
 
 def is_same(one: bytes, other: bytes) -> bool:
-    """Whether two texts differ in nothing but the last digits of numbers."""
+    """True if two texts differ only in the last digits of numbers."""
     texts = [content.decode("utf-8") for content in (one, other)]
     words, other_words = (NUMBER.split(text) for text in texts)
     if words != other_words:
@@ -54,7 +54,7 @@ def test_numbers_are_compared_to_nine_digits_and_words_exactly() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: path.name)
-def test_a_recorded_run_has_the_report_of_today(run: Path) -> None:
+def test_the_report_of_a_recorded_run_is_up_to_date(run: Path) -> None:
     now, then = files_of(run), kept(run)
     assert set(now) == set(then), HINT
     for name in ("table.md", "table.csv", "positions.csv", "table.tex", "report.json"):

@@ -1,4 +1,4 @@
-"""The one table value, its drawing on a terminal, and the formats found by file name."""
+"""The table value, its layout on a terminal, and the export formats."""
 
 from io import StringIO
 from pathlib import Path
@@ -10,7 +10,7 @@ from specbench.errors import UserError
 from specbench.report import export
 from specbench.report.build import make_report
 from specbench.report.export import FORMATS, load_format
-from specbench.report.export.terminal import draw
+from specbench.report.layout import draw
 from specbench.report.table import Cell, Column, Group, Row, Table
 from tests.report.drawing import one_sample
 
@@ -50,6 +50,15 @@ def test_columns_that_may_not_be_dropped_continue_in_a_further_table() -> None:
     text = shown(made, 25)
     assert text.count("Method") == text.count("PLD") > 1
     assert all(f"Task-{i}" in text for i in range(4))
+
+
+def test_text_wraps_in_the_room_that_numbers_leave() -> None:
+    cells = (Cell("a sentence of several words that needs two lines"), Cell("1.00"))
+    columns = (Column("Result", is_text=True), Column("number"))
+    lines = shown(Table("", columns, (Group("", (Row("pld", "PLD", cells),)),)), 44).splitlines()
+    assert lines[0].split() == ["Method", "Result", "number"]
+    assert "1.00" in lines[2] and "PLD" in lines[2]
+    assert lines[3].strip() and max(map(len, lines)) <= 44
 
 
 def test_every_file_of_export_is_a_format() -> None:

@@ -1,4 +1,4 @@
-"""The table on a terminal: golden drawings, and what must hold at any width."""
+"""Reports on a terminal: golden files, and properties that hold at any width."""
 
 from io import BytesIO, TextIOWrapper
 
@@ -53,7 +53,7 @@ def test_a_screen_is_drawn_as_recorded(name: str) -> None:
 
 
 def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
-    """Three lines more say where the files are."""
+    """Three more lines name the files."""
     warnings = [
         f"{what} was off. " + "It is said why, and what to do about it. " * 6
         for what in ("The clock of the processor of this machine", "Another thing", "More")
@@ -105,7 +105,7 @@ def test_values_that_are_equal_as_shown_are_both_best() -> None:
     assert [row.tasks[0].is_best_speedup for row in rows] == [False, True, True]
 
 
-def test_the_baseline_is_best_where_every_method_is_slower_and_no_contest_alone() -> None:
+def test_the_baseline_is_bold_if_every_method_is_slower_but_not_alone() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     slow = FakeRun([record(decode_s=1.0), record("pld", decode_s=2.0)], described)
     alone = FakeRun([record()], described)

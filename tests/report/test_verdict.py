@@ -1,4 +1,4 @@
-"""The sentence below a table claims what the intervals bear out, and no more."""
+"""The sentence below a table claims only what the intervals support."""
 
 import random
 from dataclasses import replace
@@ -10,7 +10,7 @@ from tests.analysis.run_factory import FakeRun, header, record
 
 
 def run(**speeds: float) -> FakeRun:
-    """20 samples on which a method has this speed, give or take 5 %."""
+    """20 samples on which a method has this speedup, within 5 %."""
     generator = random.Random(3)
     records = [
         record(method, str(i), decode_s=generator.lognormvariate(0, 0.05) / speed)

@@ -1,4 +1,4 @@
-"""Completions during which the machine paused: found, repeated once, and marked."""
+"""Completions with a pause of the machine are found, repeated once and marked."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def test_a_slow_decode_is_found_among_those_of_its_method() -> None:
     assert not judged(*like, ("pld", done(step_s=0.049)))[-1]
 
 
-def test_what_takes_a_few_milliseconds_longer_is_no_pause() -> None:
+def test_a_few_extra_milliseconds_are_no_pause() -> None:
     short = [("pld", done(prefill_s=0.001, step_s=0.001, num_steps=2))] * 3
     assert not judged(*short, ("pld", done(prefill_s=0.05, step_s=0.03, num_steps=2)))[-1]
 
 
-def test_a_pause_does_not_count_as_like() -> None:
+def test_a_paused_completion_is_not_used_for_comparison() -> None:
     like = [("pld", done())] * 3
     assert judged(*like, *[("pld", done(step_s=9.0))] * 4)[3:] == [True] * 4
 
 
 def run(path: Path, paused: Set[int]) -> list[int]:
-    """The marks of four records; `paused` are the numbers of the attempts with a pause."""
+    """Marks of four records; `paused` has the numbers of the attempts with a pause."""
     attempts: list[Request] = []
     pauses: list[float] = []
 

@@ -1,4 +1,4 @@
-"""The peak of a completion is what its method would take alone: by an allocator that counts."""
+"""A completion's peak memory counts its own method only, with a fake allocator."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 @pytest.fixture
 def ledger(gpu: FakeGpu) -> MemoryLedger:
-    """Of a small and a large drafter."""
+    """The memory ledger of a small and a large drafter."""
     ledger = MemoryLedger(gpu.target)
     for label, num_bytes in (("small", 10), ("large", 500)):
         with ledger.holder(label):
@@ -92,9 +92,7 @@ def test_a_cache_that_a_drafter_grows_is_its_own(gpu: FakeGpu, ledger: MemoryLed
     assert peak(ledger, "large", lambda: None) == TARGET + CACHE + 540
 
 
-def test_the_targets_cache_is_every_methods_whoever_made_it_grow(
-    gpu: FakeGpu, ledger: MemoryLedger
-) -> None:
+def test_the_targets_cache_counts_for_every_method(gpu: FakeGpu, ledger: MemoryLedger) -> None:
     def grow() -> None:
         gpu.take(60)
         gpu.cache.capacity += 60
@@ -103,7 +101,9 @@ def test_the_targets_cache_is_every_methods_whoever_made_it_grow(
     assert peak(ledger, "small", lambda: None) == TARGET + CACHE + 60 + 10
 
 
-def test_recordings_count_for_those_that_replay_them(gpu: FakeGpu, ledger: MemoryLedger) -> None:
+def test_recordings_count_for_the_methods_that_replay_them(
+    gpu: FakeGpu, ledger: MemoryLedger
+) -> None:
     def first() -> None:
         gpu.record(80)
         gpu.used = 80 + 9  # buffers and scratch memory

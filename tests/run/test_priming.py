@@ -1,4 +1,4 @@
-"""On a GPU a request is begun once, untimed, before its timed completion."""
+"""On a GPU, each request is primed by a short untimed completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows while it goes."""
+"""The progress display of a run."""
 
 import subprocess
 import sys
@@ -86,7 +86,7 @@ def test_the_view_follows_the_stream() -> None:
     assert not isinstance(plain, LiveProgress)
 
 
-def test_the_time_left_is_told_however_long_a_sample_takes(
+def test_the_time_left_is_shown_however_long_a_sample_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rich's own estimate forgets a sample after half a minute."""
@@ -147,8 +147,8 @@ def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     assert b"gsm8k/? pld" in raw.getvalue()
 
 
-def test_what_watches_a_run_needs_no_numbers_library() -> None:
-    """The command that runs shows its first line at once."""
+def test_the_progress_view_imports_no_numpy() -> None:
+    """The first line of a run must appear at once."""
     heavy = "{'numpy', 'pandas', 'scipy', 'matplotlib', 'torch', 'transformers'}"
     code = f"import specbench.cli.progress, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

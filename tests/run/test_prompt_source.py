@@ -1,4 +1,4 @@
-"""The prompts of a run that names none."""
+"""The default prompt source of a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def _no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", [RunSpec(), RunSpec("vicuna-13b", weights="stand-in")])
-def test_what_only_exercises_specbench_takes_bundled_prompts(spec: RunSpec) -> None:
+def test_tiny_and_stand_ins_take_bundled_prompts(spec: RunSpec) -> None:
     made = make_plan(spec, is_offline=True)
     assert made.spec.prompts == "bundled"
     assert {one.source for one in made.prompt_sets} == {"bundled"}

@@ -1,4 +1,4 @@
-"""Runs that go on: with the same inputs, on the same machine, with what is missing."""
+"""Resumed runs: same inputs, same machine, and only the missing samples."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(path: Path, plan: Plan | None = None, **options: Any) -> StoredRun:
 
 
 def cut(path: Path, keep: int = 3) -> None:
-    """The run as a kill after some records leaves it."""
+    """The run as after a kill: only the first records."""
     samples = path / "samples.jsonl"
     lines = samples.read_text().splitlines(keepends=True)
     samples.write_text("".join(lines[:keep]) + lines[keep][:20])
@@ -93,7 +93,7 @@ def test_a_run_is_not_resumed_with_other_inputs_even_by_force(
 
 @pytest.fixture
 def on_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Environment]:
-    """From a number of threads to the environment of a machine that has them from now on."""
+    """A function that sets the number of threads in the machine's environment."""
     captured = environment.capture()
 
     def change(num_threads: int) -> Environment:
@@ -122,7 +122,7 @@ def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
     assert "after the first 3" in warning
 
 
-def test_a_run_that_was_forced_goes_on_where_it_was_last(
+def test_a_forced_run_continues_on_its_last_machine(
     tmp_path: Path, on_machine: Callable[[int], Environment]
 ) -> None:
     on_machine(2)
@@ -148,7 +148,7 @@ def test_a_resumed_run_keeps_its_header_and_has_every_record_once(tmp_path: Path
 
 
 @pytest.mark.parametrize("keep", [0, 5])
-def test_what_is_missing_is_found_by_key_and_not_by_number(tmp_path: Path, keep: int) -> None:
+def test_missing_samples_are_found_by_key_and_not_by_number(tmp_path: Path, keep: int) -> None:
     whole = run(tmp_path)
     samples = tmp_path / "samples.jsonl"
     lines = samples.read_text().splitlines(keepends=True)
@@ -175,7 +175,7 @@ def test_a_record_that_is_stored_twice_is_named(tmp_path: Path) -> None:
         run(tmp_path)
 
 
-def test_records_without_a_header_are_not_gone_on_with(tmp_path: Path) -> None:
+def test_records_without_a_header_are_not_resumed(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
         folder.append(record(key=RecordKey("pld", 0.0, "maths", "maths/1", 0, 0)))
     with pytest.raises(RunFolderError, match=r"has samples\.jsonl, but no run\.json"):
@@ -196,7 +196,7 @@ def test_weights_that_change_while_they_are_loaded_end_the_run(tmp_path: Path) -
     assert read_run(tmp_path).header.status == "failed"
 
 
-def test_the_first_error_is_told_when_the_folder_is_lost_under_way(tmp_path: Path) -> None:
+def test_the_first_error_is_reported_when_the_folder_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "run"
 
     def lose(request: Any) -> Any:

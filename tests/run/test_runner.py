@@ -94,7 +94,7 @@ def test_running_out_of_memory_is_an_error_record_too() -> None:
     assert failed[0].error == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB."
 
 
-def test_a_turn_behind_a_failed_baseline_turn_is_an_error_for_all() -> None:
+def test_a_turn_after_a_failed_baseline_turn_is_an_error_for_all() -> None:
     stored, _, _, _ = run({"vanilla": failing, "pld": answering(2)})
     second = [r for r in stored if r.key.turn == 1]
     assert {r.error for r in second} == {"Turn 0, which this turn follows, has failed."}
@@ -110,7 +110,7 @@ def test_a_resumed_run_does_only_what_is_missing_and_keeps_the_history() -> None
             assert codec.rendered[0][1]["content"] == "answer 1"
 
 
-def test_an_interrupt_stores_nothing_half() -> None:
+def test_an_interrupt_stores_no_partial_record() -> None:
     def interrupted(request: Request) -> Completion:
         raise KeyboardInterrupt
 
@@ -139,13 +139,13 @@ def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repea
         ({"history": "none"}, "No history 'none'"),
     ],
 )
-def test_a_value_out_of_range_is_told_before_anything_runs(
+def test_a_value_out_of_range_is_refused_before_anything_runs(
     values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         RunSpec(**values)
 
 
-def test_a_spec_survives_its_json() -> None:
+def test_a_spec_is_read_back_from_its_json() -> None:
     spec = RunSpec(methods=("pld", "sps"), temperatures=(0.0, 1.0), limit=3)
     assert msgspec.json.decode(msgspec.json.encode(spec), type=RunSpec) == spec

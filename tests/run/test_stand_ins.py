@@ -1,4 +1,4 @@
-"""Stand-ins by name: which models have one, how large it is, and what is refused."""
+"""Stand-ins by name: models that have one, their sizes, and refusals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_model_without_a_shape_to_stand_in_for_is_refused(name: str, reason: s
     assert reason in refusal(lambda: stand_in_of(find_model(name)))
 
 
-def test_too_little_memory_is_told_before_anything_is_built(
+def test_too_little_memory_is_reported_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 8 * 10**9)
@@ -109,7 +109,7 @@ def built(folder: Path, dtype: torch.dtype) -> tuple[Target, StandIn]:
     return load_target(stand_in.target, dtype=dtype, device=torch.device("cpu")), stand_in
 
 
-def test_a_stand_in_is_built_with_as_many_numbers_as_it_says(tmp_path: Path) -> None:
+def test_a_stand_in_has_its_declared_number_of_parameters(tmp_path: Path) -> None:
     target, stand_in = built(tmp_path / "shape", torch.bfloat16)
     parameters = list(target.model.parameters())
     assert {p.dtype for p in parameters} == {torch.bfloat16}

@@ -1,4 +1,4 @@
-"""Where tokens end in the text of an answer."""
+"""The ends of tokens in the text of an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specbench.zoo import TINY
 
 
 class Bytes:
-    """A codec of bytes: what is no whole character yet becomes a sign for each byte."""
+    """A codec of bytes: bytes of incomplete characters become one sign each."""
 
     eos_ids = frozenset({0})
 

@@ -1,4 +1,4 @@
-"""The warm-up records whatever a sample will need, and nothing that no sample does."""
+"""The warm-up captures every graph that samples need, and no other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BUDGET = 40
 def requests_of(
     first: tuple[int, ...], longest: tuple[int, ...], temperatures: tuple[float, ...]
 ) -> list[Request]:
-    """At each temperature a usual request and the longest one."""
+    """A usual and the longest request for each temperature."""
     return [
         Request(prompt, BUDGET, Sampling(temperature))
         for temperature in temperatures
@@ -51,7 +51,7 @@ def drafters_of(target: Target, folder: Path) -> dict[str, Drafter]:
 
 
 @pytest.mark.slow
-def test_nothing_is_recorded_while_samples_are_timed(
+def test_no_graph_is_captured_while_samples_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "BUCKET", 64)
@@ -71,7 +71,7 @@ def test_nothing_is_recorded_while_samples_are_timed(
 
 @pytest.fixture
 def short_prefills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Prefills of any length that compute nothing."""
+    """Replace prefills by ones that compute nothing."""
 
     def prefill(self: Target, prompt_ids: Any, room: int = 0) -> Forward:
         n, needs, hidden = len(prompt_ids), self._needs, self.config.hidden_size

@@ -18,7 +18,7 @@ Answer = Callable[[Request], Completion]
 
 
 def answering(number: int) -> Answer:
-    """A method that answers every request with this token and the end."""
+    """A fake method that answers every request with this token and EOS."""
     return lambda request: Completion((number, 0), "eos", (Step(1, 1),), 0.1, 0.2)
 
 
@@ -42,7 +42,7 @@ class Words:
 
 
 class FakeBackend:
-    """Completes requests by the functions of its methods, and keeps what it was asked."""
+    """Completes requests with functions, and keeps the requests."""
 
     def __init__(self, methods: Mapping[str, Answer]) -> None:
         self._methods = methods

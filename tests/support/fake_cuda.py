@@ -1,7 +1,7 @@
-"""Functions run on fake CUDA tensors: what their capture would refuse, told without a GPU.
+"""Functions run on fake CUDA tensors, to find what a graph's capture would refuse without a GPU.
 
-Shapes, devices and operations are those of a CUDA device; values are none. What draws is replaced
-by something of its shape, since a torch for CPUs has no CUDA generator.
+The tensors have shapes and a CUDA device but no values. Random draws are replaced
+by tensors of the same shape, since torch for CPUs has no CUDA generator.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class CheckedGraphs(Graphs):
 def refusals(
     function: Callable[..., Any], inputs: Any, named: Any = None, *, keep: tuple[object, ...] = ()
 ) -> set[str]:
-    """What a CUDA graph's capture would refuse in this call, each with the line that does it.
+    """Operations of this call that a CUDA graph's capture would refuse, with their lines.
 
-    Every tensor that the function can reach gets a fake twin, except through what is in `keep`.
+    Every tensor that the function can reach is replaced by a fake one, except through `keep`.
     """
     fake, watch = FakeTensorMode(), _Watch()
     memo: dict[int, Any] = {id(one): one for one in keep}
@@ -71,7 +71,7 @@ def refusals(
 
 
 class _Watch(TorchDispatchMode):
-    """Notes host copies, mixed devices and unseeded draws. A seeded draw has a shape, no values."""
+    """Finds host copies, mixed devices and unseeded draws."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,10 +106,10 @@ class _Watch(TorchDispatchMode):
 
 
 class _Bindings(TorchFunctionMode):
-    """What Python's bindings do with CUDA tensors, for a torch that has no guard of such a device.
+    """Imitates Python's bindings for CUDA tensors in a torch without CUDA.
 
-    As there, a number that is put into a single element is a copy from the host, and one that is
-    put into several is not.
+    A number assigned to a single element is a copy from the host, one assigned to several
+    elements is not.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -134,7 +134,7 @@ _UNGUARDED = {
 
 
 def _part(x: Tensor, index: Any) -> Tensor:
-    """`x[index]`, whose shape is asked of tensors that have nothing but a shape."""
+    """`x[index]` of tensors that have only a shape."""
     indices = index if isinstance(index, tuple) else (index,)
     tensors = [one for one in indices if isinstance(one, (Tensor, list))]
     for one in tensors:
@@ -162,7 +162,7 @@ class _FakeGenerator(torch.Generator):
 
 @contextmanager
 def _twins(fake: FakeTensorMode) -> Iterator[None]:
-    """Within, a deep copy holds fake CUDA tensors, their device, and generators that say it."""
+    """Within this context, a deep copy has fake CUDA tensors and generators."""
 
     def twin(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
         if id(tensor) not in memo:

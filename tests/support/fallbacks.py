@@ -1,4 +1,4 @@
-"""What did not run as it was meant to on a GPU, though every result is right."""
+"""Fallbacks of a run on a GPU, which change no result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specbench.log.header import RunHeader
 
 
 def fallbacks(target: Target) -> list[str]:
-    """What of a target's steps was not recorded, or not computed by kernels."""
+    """Steps of a target that were not recorded or not computed by kernels."""
     execution = target.execution
     found = [target.unfused_reason, execution.ops.reason, *execution.failures]
     if execution.ops.name == "torch":
@@ -23,7 +23,7 @@ def fallbacks(target: Target) -> list[str]:
 
 
 def fallbacks_of_run(header: RunHeader) -> list[str]:
-    """Methods that were not replayed, and kernels that were not used, as a run's header tells."""
+    """Methods that were not replayed and kernels that were not used, from a run's header."""
     return [*_of_methods(header), *_of_kernels(header)]
 
 

@@ -1,4 +1,4 @@
-"""Headers of runs from plain values, everything that is not given having a plausible value."""
+"""Run headers from plain values, with plausible defaults."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def make_header(given: Mapping[str, Any] | None = None) -> RunHeader:
 
 
 def values_of(header: RunHeader) -> dict[str, Any]:
-    """The header as plain values, to be changed."""
+    """The header as plain values that can be changed."""
     return copy.deepcopy(header_values(header))
 
 

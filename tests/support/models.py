@@ -1,4 +1,4 @@
-"""Small random models that tests run on: sharp enough that greedy paths are not ties."""
+"""Small random models whose greedy paths have no ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorders that trace nothing, for tests that ask what is recorded and not what it computes."""
+"""Recorders that compute nothing, for tests of what is recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_once(
     function: Callable[[], Outputs], generators: Iterable[torch.Generator],
     keep: Callable[[Outputs], Outputs] = alike,
 ) -> Recording:  # fmt: skip
-    """A recording of the right shapes that never computes again."""
+    """A recording with the right shapes that computes nothing."""
     made = function()
     outputs = keep(made)
     for output, part in zip(outputs, made, strict=True):

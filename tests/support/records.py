@@ -1,4 +1,4 @@
-"""Records that a run could have made."""
+"""Plausible records for tests."""
 
 from __future__ import annotations
 

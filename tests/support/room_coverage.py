@@ -2,7 +2,7 @@
 
     python -m tests.support.room_coverage    # exit status 1 where a room is below the threshold
 
-Knows paths and counts. What is left out of the counts, and why, stands in pyproject.toml.
+Knows paths and counts. pyproject.toml lists the excluded files, with reasons.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """Lines and branches of a file, and how many of both the tests went through."""
+    """Lines and branches of a file, and the number of covered ones."""
 
     path: str
     num_covered: int

@@ -1,4 +1,4 @@
-"""Recordings on a CPU: the operations of a function as it ran once, which are then run again."""
+"""Recordings on a CPU: the operations of a function's first call are replayed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from specbench.engine.graphs.recorder import Outputs, Recording, alike
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Stands for a tensor that an operation made."""
+    """A placeholder for an operation's result."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An operation with its arguments, by place or name, and slots for those that others made."""
+    """An operation with its arguments; results of other operations are slots."""
 
     func: Callable[..., Any]
     num_args: int
@@ -32,7 +32,7 @@ class _Call:
 
 
 class _Tape(TorchDispatchMode):
-    """Writes operations down as they run."""
+    """Records operations as they run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Tape(TorchDispatchMode):
         return result
 
     def finish(self, outputs: tuple[Tensor, ...]) -> Callable[[], tuple[Tensor, ...]]:
-        """A function that runs the operations again, and returns what they make of the outputs."""
+        """A function that runs the operations again and returns the outputs."""
         calls, wanted = self._calls, [self._slots(output) for output in outputs]
         num_slots = len(self._made)
         self._made.clear()
@@ -74,7 +74,7 @@ class _Tape(TorchDispatchMode):
         return replay
 
     def _add(self, tensor: Tensor) -> _Slot:
-        """The slot of a result, which may be an argument that was changed in place."""
+        """The slot of a result, which may be an argument changed in place."""
         if id(tensor) not in self._slot_of:
             self._slot_of[id(tensor)] = _Slot(len(self._made))
             self._made.append(tensor)
@@ -102,7 +102,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _reads_a_value(func: Any, args: Any) -> bool:
-    """True where the host has to wait for numbers, or for how many there are."""
+    """True if the host has to wait for values or for a size."""
     if func is torch.ops.aten.index.Tensor:  # by numbers its shape is known, by a mask it is not
         return any(index is not None and index.dtype == torch.bool for index in args[1])
     tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -110,9 +110,9 @@ def _reads_a_value(func: Any, args: Any) -> bool:
 
 
 class TraceRecorder:
-    """Records like a CUDA graph: every value that was on the host by then stays what it was.
+    """Records like a CUDA graph: values on the host are constants.
 
-    A function that reads a tensor's value while it is recorded raises, as it does there.
+    Like there, reading a tensor's value during the recording raises.
     """
 
     num_recordings = 0

@@ -1,10 +1,10 @@
-"""A progress that only listens."""
+"""A progress view that keeps what it is told."""
 
 from specbench.types import Record
 
 
 class Watcher:
-    """Keeps the records and methods that it hears of."""
+    """Keeps the records and methods it is told."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []

@@ -1,4 +1,4 @@
-"""Drafter checkpoints for the contract suite: what each built-in method needs to be built."""
+"""Checkpoints from which the contract suite builds each method."""
 
 from __future__ import annotations
 

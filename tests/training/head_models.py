@@ -24,7 +24,7 @@ NUM_TOKENS = 2048
 
 
 def micro_model(**changes: object) -> LlamaForCausalLM:
-    """Grouped heads of another size than hidden by heads, and a rotary base of its own."""
+    """Grouped heads whose size is not hidden size / heads, with an unusual rotary base."""
     torch.manual_seed(0)
     values: dict[str, object] = {
         "hidden_size": 32,
@@ -49,7 +49,7 @@ def micro_model(**changes: object) -> LlamaForCausalLM:
 
 
 def batches(seed: int = 0) -> ShuffledBatches:
-    """Rows of words, some of which are frequent, with requests that weigh less than answers."""
+    """Rows of random tokens, some of them frequent; requests weigh less than answers."""
     rng = random.Random(seed)
     rows = []
     for _ in range(40):
@@ -61,7 +61,7 @@ def batches(seed: int = 0) -> ShuffledBatches:
 
 
 def random_head(method: str, model: LlamaForCausalLM, **changes: Any) -> Head:
-    """A head none of whose weights is zero or the target's; exact in float16."""
+    """A random head, exact in float16, without zeros and without weights of the target."""
     head = new_head(method, model, replace(SETTINGS, **changes), batches())
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def loaded(method: str, head: Head, model: LlamaForCausalLM, folder: Path) -> Dr
 
 
 def started(drafter: Drafter, target: Target, token_ids: list[int]) -> State:
-    """The drafter after a prefill of all ids but the last, which is pending."""
+    """The drafter after a prefill; the last id is pending."""
     request = Request(tuple(token_ids[:-1]), 40)
     state = State(request, Sampler(Sampling(), target.device, 0), 40)
     with target.capture(drafter.needs), torch.inference_mode():
@@ -94,5 +94,5 @@ def started(drafter: Drafter, target: Target, token_ids: list[int]) -> State:
 
 
 def fed(drafter: EagleDrafter, state: State) -> torch.Tensor:
-    """The draft model's output [1, hidden] after everything that is committed."""
+    """The draft model's output [1, hidden] after all committed tokens."""
     return drafter.feed(*drafter.draft_inputs(state), cache_span=drafter.cache_span(state))[1]

@@ -1,4 +1,4 @@
-"""Chats of public data sets: what is read of them, and what is left out and why."""
+"""Reading chats of public data sets, and the reasons for leaving some out."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ANSWERED = Example(("a",), ("b",))
         ([], None, "without an answer"),
     ],
 )
-def test_what_cannot_be_trained_on_is_left_out_with_a_reason(
+def test_chats_that_cannot_be_trained_on_are_left_out_with_a_reason(
     messages: list[tuple[str, str]], example: Example | None, reason: str
 ) -> None:
     left_out: Counter[str] = Counter()

@@ -130,7 +130,7 @@ def test_more_steps_extend_a_training_and_fewer_are_refused(
     assert "--steps may grow" in caught.value.hint
 
 
-def test_the_time_left_is_told_with_the_loss() -> None:
+def test_the_time_left_is_shown_with_the_loss() -> None:
     line = {"step": 20, "seconds": 100.0, "loss": 2.5}
     assert _progress(line, 2000) == "step 20/2000  loss 2.5  2:45:00 left"
 

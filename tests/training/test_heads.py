@@ -1,4 +1,4 @@
-"""The trainable heads: the same mathematics as the drafters, and files that these can read."""
+"""The trainable heads compute the same as the drafters, which can read their files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Heads in training: the loss falls, a stopped run goes on, the target stays as it is."""
+"""Training of heads: the loss falls, a stopped run resumes, the target does not change."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ class Repeated:
 
 
 def sharp_model() -> LlamaForCausalLM:
-    """A micro target that is sure of what it says, so that there is something to learn."""
+    """A micro target with confident predictions, so that heads can learn."""
     model = micro_model()
     with torch.no_grad():
         model.lm_head.weight.mul_(10)
@@ -169,7 +169,7 @@ def test_each_depth_counts_four_fifths_of_the_depth_before_it() -> None:
     assert decayed_sum(losses, start=0).item() == pytest.approx(1 + 8 + 64)
 
 
-def test_eagle3_leaves_out_what_its_vocabulary_lacks() -> None:
+def test_eagle3_leaves_out_tokens_outside_its_vocabulary() -> None:
     model = micro_model()
     head = Eagle3Head(model, torch.tensor([5, 7]), num_unrolled=2)
     batch = Batch(torch.tensor([[1, 8, 9, 6, 5, 7]]), torch.ones(1, 6), 6)

@@ -73,7 +73,7 @@ def drafters(name: str, tiny: Target, big: Target, made: StandIn) -> tuple[Draft
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_takes_tinys_steps_and_says_its_tokens(
+def test_every_method_has_tinys_steps_and_tokens(
     name: str, tiny: Target, big: Target, made: StandIn
 ) -> None:
     small, large = drafters(name, tiny, big, made)
@@ -111,7 +111,9 @@ def test_an_added_word_has_no_probability_at_all(big: Target) -> None:
     ],
     ids=str,
 )
-def test_other_shapes_and_architectures_say_the_same(tiny: Target, changes: dict[str, Any]) -> None:
+def test_other_shapes_and_architectures_give_the_same_tokens(
+    tiny: Target, changes: dict[str, Any]
+) -> None:
     shape = replace(SHAPE, **changes)
     target = load_target(plan_stand_in("x", shape).target, dtype=torch.float32, device=CPU)
     ours = logits(target, prompts()[0])
@@ -128,7 +130,7 @@ def test_half_precision_differs_from_tinys_by_rounding_alone(made: StandIn, tiny
 
 
 @pytest.mark.slow
-def test_what_is_added_is_noise_and_not_zeros() -> None:
+def test_added_weights_are_noise_and_not_zeros() -> None:
     wide = Shape(12, 1536, 4096, 12, 12, vocab_size=6000, context=2048)
     stand_in = plan_stand_in("x", wide, wide)
     for name, source in {"target": stand_in.target, **stand_in.drafters}.items():
@@ -151,7 +153,7 @@ def test_the_same_seed_makes_the_same_weights(made: StandIn) -> None:
 
 
 @pytest.mark.parametrize("num_layers", range(12, 81))
-def test_tapped_layers_see_what_tinys_see(num_layers: int) -> None:
+def test_captured_layers_equal_tinys(num_layers: int) -> None:
     taps = ((2, 2), (6, num_layers // 2), (9, num_layers - 3))
     places = spread_layers(12, num_layers, taps)
     assert [place for place in places if place is not None] == list(range(12))

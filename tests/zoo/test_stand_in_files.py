@@ -1,4 +1,4 @@
-"""Stand-ins on disk: what is written is what is built in memory, once, under names all read."""
+"""Stand-ins on disk: equal to those built in memory, and written once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(stand_in: StandIn, folder: Path, dtype: torch.dtype = torch.float32) -
     write_head(stand_in.drafters["eagle"], head, dtype=dtype, device=CPU)
 
 
-def test_a_written_stand_in_says_what_tiny_says_in_as_many_steps(folder: Path) -> None:
+def test_a_written_stand_in_has_tinys_tokens_and_steps(folder: Path) -> None:
     question = "Write three suggestions for cooking at home."
     method = f"eagle2:weights={folder / 'eagle'}"
     written = load(str(folder / "target"), method, device="cpu", dtype="float32")
@@ -74,7 +74,7 @@ def test_a_written_config_has_the_names_that_transformers_4_reads(folder: Path) 
     assert "extra_special_tokens" not in tokenizer
 
 
-def test_whole_folders_are_kept_and_others_written_anew(stand_in: StandIn, tmp_path: Path) -> None:
+def test_complete_folders_are_kept_and_others_rewritten(stand_in: StandIn, tmp_path: Path) -> None:
     write(stand_in, tmp_path)
     shard = tmp_path / "target" / "model.layers.0.safetensors"
     shard.write_bytes(b"")

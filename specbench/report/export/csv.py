@@ -8,13 +8,16 @@ Two more lines per method are over all tasks: "mean" has the arithmetic means of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import summary_frame, value_columns
 from specbench.analysis.metrics import RunMetrics
 from specbench.report import facts
 from specbench.report.build import Report
 from specbench.report.categories import BETWEEN
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # fmt: off
 _COLUMNS = (
@@ -45,7 +48,7 @@ def render(report: Report) -> str:
 
     frames = [_cells(source.metrics, source.metrics) for source in report.sources]
     found = [frame for frame in frames if not frame.empty]
-    return _text(pd.concat(found) if found else pd.DataFrame(columns=list(_COLUMNS)))
+    return csv_text(pd.concat(found) if found else pd.DataFrame(columns=list(_COLUMNS)))
 
 
 def files(report: Report) -> Mapping[str, str]:
@@ -54,13 +57,13 @@ def files(report: Report) -> Mapping[str, str]:
 
     rows = [row for source in report.sources for row in _position_rows(source.metrics)]
     positions = pd.DataFrame(rows, columns=list(_POSITION_COLUMNS))
-    made = {"table.csv": render(report), "positions.csv": _text(positions)}
+    made = {"table.csv": render(report), "positions.csv": csv_text(positions)}
     pairs = zip(report.sources, report.category_metrics, strict=True)
     categories = [_category_cells(source.metrics, found) for source, found in pairs if found]
-    return {**made, "categories.csv": _text(pd.concat(categories))} if categories else made
+    return {**made, "categories.csv": csv_text(pd.concat(categories))} if categories else made
 
 
-def _cells(run: RunMetrics, metrics: RunMetrics) -> Any:
+def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     """A line per cell of `metrics`, which are of this run."""
     frame = summary_frame(metrics)
     methods = [run.info.method(method) for method in frame["method"]]
@@ -72,7 +75,7 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> Any:
     ).reindex(columns=list(_COLUMNS))
 
 
-def _category_cells(run: RunMetrics, metrics: RunMetrics) -> Any:
+def _category_cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     """A line per category: `task` is split in two, and the lines over all are left out."""
     frame = _cells(run, metrics)
     frame = frame[frame["task"].isin(metrics.tasks)]
@@ -82,7 +85,8 @@ def _category_cells(run: RunMetrics, metrics: RunMetrics) -> Any:
     return frame
 
 
-def _text(frame: Any) -> str:
+def csv_text(frame: DataFrame) -> str:
+    """The frame as CSV without its index; missing values are empty fields."""
     return str(frame.map(safe_cell).to_csv(index=False, lineterminator="\n"))
 
 

@@ -1,6 +1,6 @@
-"""Checkpoint folders with a damaged or hostile file: loaded whole, or refused with file and reason.
+"""Attacks with damaged or hostile checkpoints: each loads, or is refused with file and reason.
 
-Nothing in a file is executed, and nothing takes all time.
+No file is executed, and each attempt ends in time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A disk that is full at any byte: what is on it stays whole, and the run can go on."""
+"""Attacks with a disk that fills up at any byte: files stay valid, and the run can be resumed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def _attack_run(random: Random, folder: Path) -> None:
-    """A run on a disk that has room for a part of its files, then again with room for all."""
+    """Run on a disk with too little room, then resume with enough."""
     path, patched = folder / "run", mock.patch.object(environment, "capture", _environment)
     prompts = {"maths": [Prompt(f"maths/{number}", "", ("one", "two")) for number in range(8)]}
     plan = fake_plan({"vanilla": answering(1), "pld": answering(2)}, prompts, None)

@@ -1,4 +1,4 @@
-"""Strings that are commands to a terminal, a page, a spreadsheet or a CI system, as every name.
+"""Attacks with names that are commands to a terminal, page, spreadsheet or CI system.
 
 The names are in a run's files, as a run on hostile models, plug-ins and prompts would leave them.
 """
@@ -69,7 +69,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def write_run(path: Path, payload: str, slowness: float) -> None:
-    """A run whose every text has the payload in it."""
+    """Write a run with the payload in every text."""
     run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=6)
     method, task = f"pld:{payload}", payload or "gsm8k"
     header = values_of(run.header)
@@ -107,7 +107,7 @@ def as_line(
 
 
 def check_plain(text: str) -> None:
-    """No control character, and no line that a CI system takes for a command."""
+    """Check that a text has no control character and no command of a CI system."""
     for line in text.split("\n"):
         assert printable(line) == line, f"control characters in {line!r}"
         assert not line.strip().startswith("::"), f"a command: {line!r}"
@@ -134,7 +134,7 @@ def check_format(form: str, text: str) -> None:
 
 
 class Page(HTMLParser):
-    """Refuses every element that fetches or runs anything, but for the page's own two scripts."""
+    """Refuses elements that fetch or run anything, except the page's own two scripts."""
 
     num_scripts = 0
 
@@ -167,7 +167,7 @@ def check_xml(text: str) -> None:
 
 
 def check_gate(text: str) -> None:
-    """Its own annotations are commands, and nothing else is."""
+    """Check that only the gate's own annotations are commands."""
     commands = [line for line in text.split("\n") if line.strip().startswith("::")]
     assert commands, "a run that is slower has failed no check"
     for line in commands:

@@ -1,4 +1,4 @@
-"""Kills and signals at any moment of a run, of a resumed run and of a report.
+"""Attacks with kills and signals at any moment of a run, a resumed run or a report.
 
 No record that was reported as done is lost, and a resumed run has every record once. A signal that
 asks a run to end leaves `interrupted`.
@@ -82,7 +82,7 @@ def _attack_report(random: Random, folder: Path) -> None:
 
 
 def _measure(run: Path, done: Path, ready: Path) -> None:
-    """A whole run, new or resumed."""
+    """Run to the end, new or resumed."""
     for one in POLITE:
         signal.signal(one, interrupt_once)
     environment.capture = lambda: make_header().environment

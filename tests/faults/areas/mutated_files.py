@@ -1,4 +1,4 @@
-"""Damaged headers, samples and traces through every command that reads a run.
+"""Attacks with damaged headers, samples and traces on every command that reads a run.
 
 Each command ends with a result, or with one message and exit code 2.
 """

@@ -1,4 +1,4 @@
-"""A run that is stopped for a while at any moment: no time with the pause is kept unmarked."""
+"""Attacks that stop a run for a while at any moment: every sample with a pause is marked."""
 
 from __future__ import annotations
 

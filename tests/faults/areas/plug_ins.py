@@ -1,4 +1,4 @@
-"""Plug-ins that fail, hang or exit wherever the program calls them: the other methods run."""
+"""Attacks with plug-ins that fail, hang or exit in any call: the other methods run."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def attack(random: Random, folder: Path) -> None:
 
 
 def run(folder: Path) -> StoredRun:
-    """A run of every method that there is, of which two samples take milliseconds."""
+    """Run all methods on two samples, which takes milliseconds."""
     prompts = write_prompts(folder / "two.jsonl", ["ab ab ab"], ["c d"])
     spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,
                    device="cpu")  # fmt: skip
@@ -141,7 +141,7 @@ def run(folder: Path) -> StoredRun:
 
 
 def install(site: Path, source: str) -> None:
-    """What pip would leave of a package with one method."""
+    """Install a package with one method, as pip would."""
     info = site / "hostile-1.0.dist-info"
     info.mkdir(parents=True)
     (site / "specbench_hostile.py").write_text(source)

@@ -1,4 +1,4 @@
-"""The shipped heads: their size, and that they accept as the papers' methods do."""
+"""The shipped heads: their size, and the order of their acceptance."""
 
 import pytest
 import torch

@@ -37,7 +37,7 @@ def test_rows_hold_whole_chats_and_are_nearly_full() -> None:
         assert all(ids[start - 1] == EOS_ID for start in starts[1:])
 
 
-def test_answers_weigh_one_and_requests_less_or_nothing() -> None:
+def test_answers_have_weight_one_and_requests_less_or_none() -> None:
     dialogue = next(stream(0))
     (turn,) = dialogue.turns
     answer = TOKENIZER(turn.assistant, add_special_tokens=False).input_ids
@@ -58,7 +58,7 @@ def test_the_text_loss_counts_weighted_tokens_only() -> None:
     assert torch.allclose(text_loss(logits, batch), expected)
 
 
-def test_distilling_a_model_from_itself_costs_nothing() -> None:
+def test_distilling_a_model_from_itself_has_no_loss() -> None:
     logits, other = torch.randn(2, 1, 4, 8).unbind(0)
     batch = Batch(torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4), 4)
     assert distillation_loss(logits, logits + 3.0, batch).abs() < 1e-6

@@ -1,0 +1,215 @@
+"""A table in a given number of characters, as parts that rich prints.
+
+Labels and text wrap, then the columns of the highest rank are left out. Columns that still do not
+fit continue in further tables. Knows no report.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from textwrap import wrap
+
+from rich import box
+from rich.align import VerticalAlignMethod
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from specbench.report.table import Cell, Column, Row, Table, Tone
+
+_STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow", "missing": "dim"}
+_DIVIDER = 1
+"""Characters that rich puts between two columns: a part of the gap."""
+_GAP = 2
+_LEAST_LABEL, _MOST_LABEL = 12, 26
+_LEAST_TEXT = 16
+
+
+def fits(table: Table, width: int) -> bool:
+    """True if all columns have room side by side in this many characters."""
+    return _Layout(table, width).fits
+
+
+def first_that_fits(tables: Sequence[Table], width: int) -> Table:
+    """The first table that has room side by side in this many characters, else the last."""
+    return next((table for table in tables if fits(table, width)), tables[-1])
+
+
+def draw(table: Table, width: int) -> Iterable[RenderableType]:
+    """The table in this many characters, in several parts if it must be, each with a blank line."""
+    layout = _Layout(table, width)
+    ranks = {column.rank for column in table.columns if column.rank}
+    while ranks and not layout.fits:
+        highest = max(ranks)
+        ranks.remove(highest)
+        layout = _Layout(_without(layout.table, highest), width)
+    for units in layout.split():
+        yield layout.draw(units)
+        yield Text()
+
+
+def _without(table: Table, rank: int) -> Table:
+    """The table without its columns of this rank."""
+    kept = [column.rank != rank for column in table.columns]
+    groups = [
+        replace(
+            group,
+            rows=tuple(replace(r, cells=tuple(compress(r.cells, kept))) for r in group.rows),
+        )
+        for group in table.groups
+    ]
+    return replace(table, columns=tuple(compress(table.columns, kept)), groups=tuple(groups))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Columns that stay together: those of one task, or a single one. Widths are in characters."""
+
+    index: int
+    heading: Text
+    widths: tuple[int, ...]
+    width: int
+    is_text: bool
+
+    def cell(self, cells: Sequence[Cell]) -> Text:
+        """The texts side by side, each in its width; text wraps."""
+        text = Text()
+        for cell, width in zip(cells, self.widths, strict=True):
+            style = f"{'bold ' if cell.is_best else ''}{_STYLES.get(cell.tone, '')}".strip()
+            text.append(" " if text else "")
+            text.append(cell.text if self.is_text else cell.text.rjust(width), style=style)
+        return text
+
+
+class _Layout:
+    """A table in a given width: which columns stand side by side, and how wide they are."""
+
+    def __init__(self, table: Table, width: int) -> None:
+        self.table, self._width = table, width
+        self._cells = [[cells for _, cells in table.by_task(row.cells)] for row in table.rows]
+        units = [
+            _unit(i, task, columns, rows=[cells[i] for cells in self._cells])
+            for i, (task, columns) in enumerate(table.by_task(table.columns))
+        ]
+        longest = max(cell_len(text) for text in (table.heading, *map(_label, table.rows)))
+        # Text and labels wrap before columns are cut.
+        self._units = _with_narrow_text(units, width - min(longest, _LEAST_LABEL))
+        room = width - sum(_GAP + unit.width for unit in self._units)
+        self._label_width = min(longest, max(_LEAST_LABEL, min(_MOST_LABEL, room)))
+
+    @property
+    def fits(self) -> bool:
+        """True if all columns have room side by side, with a clear gap between them."""
+        return self._total(_GAP) <= self._width
+
+    def _total(self, gap: int) -> int:
+        return self._label_width + sum(gap + unit.width for unit in self._units)
+
+    @property
+    def _gap(self) -> int:
+        return next((gap for gap in (3, 2, 1) if self._total(gap) <= self._width), _GAP)
+
+    def split(self) -> Iterable[Sequence[_Unit]]:
+        """All columns at once if they fit, else as many at a time as do."""
+        room = self._width - self._label_width
+        pending: list[_Unit] = []
+        for unit in self._units:
+            if pending and sum(self._gap + each.width for each in (*pending, unit)) > room:
+                yield pending
+                pending = []
+            pending.append(unit)
+        yield pending
+
+    def draw(self, units: Sequence[_Unit]) -> RenderableType:
+        """The header once, then each group below its label, which may be wider than any column:
+        equal widths make one table of the several that this takes.
+        """
+        is_labelled = any(group.label for group in self.table.groups)
+        parts: list[RenderableType] = [self._lines(units, [], is_header=True)] * is_labelled
+        rest = list(zip(self.table.rows, self._cells, strict=True))
+        for group in self.table.groups:
+            own, rest = rest[: len(group.rows)], rest[len(group.rows) :]
+            if group.label:
+                parts.append(Text(group.label, style="italic"))
+            parts.append(self._lines(units, own, is_header=not is_labelled))
+        return Group(*parts)
+
+    def _lines(
+        self,
+        units: Sequence[_Unit],
+        rows: Sequence[tuple[Row, list[list[Cell]]]],
+        *,
+        is_header: bool,
+    ) -> RichTable:
+        shown = RichTable(
+            box=box.SIMPLE_HEAD,
+            padding=(0, 0),
+            pad_edge=False,
+            show_edge=False,
+            show_header=is_header,
+        )
+        has_text = any(unit.is_text for unit in units)
+        vertical: VerticalAlignMethod = "top" if has_text else "bottom"
+        shown.add_column(
+            self.table.heading, width=self._label_width, overflow="fold", vertical=vertical
+        )
+        for unit in units:
+            shown.add_column(
+                self._spaced(unit, unit.heading),
+                justify="left" if unit.is_text else "right",
+                width=self._gap + unit.width - _DIVIDER,
+                overflow="fold",
+                no_wrap=not unit.is_text,
+                vertical=vertical,
+            )
+        for row, cells in rows:
+            label = Text(_label(row), style="bold red" if row.has_failed else "")
+            texts = (self._spaced(unit, unit.cell(cells[unit.index])) for unit in units)
+            shown.add_row(label, *texts)
+        return shown
+
+    def _spaced(self, unit: _Unit, text: Text) -> RenderableType:
+        """Numbers have the gap left of them, as they are aligned right."""
+        return Padding(text, (0, 0, 0, self._gap - _DIVIDER)) if unit.is_text else text
+
+
+def _with_narrow_text(units: Sequence[_Unit], room: int) -> list[_Unit]:
+    """The units; text gives way where they are wider than `room` together, the widest first."""
+    narrowed = list(units)
+    for unit in sorted(units, key=lambda unit: unit.width, reverse=True):
+        excess = sum(_GAP + each.width for each in narrowed) - room
+        if unit.is_text and excess > 0:
+            width = min(unit.width, max(_LEAST_TEXT, unit.width - excess))
+            narrowed[unit.index] = replace(unit, width=width)
+    return narrowed
+
+
+def _unit(
+    index: int, task: str, columns: Sequence[Column], *, rows: Sequence[Sequence[Cell]]
+) -> _Unit:
+    headings = [(column.short or column.heading).splitlines() or [""] for column in columns]
+    widths = tuple(
+        max(map(cell_len, [*heading, *(cells[i].text for cells in rows)]))
+        for i, heading in enumerate(headings)
+    )
+    width = max(sum(widths) + len(widths) - 1, *map(cell_len, _wrap(task, 1)), 0)
+    lines = headings[0]
+    if task:
+        below = " ".join(h.rjust(w) for (h, *_), w in zip(headings, widths, strict=True))
+        lines = [*_wrap(task, width), *([below] if below.strip() else [])]
+    is_text = columns[0].is_text
+    heading = Text("\n".join(lines), justify="left" if is_text else "right")
+    return _Unit(index, heading, widths=widths, width=width, is_text=is_text)
+
+
+def _wrap(task: str, width: int) -> list[str]:
+    """The title of a task in lines; "-like" may stand on a line of its own."""
+    words = task.replace("-like", " -like")
+    lines = wrap(words, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(" -like", "-like") for line in lines]
+
+
+def _label(row: Row) -> str:
+    return f"{row.label} ({row.reason})" if row.reason else row.label
