@@ -17,7 +17,7 @@ from specbench.engine.accept import AcceptedPath, Rule, Sampler, Verdict, lossle
 from specbench.engine.source import WeightSource
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import NUM_NODES, DraftTree, padded_size
-from specbench.types import Request
+from specbench.types import Request, Scope
 
 
 class TokenView(Sequence[int]):
@@ -117,7 +117,10 @@ class Drafter:
     """
 
     def start(self, state: State, prefill: Forward) -> None:
-        """Begin a completion and forget the last. `state` holds the prompt and the first token."""
+        """Begin a completion and drop the last, except what `remember` kept.
+
+        `state` holds the prompt and the first token.
+        """
 
     def propose(self, state: State) -> DraftTree:
         """The next tree; its root is `state.pending`."""
@@ -125,6 +128,15 @@ class Drafter:
 
     def observe(self, state: State, result: StepResult) -> None:
         """Read the result of a step. `state` already holds the emitted tokens."""
+
+    def remember(self) -> None:
+        """Keep what the last completion taught, for all that follow until `forget`.
+
+        Called after a completion is recorded, only with the option `scope=run`.
+        """
+
+    def forget(self) -> None:
+        """Drop all that `remember` kept."""
 
     @property
     def has_fixed_size(self) -> bool:
@@ -186,3 +198,11 @@ class Method:
         Options that change this (another acceptance rule) have a property `is_lossless`.
         """
         return self.is_lossless and getattr(options, "is_lossless", True)
+
+    def scope_with(self, options: Any) -> Scope:
+        """How long, with these options, the method's memory lasts: its option `scope`, if any.
+
+        In scope "run", a method remembers completions of earlier prompts of the same repeat.
+        """
+        scope: Scope = getattr(options, "scope", "request")
+        return scope
