@@ -73,13 +73,20 @@ class Recycling(Drafter):
         return (tokens,)
 
     def observe(self, state: State, result: StepResult) -> None:
-        self._learn(result.tree.tokens, result.forward.logits)
+        tree = result.tree
+        num_nodes = torch.full((1,), int(tree.num_verify), device=self._table.device)
+        self._learn(tree.tokens, result.forward.logits, num_nodes)
 
-    def _learned(self, tokens: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
-        """Write the best tokens of `logits` [nodes, vocab] to the rows of `tokens` [nodes]."""
+    def _learned(self, tokens: Tensor, logits: Tensor, num_nodes: Tensor) -> tuple[Tensor, ...]:
+        """Write the best tokens of `logits` [nodes, vocab] to the rows of `tokens` [nodes].
+
+        Nodes from `num_nodes` [1] on are padding.
+        """
         best = self._ops.topk_ids(logits, self._width)
         nodes = torch.arange(tokens.shape[0], device=tokens.device)
-        last = torch.where(tokens[:, None] == tokens, nodes, 0).amax(-1)
+        tokens = torch.where(nodes < num_nodes, tokens, tokens[:1])
+        is_same = (tokens[:, None] == tokens) & (nodes < num_nodes)
+        last = torch.where(is_same, nodes, 0).amax(-1)
         self._table.index_copy_(0, tokens, best.index_select(0, last))
         return (best,)
 

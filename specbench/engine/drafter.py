@@ -126,6 +126,9 @@ class Drafter:
         """The next tree; its root is `state.pending`."""
         raise TypeError(f"{type(self).__name__} does not implement propose()")
 
+    def skip(self, state: State) -> None:
+        """Called instead of `propose` by a drafter that uses this one, and proposes itself."""
+
     def observe(self, state: State, result: StepResult) -> None:
         """Read the result of a step. `state` already holds the emitted tokens."""
 
@@ -168,10 +171,12 @@ class BuildContext:
     """Inputs of `Method.build`.
 
     `weights` is the drafter's own checkpoint folder, or a source that makes its tensors.
+    `skipped_depth` is the depth of trees of others, after which its `skip` was called.
     """
 
     target: Target
     weights: Path | WeightSource | None = None
+    skipped_depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +203,14 @@ class Method:
         Options that change this (another acceptance rule) have a property `is_lossless`.
         """
         return self.is_lossless and getattr(options, "is_lossless", True)
+
+    def weights_with(self, options: Any) -> str | None:
+        """The name of the checkpoint that it needs with these options.
+
+        Options that change this (another method used within) have a property `draft_weights`.
+        """
+        name: str | None = getattr(options, "draft_weights", self.weights)
+        return name
 
     def scope_with(self, options: Any) -> Scope:
         """How long, with these options, the method's memory lasts: its option `scope`, if any.

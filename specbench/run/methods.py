@@ -192,15 +192,16 @@ def find_checkpoint(
     card: ModelCard, method: Method, options: Any, *, is_offline: bool
 ) -> ResolvedWeights:
     """A method's checkpoint folder: the one that the user gave, or the model card's."""
-    if method.weights is None:
+    name = method.weights_with(options)
+    if name is None:
         return ResolvedWeights(None)
     if given := getattr(options, "weights", ""):
         what = f"The {method.name} checkpoint"
-        is_model = method.weights == "sps"
+        is_model = name == "sps"
         path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
         check_checkpoint(path, what=what, needs_tokenizer=is_model)
         return ResolvedWeights(path)
-    weights = card.weights_of(method.name) or card.weights_of(method.weights)
+    weights = card.weights_of(method.name) or card.weights_of(name)
     if weights is None:
         return ResolvedWeights(None, exists=False)
     return ResolvedWeights(resolve_weights(card, weights, offline=is_offline))

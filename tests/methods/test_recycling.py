@@ -29,9 +29,11 @@ def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token() -> None:
     logits = torch.zeros(3, 50)
     logits[0, 7] = logits[1, 8] = logits[2, 9] = 1.0
     logits[0, 3] = logits[1, 4] = logits[2, 5] = 0.5
-    drafter._learn(torch.tensor([11, 12, 11]), logits)
+    padded = torch.tensor([11, 12, 11, 0]), torch.cat([logits, logits[:1]])
+    drafter._learn(*padded, torch.tensor([3]))
     assert drafter._table[11].tolist() == [9, 5]
     assert drafter._table[12].tolist() == [8, 4]
+    assert 7 not in drafter._table[0]
     (tokens,) = drafter._filled(torch.tensor([12]))
     assert tokens[:3].tolist() == [12, 8, 4]
 

@@ -2,7 +2,8 @@
 
 `accept_lengths.json` holds the accept lengths that the official drafting code reached on the golden
 prompts, whose first output token it was given with the prompt: Spec-Bench's inference_recycling.py
-(a new table per prompt, and one table for all) and vLLM's n-gram proposer.
+(a new table per prompt, and one table for all), vLLM's n-gram proposer
+and ArcticInference's suffix_tree.cc.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ngram_vllm_2to4": (
         "pld",
         {"min_ngram": 2, "ngram": 4, "num_tokens": 5, "allow_shorter": True},
+    ),
+    "suffix": ("suffix", {}),
+    "suffix_run": ("suffix", {"scope": "run"}),
+    "suffix_tree": ("suffix", {"shape": "tree"}),
+    "suffix_f4": (
+        "suffix",
+        {"depth": 64, "num_tokens": 64, "factor": 4.0, "offset": 1.0, "min_prob": 0.05},
     ),
 }
 """Name in accept_lengths.json -> method and options."""
