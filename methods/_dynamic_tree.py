@@ -117,7 +117,8 @@ class DynamicDrafter(EagleDrafter):
     def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:
         depth, top_k = options.depth, min(options.top_k, model.vocab_size)
         execution = context.target.execution
-        super().__init__(model, execution, num_scratch=(depth + 1) * top_k, depth=depth + 1)
+        longest = max(depth + 1, context.skipped_depth)
+        super().__init__(model, execution, num_scratch=(depth + 1) * top_k, depth=longest)
         self._depth = depth
         device = context.target.device
         self._ops = execution.ops

@@ -208,7 +208,7 @@ class EagleDrafter(Drafter):
     """Base of EAGLE's drafters: feeds each committed pair to the draft model once.
 
     The pair at t holds the target's feature at t and token t + 1; the last one holds the pending
-    token. `num_scratch` bounds the draft tokens fed to the draft model, `depth` the tree's depth.
+    token. `num_scratch` bounds the draft tokens fed to the draft model, `depth` that of all trees.
     """
 
     def __init__(
@@ -219,6 +219,7 @@ class EagleDrafter(Drafter):
         self.weights_layout = model.layout
         self._execution = execution
         self._num_scratch = max(num_scratch, padded_path_length(depth))
+        self._feed = execution.wrap(self.feed)
         self._captured: tuple[Tensor, ...]  # of the last forward
         self._missing: AcceptedPath  # pairs not yet fed to the draft model, as rows of `_captured`
 
@@ -240,6 +241,9 @@ class EagleDrafter(Drafter):
     def observe(self, state: State, result: StepResult) -> None:
         self._captured = self.model.captured(result.forward)
         self._missing = result.accepted
+
+    def skip(self, state: State) -> None:
+        self._feed(*self.draft_inputs(state), cache_span=self.cache_span(state))
 
     def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
         """Inputs of a draft: the arguments of `feed`."""

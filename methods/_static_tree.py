@@ -33,11 +33,27 @@ TREES: dict[str, tuple[Ranks, ...]] = {
         (3,),
         (2,),
     ),
+    "recycling_80": (
+        (8,),
+        (8, 4, 3, 2, 1, 1, 1, 1),
+        (8, 3, 2, 1, 1, 1, 1, 1, 2, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1),
+        (5, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1),
+        (3, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1),
+        (2, 0, 0, 1),
+    ),
+    "sam_60": (
+        (7,),
+        (6, 5, 3, 2, 2, 1, 1),
+        (3, 2, 2, 1, 1, 0, 3, 2, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1),
+        (2, 1, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 1),
+        (2, 0, 1, 0, 1),
+    ),
 }
 """Named trees: one row per depth, with the number of children of each node at that depth.
 
 Zeros at the end of a row are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra. EAGLE's own
-code gives its tree the same name; here it is `eagle_25`.
+code gives its tree the same name; here it is `eagle_25`. `recycling_80` is Token Recycling's tree
+"2.2.2", `sam_60` that of SAM-Decoding's copy of it.
 """
 
 

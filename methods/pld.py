@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
+from specbench.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +15,26 @@ class Options:
 
     ngram: int = field(default=3, metadata={"help": "longest n-gram looked up", "min": 1})
     num_tokens: int = field(default=10, metadata={"help": "tokens copied as the draft", "min": 1})
+    min_ngram: int = field(default=1, metadata={"help": "shortest n-gram looked up", "min": 1})
+    allow_shorter: bool = field(
+        default=False, metadata={"help": "copy fewer than num_tokens where the text ends"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.min_ngram > self.ngram:
+            raise UserError(
+                f"pld cannot look up n-grams of {self.min_ngram} to {self.ngram} tokens.",
+                f"Give ngram={self.min_ngram} or more, or a smaller min_ngram.",
+            )
 
 
 class PromptLookup(Drafter):
     """Looks up the last n tokens in prompt and output: longest n first, earliest match first.
 
-    A match counts only if its continuation is `num_tokens` long, as in Spec-Bench's model/pld.
-    The first occurrence of an n-gram has the longest continuation, so a table from each n-gram to
-    its first occurrence answers each step in constant time.
+    A match counts only if its continuation is `num_tokens` long, as in Spec-Bench's model/pld. With
+    `allow_shorter` any continuation counts, as in vLLM's "ngram" method. The first occurrence of an
+    n-gram has the longest continuation, so a table from each n-gram to its first occurrence answers
+    each step in constant time.
 
     Deviation: without a match, the step runs on the pending token alone. Spec-Bench drafts a
     dummy token (id 100).
@@ -29,7 +42,8 @@ class PromptLookup(Drafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
-        self.tree_sizes = (1, 1 + options.num_tokens)
+        self._shortest = 1 if options.allow_shorter else options.num_tokens
+        self.tree_sizes = {1, *range(1 + self._shortest, 2 + options.num_tokens)}
         self._first_end: dict[tuple[int, ...], int] = {}
         self._num_indexed = 0
 
@@ -40,16 +54,16 @@ class PromptLookup(Drafter):
     def propose(self, state: State) -> DraftTree:
         tokens, wanted = state.token_ids, self._options.num_tokens
         self._index(tokens)
-        for n in range(min(self._options.ngram, len(tokens)), 0, -1):
+        for n in range(min(self._options.ngram, len(tokens)), self._options.min_ngram - 1, -1):
             end = self._first_end[tuple(tokens[-n:])]
-            if end + wanted <= len(tokens):
+            if end + self._shortest <= len(tokens):
                 return state.chain(tokens[end : end + wanted])
         return state.chain()
 
     def _index(self, tokens: Sequence[int]) -> None:
         """Add every n-gram that ends in a new token."""
         for end in range(self._num_indexed + 1, len(tokens) + 1):
-            for n in range(1, min(self._options.ngram, end) + 1):
+            for n in range(self._options.min_ngram, min(self._options.ngram, end) + 1):
                 self._first_end.setdefault(tuple(tokens[end - n : end]), end)
         self._num_indexed = len(tokens)
 

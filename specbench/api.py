@@ -214,7 +214,7 @@ def run(
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: the methods with their options, in one text or several; without any, all.
+        methods: the methods with their options, in one text or several; without any, the papers'.
         output: the run's folder; by default a new one in `results/runs`.
         resume: continue an unfinished run, with its own values.
         offline: use no network.

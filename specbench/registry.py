@@ -38,6 +38,9 @@ PAPER_ORDER = (
 )  # fmt: skip
 """Order of the methods in papers. Others follow by name."""
 
+GROUPS = ("papers", "all")
+"""Names that stand for several methods: those of the papers, and all that work."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -108,7 +111,7 @@ def get(name: str) -> Method:
     _refuse_clash(name, plugins)
     plugin = next((p for p in plugins if p.name == name), None)
     if name not in _builtins() and plugin is None:
-        raise unknown_name("method", name, names())
+        raise unknown_name("method", name, [*names(), *GROUPS])
     place = plugin.value if plugin else f"{GROUP}.{name}"
     importlib.import_module("specbench.engine.drafter")  # torch may take long: no method's fault
     try:
@@ -150,6 +153,33 @@ def _check(found: object, name: str) -> None:
     options = make_options(found, {})
     msgspec.json.encode(asdict(options))
     found.is_lossless_with(options)
+
+
+def default_entries() -> list[Entry]:
+    """The methods of a run that names none: those of the papers, and all plug-ins."""
+    return [one for one in entries() if one.name in PAPER_ORDER or one.origin != "specbench"]
+
+
+def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
+    """The spellings of methods, with the names of a group in its place.
+
+    Raises:
+        UserError: a group is given options.
+    """
+    members: list[str] = []
+    for choice in parse_choices(texts):
+        if choice.name in GROUPS and choice.given:
+            raise UserError(
+                f"{choice} gives options to a group of methods.",
+                f"Write {choice.name},METHOD:{str(choice).partition(':')[2]}.",
+            )
+        if choice.name == "papers":
+            members += PAPER_ORDER
+        elif choice.name == "all":
+            members += [entry.name for entry in entries() if not entry.error]
+        else:
+            members.append(str(choice))
+    return tuple(dict.fromkeys(members))
 
 
 def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:

@@ -18,6 +18,10 @@ StopReason = Literal["eos", "budget", "length"]
 """Reason that ended a completion: an end token, the request's budget, or the model's context."""
 
 
+Scope = Literal["request", "run"]
+"""How long a method's memory lasts: one request, or all requests of a repeat."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The sizes of a Llama-like model, as in its config.json."""

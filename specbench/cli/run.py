@@ -38,7 +38,7 @@ Method = Annotated[
     Many,
     typer.Option(
         metavar="METHOD,...",
-        help="Methods, such as pld,sps:num_tokens=4 [default: all]",
+        help="Methods, such as pld,sps:num_tokens=4 [default: papers; or: all]",
         autocompletion=complete.methods,
     ),
 ]

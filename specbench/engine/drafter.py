@@ -17,7 +17,7 @@ from specbench.engine.accept import AcceptedPath, Rule, Sampler, Verdict, lossle
 from specbench.engine.source import WeightSource
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import NUM_NODES, DraftTree, padded_size
-from specbench.types import Request
+from specbench.types import Request, Scope
 
 
 class TokenView(Sequence[int]):
@@ -120,14 +120,29 @@ class Drafter:
     """
 
     def start(self, state: State, prefill: Forward) -> None:
-        """Begin a completion and forget the last. `state` holds the prompt and the first token."""
+        """Begin a completion and drop the last, except what `remember` kept.
+
+        `state` holds the prompt and the first token.
+        """
 
     def propose(self, state: State) -> DraftTree:
         """The next tree; its root is `state.pending`."""
         raise TypeError(f"{type(self).__name__} does not implement propose()")
 
+    def skip(self, state: State) -> None:
+        """Called instead of `propose` by a drafter that uses this one, and proposes itself."""
+
     def observe(self, state: State, result: StepResult) -> None:
         """Read the result of a step. `state` already holds the emitted tokens."""
+
+    def remember(self) -> None:
+        """Keep what the last completion taught, for all that follow until `forget`.
+
+        Called after a completion is recorded, only with the option `scope=run`.
+        """
+
+    def forget(self) -> None:
+        """Drop all that `remember` kept."""
 
     @property
     def has_fixed_size(self) -> bool:
@@ -159,10 +174,12 @@ class BuildContext:
     """Inputs of `Method.build`.
 
     `weights` is the drafter's own checkpoint folder, or a source that makes its tensors.
+    `skipped_depth` is the depth of trees of others, after which its `skip` was called.
     """
 
     target: Target
     weights: Path | WeightSource | None = None
+    skipped_depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +206,19 @@ class Method:
         Options that change this (another acceptance rule) have a property `is_lossless`.
         """
         return self.is_lossless and getattr(options, "is_lossless", True)
+
+    def weights_with(self, options: Any) -> str | None:
+        """The name of the checkpoint that it needs with these options.
+
+        Options that change this (another method used within) have a property `draft_weights`.
+        """
+        name: str | None = getattr(options, "draft_weights", self.weights)
+        return name
+
+    def scope_with(self, options: Any) -> Scope:
+        """How long, with these options, the method's memory lasts: its option `scope`, if any.
+
+        In scope "run", a method remembers completions of earlier prompts of the same repeat.
+        """
+        scope: Scope = getattr(options, "scope", "request")
+        return scope

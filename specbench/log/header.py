@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Struct, to_builtins
 
 from specbench.log.machine import Environment, GpuUse
-from specbench.types import Shape, doc
+from specbench.types import Scope, Shape, doc
 
 SCHEMA = 1
 """Version of the run files."""
@@ -100,7 +100,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     )
 
 
-class MethodHeader(Struct, frozen=True):
+class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """A method of the run."""
 
     name: Annotated[str, doc("registered name")]
@@ -108,6 +108,9 @@ class MethodHeader(Struct, frozen=True):
     options: Annotated[dict[str, Any], doc("options in effect")]
     is_lossless: Annotated[bool, doc("output distribution is the target's")]
     weights: Annotated[WeightsHeader | None, doc("drafter's checkpoint; null if none is used")]
+    scope: Annotated[
+        Scope, doc("run: it remembers earlier prompts of a repeat; absent: only the prompt")
+    ] = "request"
 
 
 class PromptsHeader(Struct, frozen=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.models.hub import resolve, resolve_weights
 from specbench.outside import printable
 from specbench.run.spec import RunSpec
+from specbench.types import Scope
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -58,7 +59,13 @@ class RunMethod:
             options=asdict(self.options),
             is_lossless=self.method.is_lossless_with(self.options),
             weights=self._weights(),
+            scope=self.scope,
         )
+
+    @property
+    def scope(self) -> Scope:
+        """How long its memory lasts."""
+        return self.method.scope_with(self.options)
 
     def _weights(self) -> WeightsHeader | None:
         if self.weights is None or isinstance(self.weights, Path):
@@ -78,19 +85,35 @@ class SelectedMethods(NamedTuple):
     broken: tuple[str, ...] = ()
 
 
+def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
+    """Refuse a memory that would hold the answers at another temperature.
+
+    Raises:
+        UserError: a method with `scope=run` in a run with several temperatures.
+    """
+    for one in methods:
+        if one.scope == "run" and len(spec.temperatures) > 1:
+            raise UserError(
+                f"{one.label} remembers earlier prompts, and --temperature "
+                f"{','.join(f'{t:g}' for t in spec.temperatures)} completes each prompt "
+                f"{len(spec.temperatures)} times: it would draft from its own earlier answers.",
+                "Give one temperature per run, or leave scope=run out.",
+            )
+
+
 ResolveWeights = Callable[["Method", Any], ResolvedWeights]
 """From a method and its options to its weights."""
 
 
 def parse_methods(spellings: Sequence[str]) -> list[RunMethod]:
-    """The methods that the user named, with their options.
+    """The methods that the user named, groups included, with their options.
 
     Raises:
         UserError: an unknown method or option, or a wrong value.
     """
     return [
         RunMethod(asked, method, registry.make_options(method, asked.given))
-        for asked in registry.parse_choices(spellings)
+        for asked in registry.parse_choices(registry.expand_groups(spellings))
         for method in [registry.get(asked.name)]
     ]
 
@@ -102,12 +125,12 @@ def select_methods(
     *,
     resolve_weights: ResolveWeights,
 ) -> SelectedMethods:
-    """The methods of a run with their weights: those that are named, or all that there are.
+    """The methods of a run with their weights: those that are named, or the default ones.
 
     Args:
         spec: whether the baseline runs too, and the kind of weights.
         card: the model.
-        named: the methods that the user named; empty for all.
+        named: the methods that the user named; empty for those of the papers and plug-ins.
         resolve_weights: finds a method's weights; its CheckpointError is collected.
 
     Raises:
@@ -145,11 +168,11 @@ def select_methods(
 
 
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> tuple[list[RunMethod], tuple[str, ...]]:
-    """The named methods, or all, with the baseline first unless it is turned off.
+    """The named methods, or the default ones, with the baseline first unless it is turned off.
 
     The second value has a sentence for each one that is left out because it is broken.
     """
-    entries = () if named else registry.entries()
+    entries = () if named else registry.default_entries()
     broken = tuple(f"{one.name} was not run. {one.error}" for one in entries if one.error)
     wanted = list(named) or [_with_defaults(one.name) for one in entries if not one.error]
     if spec.is_baseline_run and not any(str(one.asked) == BASELINE for one in wanted):
@@ -169,15 +192,16 @@ def find_checkpoint(
     card: ModelCard, method: Method, options: Any, *, is_offline: bool
 ) -> ResolvedWeights:
     """A method's checkpoint folder: the one that the user gave, or the model card's."""
-    if method.weights is None:
+    name = method.weights_with(options)
+    if name is None:
         return ResolvedWeights(None)
     if given := getattr(options, "weights", ""):
         what = f"The {method.name} checkpoint"
-        is_model = method.weights == "sps"
+        is_model = name == "sps"
         path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
         check_checkpoint(path, what=what, needs_tokenizer=is_model)
         return ResolvedWeights(path)
-    weights = card.weights_of(method.name) or card.weights_of(method.weights)
+    weights = card.weights_of(method.name) or card.weights_of(name)
     if weights is None:
         return ResolvedWeights(None, exists=False)
     return ResolvedWeights(resolve_weights(card, weights, offline=is_offline))

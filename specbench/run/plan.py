@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from specbench.data.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.models.cards import find_model
+from specbench.registry import expand_groups
 from specbench.run.backends.base import Setup
 from specbench.run.backends.engine_setup import make_engine_setup
 from specbench.run.spec import RunSpec
@@ -59,7 +60,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    spec = replace(spec, prompts=_source(spec))
+    spec = replace(spec, prompts=_source(spec), methods=expand_groups(spec.methods))
     tasks = plan_tasks(spec.tasks, spec.prompts)
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     if spec.sample is not None:

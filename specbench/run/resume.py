@@ -79,6 +79,17 @@ def check_keys(plan: Plan, stored: StoredRun) -> None:
         )
 
 
+def check_memory(plan: Plan, stored: StoredRun) -> None:
+    """Raise RunFolderError if a method would need a memory of records that it did not make."""
+    methods = [name for name, one in stored.header.methods.items() if one.scope == "run"]
+    if methods and stored.records and num_missing(plan, stored.records):
+        raise RunFolderError(
+            f"The run in {stored.path} cannot go on: {', '.join(methods)} remembers earlier "
+            "prompts, and that memory ended with the first part of the run.",
+            "Start a new run without --resume.",
+        )
+
+
 def num_missing(plan: Plan, done: Sequence[Record]) -> int:
     """The number of records of a plan that are not done."""
     return len(set(planned_keys(plan)) - {one.key for one in done})

@@ -39,8 +39,11 @@ class Runner:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored."""
         known = {record.key: record for record in done}
-        num_turns = 0
+        num_turns, repeat = 0, -1
         for sample in samples(self.plan):
+            if sample.repeat != repeat:
+                self.backend.forget()
+                repeat = sample.repeat
             yield from self._sample(sample, known, num_turns)
             num_turns += len(sample.prompt.turns)
 
@@ -78,6 +81,7 @@ class Runner:
             prompt_ids = codec.render(make_chat(prompt.turns[: key.turn + 1], history))
             request = make_request(self.plan, prompt_ids, key.request)
             done, num_paused = self._measure(key, request)
+            self.backend.remember(key.method)
         except Exception as error:  # any method, any plug-in, any model
             text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
             return Record(key, "error", len(prompt_ids), seed=seed, error=text)

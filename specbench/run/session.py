@@ -18,7 +18,7 @@ from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
 from specbench.run.requests import warm_up_requests
-from specbench.run.resume import check_keys, num_missing, resumed_header
+from specbench.run.resume import check_keys, check_memory, num_missing, resumed_header
 from specbench.run.runner import Runner
 from specbench.types import Record
 
@@ -52,6 +52,7 @@ def run_plan(
             stored = read_run(path)
             header = resumed_header(stored, new, is_forced=is_forced)
             check_keys(plan, stored)
+            check_memory(plan, stored)
         backend = backend or plan.setup.open()
 
         def end(status: Status) -> None:

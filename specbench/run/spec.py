@@ -24,7 +24,8 @@ _LEAST = {"limit": 1, "sample": 1, "top_k": 0, "max_new_tokens": 1, "repeats": 1
 
 
 class RunSpec(SpecValues, frozen=True):
-    """Values of a run within their ranges. Empty `methods` and `tasks` mean all there are.
+    """Values of a run within their ranges. Without `methods`, those of the papers and
+    plug-ins run; without `tasks`, the six of the papers.
 
     Raises:
         UserError: a value is out of range.

@@ -57,14 +57,15 @@ def stand_in_of(card: ModelCard) -> StandIn:
 
 def find_weights(stand_in: StandIn, method: Method, options: Any) -> ResolvedWeights:
     """A method's weights in a stand-in. Weights of a folder would not match it."""
-    if method.weights is None:
+    name = method.weights_with(options)
+    if name is None:
         return ResolvedWeights(None)
     if given := getattr(options, "weights", ""):
         raise UserError(
             f"--method {method.name}:weights={given} names weights, but a stand-in has its own.",
             "Leave out weights=, or leave out --weights stand-in.",
         )
-    weights = stand_in.drafters.get(method.weights)
+    weights = stand_in.drafters.get(name)
     return ResolvedWeights(weights, exists=weights is not None)
 
 

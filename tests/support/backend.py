@@ -47,6 +47,7 @@ class FakeBackend:
     def __init__(self, methods: Mapping[str, Answer]) -> None:
         self._methods = methods
         self.warmed_up: list[Request] = []
+        self.remembered: list[str] = []
         self.is_open = False
 
     def __enter__(self) -> Self:
@@ -65,6 +66,12 @@ class FakeBackend:
     def complete(self, method: str, request: Request) -> Completion:
         assert self.is_open, "a backend completes only while it is open"
         return self._methods[method](request)
+
+    def remember(self, method: str) -> None:
+        self.remembered.append(method)
+
+    def forget(self) -> None:
+        self.remembered.append("")
 
 
 @dataclass

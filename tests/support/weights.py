@@ -23,5 +23,7 @@ WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {"sps": _sps, **MAKERS}
 def build(name: str, target: Target, folder: Path, **options: str) -> Drafter:
     """A drafter of the method on a random checkpoint where it needs one."""
     method = get(name)
-    weights = WEIGHTS[method.weights](target, folder / name) if method.weights else None
-    return method.build(make_options(method, options), BuildContext(target, weights))
+    given = make_options(method, options)
+    checkpoint = method.weights_with(given)
+    weights = WEIGHTS[checkpoint](target, folder / name) if checkpoint else None
+    return method.build(given, BuildContext(target, weights))

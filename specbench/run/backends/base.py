@@ -101,6 +101,14 @@ class Backend(Protocol):
         """Complete a request with a method, given as records spell it."""
         ...
 
+    def remember(self, method: str) -> None:
+        """Let a method of scope "run" keep what its last completion taught."""
+        ...
+
+    def forget(self) -> None:
+        """Drop all that methods remember: a new repeat begins."""
+        ...
+
 
 class Setup(Protocol):
     """A backend that can be opened: everything it needs was found and checked."""

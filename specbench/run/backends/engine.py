@@ -187,6 +187,20 @@ class EngineBackend:
         except BaseException as error:  # a plug-in that exits must not end the run
             raise MethodFault(describe_error(error)) from error
 
+    def remember(self, method: str) -> None:
+        if method in self._remembering:
+            with containing(f"Method {method!r}"):
+                self._drafters[method].remember()
+
+    def forget(self) -> None:
+        for method in self._remembering:
+            with containing(f"Method {method!r}"):
+                self._drafters[method].forget()
+
+    @property
+    def _remembering(self) -> set[str]:
+        return {one.label for one in self._setup.methods if one.scope == "run"}
+
     def _use(self, loaded: LoadedEngine) -> None:
         from specbench.engine.clock import phase_stopwatch
 

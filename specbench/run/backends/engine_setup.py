@@ -20,7 +20,13 @@ from specbench.models.hub import resolve_model
 from specbench.models.memory import GraphUse, check_fits
 from specbench.run.backends.base import SetupInfo
 from specbench.run.backends.engine import EngineBackend
-from specbench.run.methods import RunMethod, find_checkpoint, parse_methods, select_methods
+from specbench.run.methods import (
+    RunMethod,
+    check_scopes,
+    find_checkpoint,
+    parse_methods,
+    select_methods,
+)
 from specbench.run.spec import RunSpec
 from specbench.run.stand_ins import STAND_IN_WARNING, check_stand_in_fits, find_weights, stand_in_of
 
@@ -128,6 +134,7 @@ def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
     methods = parse_methods(spec.methods)
+    check_scopes(spec, methods)
     card = find_model(spec.model)
     device = pick_device(spec.device)
     mode = pick_mode(spec.execution, device)

@@ -1,0 +1,47 @@
+"""Earlier occurrences of the last tokens of a text.
+
+Knows token ids, not methods or trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+SEPARATOR = -1
+"""Ends a sequence in a text of several: no token, so nothing matches across it."""
+
+
+class Occurrences:
+    """A growing text, and the positions of each token in it."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self._positions: dict[int, list[int]] = {}
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Append tokens."""
+        for position, token in enumerate(token_ids, start=len(self.token_ids)):
+            self._positions.setdefault(token, []).append(position)
+        self.token_ids += token_ids
+
+    def cut(self, length: int) -> None:
+        """Drop all tokens from position `length` on."""
+        for token in reversed(self.token_ids[length:]):
+            self._positions[token].pop()
+        del self.token_ids[length:]
+
+    def ends(self, context: Sequence[int]) -> Iterator[list[int]]:
+        """Ends of the occurrences of the last 1, 2, 3, ... tokens of `context`.
+
+        An end is the position after an occurrence, in ascending order. The last token of the text
+        counts too, so an end may be the length of the text. Stops where nothing matches.
+        """
+        text = self.token_ids
+        found = [position + 1 for position in self._positions.get(context[-1], ())]
+        for count in range(2, len(context) + 2):
+            if not found:
+                return
+            yield found
+            if count <= len(context):
+                token = context[-count]
+                found = [end for end in found if end >= count and text[end - count] == token]

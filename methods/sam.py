@@ -1,0 +1,114 @@
+"""SAM-Decoding: copies what followed a long match, and drafts with another method otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Literal
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree, padded_size
+from specbench.methods import eagle2, recycling
+from specbench.methods._occurrences import Occurrences
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of SAM-Decoding."""
+
+    other: Literal["recycling", "eagle2"] = field(
+        default="recycling", metadata={"help": "method that drafts where no match is long enough"}
+    )
+    num_tokens: int = field(default=39, metadata={"help": "most tokens copied", "min": 1})
+    threshold: int = field(default=5, metadata={"help": "tokens that must match", "min": 1})
+    scope: Literal["request", "run"] = field(
+        default="request", metadata={"help": "run: recycling keeps its table"}
+    )
+    weights: str = field(default="", metadata={"help": "eagle2's checkpoint, folder or hub id"})
+
+    @property
+    def draft_weights(self) -> str | None:
+        return eagle2.METHOD.weights if self.other == "eagle2" else None
+
+
+class SamDecoding(Drafter):
+    """Copies the continuation of the longest earlier match, or lets another drafter propose.
+
+    The match ends with the pending token; its earliest occurrence counts. If less than `num_tokens`
+    tokens follow that, shorter matches are tried for an occurrence further back. The other drafter
+    observes every step.
+
+    Source: Hu et al. 2024, "SAM Decoding: Speculative Decoding via Suffix Automaton"; behaviour
+    checked against hyx1999/SAM-Decoding, samd/draft.py.
+
+    Deviation: an index of the tokens' positions replaces the suffix automaton; it finds the same
+    matches. A copy ends with the text; officially zeros follow. There is no automaton of a corpus.
+    The table of `recycling` starts empty; officially the prompt's logits fill it, and it is kept
+    from prompt to prompt (`scope=run`).
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        self._options = options
+        self._device = context.target.device
+        if options.other == "eagle2":
+            given = eagle2.METHOD.options(total_tokens=61, depth=5, weights=options.weights)
+            context = replace(context, skipped_depth=options.num_tokens)
+            self._other: Drafter = eagle2.build(given, context)
+        else:
+            self._other = recycling.Recycling(recycling.Options(tree="sam_60"), context)
+        self.needs, self.rule = self._other.needs, self._other.rule
+        self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
+        self._text = Occurrences()
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._text = Occurrences()
+        self._other.start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        self._text.extend(state.token_ids[len(self._text.token_ids) :])
+        if copied := self._copied():
+            self._other.skip(state)
+            return state.chain(copied)
+        return self._other.propose(state)
+
+    def _copied(self) -> list[int]:
+        """The continuation of the longest match, empty if it is not long enough."""
+        text, wanted = self._text.token_ids, self._options.num_tokens
+        ends = (found[0] for found in self._text.ends(text))
+        earliest = [*takewhile(lambda end: end < len(text), ends)]
+        if len(earliest) < self._options.threshold:
+            return []
+        begin = next((end for end in reversed(earliest) if end + wanted <= len(text)), earliest[0])
+        return text[begin : begin + wanted]
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self._other.observe(state, result)
+
+    def remember(self) -> None:
+        self._other.remember()
+
+    def forget(self) -> None:
+        self._other.forget()
+
+    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        for size in sorted(set(map(padded_size, self.tree_sizes))):
+            yield DraftTree.star(size, self._device, max_depth=size - 1)
+
+    def capture_graphs(self, num_tokens: int) -> None:
+        self._other.capture_graphs(num_tokens)
+
+    def bytes_read(self, num_nodes: float) -> float:
+        return self._other.bytes_read(num_nodes)
+
+
+METHOD = Method(
+    name="sam",
+    title="SAM",
+    summary="SAM-Decoding: copies what followed a long match, else drafts with another method",
+    paper="Hu et al. 2024, SAM Decoding",
+    options=Options,
+    build=SamDecoding,
+)

@@ -1,0 +1,160 @@
+"""Suffix decoding: continuations of the last tokens in prompt and output, by their frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Literal, NamedTuple
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree, TreeLayout, padded_size
+from specbench.methods._occurrences import SEPARATOR, Occurrences
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of suffix decoding."""
+
+    depth: int = field(
+        default=24, metadata={"help": "most tokens of a match and its continuation", "min": 2}
+    )
+    num_tokens: int = field(default=24, metadata={"help": "most tokens drafted", "min": 1})
+    factor: float = field(
+        default=1.0, metadata={"help": "tokens drafted per token matched", "min": 0}
+    )
+    offset: float = field(default=0.0, metadata={"help": "tokens drafted in addition", "min": 0})
+    min_prob: float = field(
+        default=0.1, metadata={"help": "smallest frequency of a drafted path", "min": 0}
+    )
+    shape: Literal["chain", "tree"] = field(
+        default="chain", metadata={"help": "draft the likeliest continuation, or several"}
+    )
+    scope: Literal["request", "run"] = field(
+        default="request", metadata={"help": "run: also look in the outputs of earlier prompts"}
+    )
+
+
+class Draft(NamedTuple):
+    """Draft tokens, their parents (0 is the root) and the sum of their probabilities."""
+
+    token_ids: list[int]
+    parents: list[int]
+    score: float
+
+
+class Suffix(Drafter):
+    """Matches the last tokens at every length with earlier text, and drafts what followed.
+
+    The probability of a continuation is its share of the occurrences. Of the drafts for all
+    lengths of a match, the one with the largest sum of probabilities counts, the longer match if
+    equal. With `scope=run` a second text holds the outputs of earlier prompts and of this one.
+
+    Source: Oliaro et al. 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
+    Applications"; behaviour checked against ArcticInference's suffix_tree.cc, defaults of vLLM.
+
+    Deviation: an index of the tokens' positions replaces the suffix trees; it finds the same
+    matches. Outputs are never evicted (vLLM keeps those of 10,000 requests).
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        self._options = options
+        self._device = context.target.device
+        self._longest = min(options.num_tokens, options.depth - 1)
+        self.tree_sizes = range(1, 2 + self._longest)
+        self._request, self._outputs = Occurrences(), Occurrences()
+        self._num_kept = 0
+        self._state: State
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._state = state
+        self._request = Occurrences()
+        self._request.extend(state.request.prompt_ids)
+        self._outputs.cut(self._num_kept)
+        self._outputs.extend([SEPARATOR])
+
+    def remember(self) -> None:
+        self._read()
+        self._num_kept = len(self._outputs.token_ids)
+
+    def forget(self) -> None:
+        self._outputs.cut(0)
+        self._num_kept = 0
+
+    def _read(self) -> None:
+        """Add the tokens emitted since the last step."""
+        emitted = self._state.token_ids[len(self._request.token_ids) :]
+        self._request.extend(emitted)
+        if self._options.scope == "run":
+            self._outputs.extend(emitted)
+
+    def propose(self, state: State) -> DraftTree:
+        self._read()
+        context = state.token_ids[-self._options.depth :]
+        best = self._best(self._request, context)
+        if self._options.scope == "run":
+            best = max(best, self._best(self._outputs, context), key=lambda draft: draft.score)
+        if self._options.shape == "chain" or not best.token_ids:
+            return state.chain(best.token_ids)
+        layout = TreeLayout.from_parents([0, *best.parents], self._device)
+        return DraftTree(state.chain(best.token_ids).tokens, layout, layout.num_nodes)
+
+    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        for size in sorted(set(map(padded_size, self.tree_sizes))):
+            yield DraftTree.star(size, self._device, max_depth=self._longest)
+
+    def _best(self, text: Occurrences, context: Sequence[int]) -> Draft:
+        best = Draft([], [], 0.0)
+        for length, ends in enumerate(text.ends(context[1:]), start=1):
+            draft = self._draft(text.token_ids, ends, length)
+            if draft.score >= best.score:
+                best = draft
+        return best
+
+    def _draft(self, text: Sequence[int], ends: list[int], length: int) -> Draft:
+        """The likeliest continuations at `ends` of a match of `length` tokens, best first."""
+        options, draft = self._options, Draft([], [], 0.0)
+        most = min(options.num_tokens, int(length * options.factor + options.offset + 1e-6))
+        score, pushed = 0.0, 0
+        heap: list[tuple[float, int, int, int, int, list[int]]] = []
+        node, depth, prob = 0, length, 1.0
+        while len(draft.token_ids) < most:
+            if depth < options.depth:
+                for token, following in self._successors(text, ends):
+                    share = prob * len(following) / len(ends)
+                    if share >= options.min_prob:
+                        pushed += 1
+                        heappush(heap, (-share, pushed, token, node, depth + 1, following))
+            if not heap:
+                break
+            negative, _, token, parent, depth, ends = heappop(heap)
+            prob = -negative
+            draft.token_ids.append(token)
+            draft.parents.append(parent)
+            score += prob
+            node = len(draft.token_ids)
+        return draft._replace(score=score)
+
+    def _successors(self, text: Sequence[int], ends: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """Tokens after `ends` with the ends after them, the most frequent first.
+
+        Of equally frequent ones, the one that reached its count first comes first.
+        """
+        found: dict[int, list[int]] = {}
+        for end in ends:
+            if end < len(text) and text[end] != SEPARATOR:
+                found.setdefault(text[end], []).append(end + 1)
+        ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[1][-1]))
+        yield from ranked[: 1 if self._options.shape == "chain" else None]
+
+
+METHOD = Method(
+    name="suffix",
+    title="Suffix",
+    summary="suffix decoding: drafts the most frequent continuation of the last tokens",
+    paper="Oliaro et al. 2024, SuffixDecoding",
+    options=Options,
+    build=Suffix,
+)
