@@ -68,6 +68,10 @@ class ChatCodec:
     def text(self, token_ids: Sequence[int]) -> str:
         return answer_text(self.tokenizer, token_ids)
 
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of an answer's text, without special tokens around it."""
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """Texts that the tokenizer reads as control tokens wherever they stand."""

@@ -38,6 +38,9 @@ class Words:
     def text(self, token_ids: Sequence[int]) -> str:
         return f"answer {token_ids[0]}" if token_ids else ""
 
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(int(word) for word in text.split()[1:])
+
 
 class FakeBackend:
     """Completes requests by the functions of its methods, and keeps what it was asked."""
