@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import ValidationError, convert
 
+from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import SpecValues
 from specbench.types import Sampling
@@ -22,8 +23,6 @@ CHOICES = {
 }
 """Values that a field may have. A device may have a number too, as in "cuda:1"."""
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
-GOODPUT = ("ttft", "tpot", "e2e")
-"""Times of a request that may have a limit: to its first token, per token after it, whole."""
 _LEAST = {"limit": 1, "sample": 1, "top_k": 0, "max_new_tokens": 1, "repeats": 1, "seed": 0}
 
 
@@ -97,28 +96,6 @@ def check_server_values(values: SpecValues) -> None:
             if not 0 < number < float("inf"):
                 raise UserError(f"{option} {number:g} is not possible.", "Give a number above 0.")
     parse_goodput(values.goodput)
-
-
-def parse_goodput(text: str) -> dict[str, float]:
-    """Limits in seconds by name, from "ttft:500,tpot:50" in milliseconds.
-
-    Raises:
-        UserError: it has another form.
-    """
-    limits: dict[str, float] = {}
-    for part in filter(None, text.split(",")):
-        name, _, number = part.strip().partition(":")
-        try:
-            limits[name] = float(number) / 1e3
-        except ValueError:
-            limits[name] = 0.0
-        if name not in GOODPUT or not 0 < limits[name] < float("inf"):
-            raise UserError(
-                f"--goodput {text} is no list of limits: {part!r}.",
-                f"Give milliseconds by name, such as ttft:500,tpot:50; names are "
-                f"{', '.join(GOODPUT)}.",
-            )
-    return limits
 
 
 def make_spec(**values: Any) -> RunSpec:
