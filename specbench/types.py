@@ -111,6 +111,31 @@ class TracedStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Serving:
+    """Figures of an answer from a server, beside its times. None is unknown."""
+
+    began_s: Annotated[float, doc("seconds from the start of the block to the request")]
+    gaps_s: Annotated[
+        tuple[float, ...], doc("seconds between arrivals of tokens (inter-token latency)")
+    ] = ()
+    reported_tokens: Annotated[
+        int | None,
+        doc("tokens that the server counted; null if token_ids are its own, not tokenised text"),
+    ] = None
+    num_accepted: Annotated[
+        int | None, doc("accepted draft tokens that the server counted for this answer")
+    ] = None
+    num_drafts: Annotated[int | None, doc("drafts that the server counted for this answer")] = None
+    server_prefill_s: Annotated[
+        float | None, doc("seconds to the first token by the server's own clock")
+    ] = None
+    server_decode_s: Annotated[
+        float | None, doc("seconds of the other tokens by the server's own clock")
+    ] = None
+    num_retries: Annotated[int, doc("earlier attempts that the server refused before it began")] = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """Output of one request, and the time it took.
 
@@ -155,6 +180,8 @@ class RequestKey(NamedTuple):
     sample_id: str
     turn: int
     repeat: int
+    concurrency: int = 0
+    request_rate: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +189,8 @@ class RecordKey:
     """Identity of one line of `samples.jsonl`: a method's answer to a request.
 
     `method` is the method's full spelling with the options that were given ("pld:ngram=2").
+    `concurrency` (requests at once) or `request_rate` (requests/s) is the load of a server; both
+    are 0 for the engine in this process.
     """
 
     method: str
@@ -170,10 +199,13 @@ class RecordKey:
     sample_id: str
     turn: int
     repeat: int
+    concurrency: int = 0
+    request_rate: float = 0
 
     @property
     def request(self) -> RequestKey:
-        return RequestKey(self.temperature, self.task, self.sample_id, self.turn, self.repeat)
+        values = (getattr(self, name) for name in RequestKey._fields)
+        return RequestKey(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +235,7 @@ class Record:
     trace: tuple[TracedStep, ...] = ()
     token_ends: tuple[int, ...] = ()
     num_paused: int = 0
+    serving: Serving | None = None
 
     @property
     def is_ok(self) -> bool:
@@ -210,7 +243,9 @@ class Record:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.token_ids)
+        """Tokens of the answer: those of a server that sends text are its own count."""
+        reported = self.serving.reported_tokens if self.serving else None
+        return len(self.token_ids) if reported is None else reported
 
     @property
     def wall_s(self) -> float | None:

@@ -141,7 +141,7 @@ def _values(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str
     """The ratios that at least one completion has all it needs for."""
     clusters, repeats, tokens, wall_s, decode_s, steps, emitted = table.values(
         rows,
-        *("cluster", "repeat", "num_tokens", "wall_s", "decode_s", "num_steps", "num_emitted"),
+        *("cluster", "repeat", "num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted"),
     )
     base_tokens, base_wall_s, base_decode_s = table.values(
         rows, "baseline_num_tokens", "baseline_wall_s", "baseline_decode_s"

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 CELL_KEY = ["method", "temperature", "task"]
 """The columns that identify a cell."""
-REQUEST_KEY = ["temperature", "task", "sample_id", "turn", "repeat"]
+REQUEST_KEY = [
+    "temperature", "task", "sample_id", "turn", "repeat", "concurrency", "request_rate",
+]  # fmt: skip
 """The columns that identify a request over methods and runs."""
+_WHOLE_KEYS = ("turn", "repeat", "concurrency")
 PHASES = [phase.name for phase in fields(Phases)]
 
 
@@ -32,11 +35,11 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     """One row a record, in the order of the records.
 
     - `method`, `task`, `sample_id`, `status`, `stop_reason`: categories.
-    - `turn`, `repeat`, `seed`, `prompt_tokens`, `num_tokens`, `num_steps` and `num_emitted` (tokens
-      that steps emitted): integers.
-    - `temperature`, `prefill_s`, `decode_s`, `wall_s`, `energy_j`, `peak_memory_bytes`, and
-      `draft_s`, `verify_s`, `commit_s`, `host_s` (sums over the record's steps): floats. NaN stands
-      for what was not measured.
+    - `turn`, `repeat`, `concurrency`, `seed`, `prompt_tokens`, `num_tokens`, `num_steps` and
+      `num_emitted` (tokens that steps emitted): integers.
+    - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s`, `energy_j`,
+      `peak_memory_bytes`, and `draft_s`, `verify_s`, `commit_s`, `host_s` (sums over the record's
+      steps): floats. NaN stands for what was not measured.
     - `is_measured`: True if the record has tokens and a time. Any other record counts as failed.
     - `error`: the text, or None.
     """
@@ -50,14 +53,14 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
         "stop_reason": [record.stop_reason for record in records],
     }
     integers = {
-        **{name: [getattr(key, name) for key in keys] for name in ("turn", "repeat")},
+        **{name: [getattr(key, name) for key in keys] for name in _WHOLE_KEYS},
         **{name: [getattr(one, name) for one in records] for name in ("seed", "prompt_tokens")},
         "num_tokens": [record.num_tokens for record in records],
         "num_steps": [len(record.accept_lengths) for record in records],
         "num_emitted": [sum(record.accept_lengths) for record in records],
     }
     floats = {
-        "temperature": [key.temperature for key in keys],
+        **{name: [getattr(key, name) for key in keys] for name in ("temperature", "request_rate")},
         "prefill_s": [record.prefill_s for record in records],
         "decode_s": [record.decode_s for record in records],
         "wall_s": [record.wall_s for record in records],

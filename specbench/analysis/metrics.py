@@ -30,9 +30,11 @@ from specbench.analysis.cells import (
 from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.frames import CELL_KEY
+from specbench.analysis.goodput import parse_goodput
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import IntArray, RecordTable, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
+from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
@@ -85,6 +87,7 @@ class RunMetrics:
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
     roofline: Roofline | Missing = NO_BANDWIDTH
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
+    serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -116,7 +119,8 @@ def measure(
             draws = None if task == POOLED else Draws(bootstrap, task)
             for method in methods:
                 key = CellKey(method, temperature, task)
-                cells[key] = measure_cell(source.cell(key), draws, arithmetic)
+                cell = measure_cell(source.cell(key), draws, arithmetic)
+                cells[key] = _with_counters(cell, key, info)
         overall |= _overall(cells, methods, temperature, tasks=tasks)
     speedups = {key: metrics.speedup for key, metrics in overall.items()}
     roofline = read_roofline(info.roofline, run.records)
@@ -134,7 +138,23 @@ def measure(
         costs=measure_costs(table, source.rows, Conditions(roofline, no_times)),
         roofline=roofline,
         agreements=find_agreements(table, info.spec.values.history),
+        serving=measure_serving(
+            info, run.records, bootstrap, parse_goodput(info.spec.values.goodput)
+        ),
     )
+
+
+def _with_counters(cell: CellMetrics, key: CellKey, info: RunHeader) -> CellMetrics:
+    """The cell with the MAT of its server's counters, if no answer came with its own counts."""
+    if isinstance(cell.mat, Estimate) or not cell.num_done or not info.blocks:
+        return cell
+    own = [
+        block
+        for block in info.blocks
+        if (block.method, block.temperature) == (key.method, key.temperature)
+        and key.task in (block.task, POOLED)
+    ]
+    return replace(cell, mat=mat_of_blocks(own))
 
 
 def check_arithmetic(name: str) -> Arithmetic:

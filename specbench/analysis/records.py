@@ -40,6 +40,8 @@ class RecordTable:
       `baseline_wall_s`, all 0 without one.
     - `is_same`: True if the token ids are vanilla's.
     - `is_cut`: True if the last step may have accepted one more guess than it shows.
+    - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
+      and `num_steps`, or, if a server reports only what it accepted, made from that; 0 if unknown.
     - `first_step`: the place of the record's first step in `accept_lengths` [steps].
 
     `columns` are those of the frame as arrays [records], except categories: a column of a cell is
@@ -79,6 +81,9 @@ def make_table(records: Sequence[Record]) -> RecordTable:
         dtype=bool,
     )
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
+    emitted, steps = zip(*map(_counted_steps, records), strict=True) if records else ((), ())
+    frame["mat_emitted"] = np.array(emitted, dtype=np.int64)
+    frame["mat_steps"] = np.array(steps, dtype=np.int64)
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     lengths = chain.from_iterable(record.accept_lengths for record in records)
     return RecordTable(
@@ -102,6 +107,15 @@ def _baseline_rows(frame: DataFrame) -> IntArray:
     row_of = np.full(len(frame), -1, dtype=np.intp)
     row_of[request[baseline]] = baseline
     return row_of[request]
+
+
+def _counted_steps(record: Record) -> tuple[int, int]:
+    """Tokens that steps emitted, and steps: a step emits what it accepted and one token more."""
+    accepted = record.serving.num_accepted if record.serving else None
+    if record.accept_lengths or accepted is None:
+        return sum(record.accept_lengths), len(record.accept_lengths)
+    emitted = max(record.num_tokens - 1, 0)
+    return emitted, max(emitted - accepted, min(emitted, 1))
 
 
 def _is_cut(record: Record) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -19,6 +20,7 @@ from specbench.run.folder import RUNS as RUNS
 REPORTS = Path("reports")
 """Default folder of the reports of runs."""
 
+Number = TypeVar("Number", int, float)
 Many = list[str] | None
 """An option that repeats; most take commas too."""
 
@@ -87,10 +89,19 @@ def temperatures(values: Many) -> tuple[float, ...]:
     Raises:
         UserError: a value is not a number.
     """
+    return numbers("--temperature", values, float) or (0.0,)
+
+
+def numbers(option: str, values: Many, kind: Callable[[str], Number]) -> tuple[Number, ...]:
+    """The distinct numbers in the order given.
+
+    Raises:
+        UserError: a value is not a number of this kind.
+    """
     try:
-        return tuple(dict.fromkeys(float(text) for text in split(values))) or (0.0,)
+        return tuple(dict.fromkeys(kind(text) for text in split(values)))
     except ValueError as error:
-        raise UserError(f"--temperature: {error}.", "Give numbers, such as 0 or 0,1.") from error
+        raise UserError(f"{option}: {error}.", "Give numbers, such as 1 or 1,4.") from error
 
 
 def given(context: typer.Context) -> list[str]:

@@ -22,6 +22,7 @@ from specbench.cli.options import (
     Template,
     Weights,
     given,
+    numbers,
     quiet_libraries,
     split,
     temperatures,
@@ -108,6 +109,35 @@ Trace = Annotated[bool, typer.Option("--trace", help="Keep the draft's confidenc
 CheckDrafts = Annotated[
     bool, typer.Option("--check-drafts", help="Check every draft and verdict against the contract.")
 ]
+Backend = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="engine: in this process; server: over HTTP.",
+        autocompletion=complete.choice("engine", "server"),
+    ),
+]
+Url = Annotated[
+    Many, typer.Option(metavar="URL", help="Address of a running server; one for each --label.")
+]
+Label = Annotated[
+    Many, typer.Option(metavar="NAME", help="Method of the server at --url; vanilla: the baseline.")
+]
+ServedModel = Annotated[
+    str, typer.Option(metavar="NAME", help="The model's name at the server, if it is another one.")
+]
+Concurrency = Annotated[
+    Many, typer.Option(metavar="N,...", help="Requests that a server gets at once [default: 1]")
+]
+RequestRate = Annotated[
+    Many, typer.Option(metavar="R,...", help="Requests per second, at random times.")
+]
+Goodput = Annotated[
+    str, typer.Option(metavar="LIMITS", help="Limits in ms of a good request: ttft:500,tpot:50")
+]
+RequestTimeout = Annotated[
+    float | None, typer.Option(metavar="S", help="Most seconds of a request [default: 600]")
+]
 Phases = Annotated[
     bool, typer.Option("--phases", help="Time the phases of a step; reports no speedup.")
 ]
@@ -146,6 +176,14 @@ def run(
     trace: Trace = False,
     check_drafts: CheckDrafts = False,
     phases: Phases = False,
+    backend: Backend = "engine",
+    url: Url = None,
+    label: Label = None,
+    served_model: ServedModel = "",
+    concurrency: Concurrency = None,
+    request_rate: RequestRate = None,
+    goodput: Goodput = "",
+    request_timeout: RequestTimeout = None,
     full: Full = False,
     sort: Sort = "paper",
     log_json: LogJson = False,
@@ -179,6 +217,14 @@ def run(
         execution=execution,
         trace=trace,
         check_drafts=check_drafts,
+        backend="" if backend == "engine" else backend,
+        urls=split(url),
+        labels=split(label),
+        served_model=served_model,
+        concurrency=numbers("--concurrency", concurrency, int),
+        request_rates=numbers("--request-rate", request_rate, float),
+        goodput=goodput,
+        request_timeout_s=request_timeout,
     )
     view = progress_view(is_quiet=quiet, is_json=log_json)
     records = _run(

@@ -29,6 +29,8 @@ class RecordCheck:
             "method": header.methods,
             "task": header.columns,
             "temperature": values.temperatures,
+            "concurrency": (*values.concurrency, 0) if values.concurrency else (),
+            "request_rate": (*values.request_rates, 0.0) if values.request_rates else (),
         }
         self._num_prompts = {one.task: one.num_prompts for one in header.prompts}
         self._samples: dict[str, set[str]] = {}
@@ -61,6 +63,8 @@ class RecordCheck:
 def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     """The fault of the answer itself, if any."""
     num_tokens = len(line.token_ids)
+    if line.serving and line.serving.reported_tokens is not None:
+        num_tokens = line.serving.reported_tokens
     if line.num_tokens != num_tokens:
         yield f"num_tokens: {line.num_tokens}, but token_ids has {num_tokens}"
     if line.status == "error":
@@ -73,12 +77,13 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
         if seconds < 0:
             yield f"phases.{name}: {seconds} is negative"
     emitted = 1 + sum(line.accept_lengths)
-    if emitted != num_tokens:
+    has_steps = bool(line.accept_lengths) or line.serving is None
+    if has_steps and emitted != num_tokens:
         yield f"accept_lengths: 1 + their sum is {emitted}, but num_tokens is {num_tokens}"
     if budget is not None and num_tokens > budget:
         yield f"num_tokens: {num_tokens} is more than the run's budget of {budget}"
-    if line.token_ends and len(line.token_ends) != num_tokens:
-        yield f"token_ends: {len(line.token_ends)} ends, but token_ids has {num_tokens}"
+    if line.token_ends and len(line.token_ends) != len(line.token_ids):
+        yield f"token_ends: {len(line.token_ends)} ends, but token_ids has {len(line.token_ids)}"
     if line.num_nodes and len(line.num_nodes) != len(line.accept_lengths):
         steps = len(line.accept_lengths)
         yield f"num_nodes: {len(line.num_nodes)} steps, but accept_lengths has {steps}"

@@ -18,7 +18,9 @@ SCHEMA = 1
 
 _ABSENT = frozenset(
     {"num_records", "preparation", "roofline", "kernels", "execution", "gpu", "shape"}
-    | {"segments", "template_sha256", "check_drafts", "sample", "top_k"}
+    | {"segments", "template_sha256", "check_drafts", "sample", "top_k", "servers", "blocks"}
+    | {"backend", "serving_engine", "urls", "labels", "served_model", "concurrency"}
+    | {"request_rates", "goodput", "request_timeout_s"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -56,6 +58,23 @@ class SpecValues(Struct, frozen=True):
     check_drafts: Annotated[bool, doc("every draft tree was checked, within the timed steps")] = (
         False
     )
+    backend: Annotated[str, doc("server; absent for the engine in this process")] = ""
+    serving_engine: Annotated[
+        str, doc("engine that is started as a server: vllm, sglang or llamacpp; else absent")
+    ] = ""
+    urls: Annotated[tuple[str, ...], doc("addresses of running servers; absent if none")] = ()
+    labels: Annotated[tuple[str, ...], doc("methods that these servers run")] = ()
+    served_model: Annotated[str, doc("the model's name at the servers, if it was given")] = ""
+    concurrency: Annotated[tuple[int, ...], doc("loads of a server: requests at once")] = ()
+    request_rates: Annotated[
+        tuple[float, ...], doc("loads of a server: requests per second, at random times")
+    ] = ()
+    goodput: Annotated[
+        str, doc("limits in milliseconds that a request must keep, such as ttft:500,tpot:50")
+    ] = ""
+    request_timeout_s: Annotated[
+        float | None, doc("most seconds of a request to a server; absent for the default")
+    ] = None
 
 
 class SpecHeader(Struct, frozen=True):
@@ -194,6 +213,38 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     ] = ""
 
 
+class ServerHeader(Struct, frozen=True, omit_defaults=True):
+    """The server of a method."""
+
+    url: Annotated[str, doc("address")]
+    software: Annotated[str, doc("name and version; `unknown` if the server does not say")]
+    model: Annotated[str, doc("name of the model at the server")]
+    protocol: Annotated[str, doc("completions, chat, llamacpp or sglang: the form of requests")]
+    sends_token_ids: Annotated[
+        bool, doc("answers come as token ids; else their text is tokenised")
+    ] = False
+    command: Annotated[tuple[str, ...], doc("command that started it; absent for a given URL")] = ()
+
+
+class BlockHeader(Struct, frozen=True, omit_defaults=True):
+    """The requests of one method on one task at one load, measured in one go."""
+
+    method: Annotated[str, doc("method")]
+    temperature: Annotated[float, doc("sampling temperature")]
+    task: Annotated[str, doc("task")]
+    repeat: Annotated[int, doc("pass over the prompts")]
+    duration_s: Annotated[float, doc("seconds from the first request to the last answer")]
+    num_requests: Annotated[int, doc("requests")]
+    num_failed: Annotated[int, doc("requests that failed")] = 0
+    num_tokens: Annotated[int, doc("tokens of the answers that did not fail")] = 0
+    client_s: Annotated[float, doc("CPU seconds of the client")] = 0.0
+    concurrency: Annotated[int, doc("requests at once")] = 0
+    request_rate: Annotated[float, doc("requests per second")] = 0.0
+    counters: Annotated[
+        dict[str, float], doc("increase of the server's counters; absent if it has none")
+    ] = {}
+
+
 class MethodLabel(NamedTuple):
     """The names of a method in tables. `spelling` is its key in records: "pld:ngram=2"."""
 
@@ -253,6 +304,12 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     kernels: Annotated[Kernels | None, doc("kernels of the layers; absent before loading")] = None
     execution: Annotated[dict[str, ExecutionHeader], doc("execution by method")] = {}
     gpu: Annotated[GpuUse | None, doc("the GPU during the run; absent on a CPU")] = None
+    servers: Annotated[
+        dict[str, ServerHeader], doc("servers by method; absent without --backend server")
+    ] = {}
+    blocks: Annotated[
+        tuple[BlockHeader, ...], doc("blocks of requests in order; absent without a server")
+    ] = ()
 
     def method(self, spelling: str) -> MethodLabel:
         """The names of a method; one that the header does not list goes by its own name."""

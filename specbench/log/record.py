@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from specbench.log.header import SCHEMA
 from specbench.outside import printable
-from specbench.types import Phases, Record, RecordKey, StopReason, doc
+from specbench.types import Phases, Record, RecordKey, Serving, StopReason, doc
 
 Whole = Annotated[int, Meta(ge=0, lt=2**31)]
 Positive = Annotated[int, Meta(ge=1, lt=2**31)]
@@ -28,6 +28,8 @@ class KeyFields(Struct, frozen=True):
     sample_id: Annotated[str, doc("id of the prompt")]
     turn: Annotated[Whole, doc("turn of the chat, from 0")]
     repeat: Annotated[Whole, doc("pass over the prompts, from 0")]
+    concurrency: Annotated[Whole, doc("requests at once; absent if there is no such load")] = 0
+    request_rate: Annotated[Amount, doc("requests per second; absent if there is no such load")] = 0
 
     def __post_init__(self) -> None:
         for name in ("method", "task", "sample_id"):
@@ -35,9 +37,7 @@ class KeyFields(Struct, frozen=True):
 
     @property
     def key(self) -> RecordKey:
-        return RecordKey(
-            self.method, self.temperature, self.task, self.sample_id, self.turn, self.repeat
-        )
+        return RecordKey(**{name: getattr(self, name) for name in KeyFields.__struct_fields__})
 
 
 class RecordLine(
@@ -48,7 +48,7 @@ class RecordLine(
     status: Annotated[Literal["ok", "error"], doc("error: it failed, and has no tokens or times")]
     prompt_tokens: Annotated[Whole, doc("tokens of the prompt")]
     token_ids: Annotated[tuple[Whole, ...], doc("tokens of the answer; EOS is one of them")]
-    num_tokens: Annotated[Whole, doc("number of token_ids: 1 + sum(accept_lengths)")]
+    num_tokens: Annotated[Whole, doc("number of tokens: 1 + sum(accept_lengths)")]
     text: Annotated[str, doc("the answer in text")]
     stop_reason: Annotated[
         StopReason | None, doc("end token, token budget, or the model's context length")
@@ -74,6 +74,9 @@ class RecordLine(
         Whole,
         doc("attempts that a pause slowed down: 1, the times are of the repeat; 2, both"),
     ] = 0
+    serving: Annotated[Serving | None, doc("figures of an answer from a server; else absent")] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,6 +106,7 @@ class RecordReader:
         key = RecordKey(
             method=share(line.method), temperature=share(line.temperature), task=share(line.task),
             sample_id=share(line.sample_id), turn=line.turn, repeat=line.repeat,
+            concurrency=line.concurrency, request_rate=line.request_rate,
         )  # fmt: skip
         return Record(
             key=key,
@@ -122,6 +126,7 @@ class RecordReader:
             energy_j=line.energy_j,
             token_ends=share(line.token_ends),
             num_paused=line.num_paused,
+            serving=line.serving,
         )
 
     def _share(self, value: Any) -> Any:

@@ -10,7 +10,7 @@ from specbench.log.record import KeyFields
 from specbench.types import Record, TracedStep, doc
 
 
-class TraceLine(KeyFields, frozen=True):
+class TraceLine(KeyFields, frozen=True, kw_only=True, omit_defaults=True):
     """The traced steps of one record."""
 
     steps: Annotated[tuple[TracedStep, ...], doc("steps with a tree that has log-probabilities")]

@@ -90,6 +90,10 @@ class ChatCodec:
         )
         return found if count > least else ()
 
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of an answer's text, without special tokens around it."""
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
 
 def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
     """The codec of a checkpoint folder for `--template template`."""

@@ -47,6 +47,27 @@ def resolve_model(
     return path
 
 
+def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
+    """The folder with a model's tokenizer and configuration; its weights may be missing."""
+    if (folder := Path(card.repo).expanduser()).is_dir():
+        return folder
+    if not (offline or _is_offline_by_environment()):
+        try:
+            names = _list_files(card.repo, card.revision)
+            kept = [name for name in wanted_files(names) if not is_weight_name(name)]
+            return _download(card.repo, card.revision, kept)
+        except Exception as error:  # the Hub's, the network's and the disk's errors share no base
+            _raise_refusal(error, card.repo, card.revision, f"The tokenizer of {card.name}")
+    cached = _cached(card.repo, card.revision)
+    if cached is not None:
+        return cached
+    raise CheckpointError(
+        f"The tokenizer of {card.name}: {card.repo} is not in the Hugging Face cache.",
+        f"Where there is network: `hf download {card.repo} --include '*.json' '*.model'`; or give "
+        "the folder of the model by --model.",
+    )
+
+
 def resolve_weights(card: ModelCard, weights: DraftWeights, *, offline: bool) -> Path:
     """The folder with a drafter's config and weights (and, for `sps`, its tokenizer)."""
     what = f"The {weights.method} drafter of {card.name}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specbench.analysis.calibration import Calibration, calibrate
+from specbench.analysis.loads import split_by_load
 from specbench.analysis.metrics import Run, RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
@@ -88,8 +89,12 @@ def make_report(
     sort: Sort = "paper",
     **options: Any,
 ) -> Report:
-    """Measure runs and arrange their numbers, methods in this order. Options are `measure`'s."""
-    several = runs if isinstance(runs, Sequence) else [runs]
+    """Measure runs and arrange their numbers, methods in this order. Options are `measure`'s.
+
+    A run on servers at several loads becomes one run a load.
+    """
+    given = runs if isinstance(runs, Sequence) else [runs]
+    several = [part for run in given for part in split_by_load(run)]
     measured = [measure(run, bootstrap, **options) for run in several]
     labels = run_labels([metrics.info for metrics in measured])
     sources = [

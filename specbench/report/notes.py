@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing
-from specbench.report import facts, sentences
+from specbench.report import facts, sentences, serving_notes
 from specbench.run.progress import first_line
 
 _MOST_WARNINGS = 3
@@ -74,11 +74,12 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         "Machine": run.info.machine.device,
         "Software": f"{run.info.machine.software}, commit {run.info.machine.commit}",
         "Run": facts.run_text(run.info),
+        "Servers": serving_notes.servers_text(run.info),
         "Steps": facts.execution_text(run.info),
         "Samples": _samples(run),
         "Lossless": sentences.lossless_text(run),
         "Formula": sentences.formula_text(run),
-        "Latency": sentences.latency_text(run),
+        "Latency": "" if run.serving else sentences.latency_text(run),
         "Depth": sentences.depth_text(run),
         "Memory": sentences.memory_text(run),
         "GPU": facts.gpu_text(run.info),
@@ -141,6 +142,7 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
         yield Note("Limit", sentences.LIMIT)
     if any(len(run.tasks) > 1 for run in runs):
         yield Note("Mean", "the arithmetic mean of the tasks' values, as in published tables.")
+    yield from (Note(label, text) for label, text in serving_notes.definitions(runs))
     if any(not method.is_lossless for run in runs for method in run.info.method_labels):
         yield Note("*", "not lossless: the output may differ from vanilla's.")
 
@@ -153,6 +155,7 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         *(warning.message(run.info) for warning in run.warnings),
         *sentences.difference_warnings(run),
         *sentences.memory_warnings(run),
+        *serving_notes.warnings(run),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)

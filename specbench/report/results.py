@@ -11,7 +11,9 @@ from typing import Literal, get_args
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
+from specbench.analysis.loads import loads_of
 from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
+from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.errors import unknown_name
 from specbench.log.header import RunHeader
@@ -59,6 +61,7 @@ class MethodResults:
     tasks: tuple[TaskResult, ...]
     overall: MethodMetrics
     cost: Cost = NO_COST
+    serving: ServingMetrics | None = None
 
     @property
     def reason(self) -> str | None:
@@ -170,6 +173,7 @@ def run_labels(infos: Sequence[RunHeader]) -> list[str]:
     facets = (
         [info.machine.device.partition(",")[0] for info in infos],
         [info.model.dtype for info in infos],
+        [", ".join(load.text for load in loads_of(info)) for info in infos],
         [f"run {info.id}" for info in infos],
     )
     for facet in facets:
@@ -205,6 +209,7 @@ def _methods(
             results,
             overall=run.overall[method, temperature],
             cost=run.cost(method, temperature),
+            serving=run.serving.get((method, temperature)),
         )
         for method, results in zip(run.methods, zip(*by_task, strict=True), strict=True)
     )

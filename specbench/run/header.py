@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from specbench.log.header import RunHeader, SpecHeader
 from specbench.machine import environment
 from specbench.run.plan import Plan
-from specbench.run.requests import count_records
+from specbench.run.requests import count_records, loads
 
 PHASES_WARNING = (
     "The phases of every step were timed (--phases), which slows steps down: this run shows where "
@@ -36,6 +36,7 @@ def make_header(
         plan.spec,
         methods=plan.setup.labels,
         tasks=tuple(columns),
+        concurrency=tuple(load.concurrency for load in loads(plan.spec) if load.concurrency),
         max_new_tokens=plan.max_new_tokens,
         **about.values,
     )

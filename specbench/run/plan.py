@@ -16,6 +16,7 @@ from specbench.models.cards import find_model
 from specbench.registry import expand_groups
 from specbench.run.backends.base import Setup
 from specbench.run.backends.engine_setup import make_engine_setup
+from specbench.run.backends.server.setup import make_server_setup
 from specbench.run.spec import RunSpec
 
 
@@ -65,9 +66,11 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
-    setup = make_engine_setup(spec, is_offline=is_offline)
-    _check_lengths(setup, sets, spec.model)
-    return Plan(spec, setup, sets, spec.max_new_tokens or setup.default_budget)
+    make_setup = make_server_setup if spec.backend == "server" else make_engine_setup
+    setup: Setup = make_setup(spec, is_offline=is_offline)
+    budget = spec.max_new_tokens or setup.default_budget
+    _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
+    return Plan(spec, setup, sets, budget)
 
 
 def _source(spec: RunSpec) -> str:
@@ -78,8 +81,11 @@ def _source(spec: RunSpec) -> str:
     return "bundled" if is_ours else "paper"
 
 
-def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str) -> None:
-    """Refuse a prompt whose first turn fills the model's context."""
+def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reserved: int) -> None:
+    """Refuse a prompt whose first turn leaves no room for `reserved` tokens in the context.
+
+    A server refuses a request that could outgrow its context, so that its whole budget counts.
+    """
     context = setup.context
     if context is None:
         return
@@ -91,4 +97,11 @@ def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str) -> None:
                     f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "
                     f"{model} ({context} tokens).",
                     "Leave it out (--limit, --dataset), or use a model with a longer context.",
+                )
+            if length + reserved > context:
+                raise UserError(
+                    f"Prompt {prompt.sample_id} has {length} tokens, and {reserved} new ones do "
+                    f"not fit into the {context} tokens of the server's context.",
+                    f"Give --max-new-tokens {context - length}, leave the prompt out, or start the "
+                    "server with a longer context.",
                 )

@@ -5,27 +5,40 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError
 from specbench.run.backends.base import Message
 from specbench.run.plan import Plan
+from specbench.run.spec import RunSpec
 from specbench.types import Record, RecordKey, Request, RequestKey
+
+
+class Load(NamedTuple):
+    """The requests of a server: so many at once, or so many per second. Both 0: one by one."""
+
+    concurrency: int = 0
+    request_rate: float = 0
+
+
+ONE_BY_ONE = Load()
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A prompt at one temperature in one repeat: all its turns, for all methods."""
+    """A prompt at one temperature in one repeat at one load: all its turns, for all methods."""
 
     task: str
     prompt: Prompt
     temperature: float
     repeat: int
+    load: Load = ONE_BY_ONE
 
     def key(self, turn: int) -> RequestKey:
         """The key of one turn's request."""
         return RequestKey(
-            self.temperature, self.task, self.prompt.sample_id, turn, self.repeat
+            self.temperature, self.task, self.prompt.sample_id, turn, self.repeat, *self.load
         )  # fmt: skip
 
 
@@ -35,7 +48,15 @@ def samples(plan: Plan) -> Iterator[Sample]:
         for task, prompts in plan.prompts.items():
             for prompt in prompts:
                 for temperature in plan.spec.temperatures:
-                    yield Sample(task, prompt, temperature, repeat)
+                    for load in loads(plan.spec):
+                        yield Sample(task, prompt, temperature, repeat, load)
+
+
+def loads(spec: RunSpec) -> list[Load]:
+    """The loads of a run in order; a server without any answers one request at a time."""
+    found = [Load(concurrency=number) for number in spec.concurrency]
+    found += [Load(request_rate=rate) for rate in spec.request_rates]
+    return found or [Load(concurrency=1) if spec.backend == "server" else ONE_BY_ONE]
 
 
 def planned_keys(plan: Plan) -> Iterator[RecordKey]:

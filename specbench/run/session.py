@@ -13,6 +13,8 @@ from specbench.log.header import RunHeader, Status
 from specbench.log.store import RunFolder, StoredRun, read_run
 from specbench.machine.pauses import PauseWatch
 from specbench.run.backends.base import Backend
+from specbench.run.backends.server.backend import ServerBackend
+from specbench.run.blocks import BlockRunner
 from specbench.run.header import make_header, now
 from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
@@ -95,11 +97,21 @@ def _run(
         return
     progress.message("Warming up …")
     backend.warm_up(warm_up_requests(plan))
-    folder.write_header(backend.describe(done).added_to(header))  # for a run that is killed
+
+    def write_header() -> None:
+        folder.write_header(backend.describe(done).added_to(header))
+
+    write_header()  # for a run that is killed
     progress.started(missing)
     try:
         with PauseWatch() as watch:
-            runner = Runner(plan, backend, folder, progress, PauseCheck(watch.take))
+            runner: Runner | BlockRunner = Runner(
+                plan, backend, folder, progress, PauseCheck(watch.take)
+            )
+            if isinstance(backend, ServerBackend):
+                runner = BlockRunner(
+                    plan, backend, folder, progress, plan.setup.codec, block_done=write_header
+                )
             for _ in runner.run(done):
                 pass
     finally:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import ValidationError, convert
 
+from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import SpecValues
 from specbench.types import Sampling
@@ -17,6 +18,8 @@ CHOICES = {
     "history": ("shared", "own"),
     "weights": ("hub", "stand-in"),
     "execution": ("auto", "eager", "graph"),
+    "backend": ("", "server"),
+    "serving_engine": ("", "vllm", "sglang", "llamacpp"),
 }
 """Values that a field may have. A device may have a number too, as in "cuda:1"."""
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
@@ -60,12 +63,40 @@ class RunSpec(SpecValues, frozen=True):
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if (value.partition(":")[0] if name == "device" else value) not in choices:
-                raise unknown_name("kind of weights" if name == "weights" else name, value, choices)
+                kind = {"weights": "kind of weights", "serving_engine": "engine"}.get(name, name)
+                raise unknown_name(kind, value, filter(None, choices))
+
+        check_server_values(self)
 
     def sampling(self, temperature: float) -> Sampling:
         """The sampling at one of the run's temperatures."""
         is_drawn = temperature > 0
         return Sampling(temperature, self.top_p if is_drawn else 1.0, self.top_k * is_drawn)
+
+
+def check_server_values(values: SpecValues) -> None:
+    """Raise UserError for loads or limits of a server that cannot be."""
+    given = {
+        "--url": values.urls,
+        "--label": values.labels,
+        "--concurrency": values.concurrency,
+        "--request-rate": values.request_rates,
+        "--goodput": values.goodput,
+        "--request-timeout": values.request_timeout_s is not None,
+    }
+    if not values.backend and (unused := [name for name, value in given.items() if value]):
+        raise UserError(
+            f"{', '.join(unused)} is for servers.", "Add --backend server, or leave it out."
+        )
+    for option, numbers in (
+        ("--concurrency", values.concurrency),
+        ("--request-rate", values.request_rates),
+        ("--request-timeout", (values.request_timeout_s or 1,)),
+    ):
+        for number in numbers:
+            if not 0 < number < float("inf"):
+                raise UserError(f"{option} {number:g} is not possible.", "Give a number above 0.")
+    parse_goodput(values.goodput)
 
 
 def make_spec(**values: Any) -> RunSpec:

@@ -28,6 +28,9 @@ class Bytes:
     def text(self, token_ids: Sequence[int]) -> str:
         return bytes(token for token in token_ids if token).decode(errors="replace")
 
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(text.encode())
+
 
 @pytest.fixture(scope="module")
 def tiny() -> ChatCodec:

@@ -40,6 +40,9 @@ class Words:
     def text(self, token_ids: Sequence[int]) -> str:
         return f"answer {token_ids[0]}" if token_ids else ""
 
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(int(word) for word in text.split()[1:])
+
 
 class FakeBackend:
     """Completes requests with functions, and keeps the requests."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from specbench.analysis.loads import loads_of
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
@@ -129,9 +130,23 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
         ],
         "roofline": plain(metrics.roofline),
         "agreements": plain(metrics.agreements),
+        **_serving(metrics),
         "calibration": [
             {"temperature": temperature, "method": method, "by_depth": plain(calibrations)}
             for (method, temperature), calibrations in source.calibration.items()
+        ],
+    }
+
+
+def _serving(metrics: RunMetrics) -> dict[str, Any]:
+    """The loads of a run on servers, and the numbers at them; nothing without servers."""
+    if not metrics.serving:
+        return {}
+    return {
+        "loads": [load._asdict() for load in loads_of(metrics.info)],
+        "serving": [
+            {"temperature": temperature, "method": method, **plain(numbers)}
+            for (method, temperature), numbers in metrics.serving.items()
         ],
     }
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from specbench.report import sections
+from specbench.report import sections, serving_tables
 from specbench.report.build import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Row, Table
@@ -42,7 +42,8 @@ def escape(text: str) -> str:
 def _block(results: Results, block: Block) -> Iterable[str]:
     yield from [f"## {block.heading}", ""]
     yield from table_lines(sections.by_task(results, block))
-    for make in (sections.intervals, sections.overview, sections.step_costs):
+    tables = (sections.intervals, sections.overview, sections.step_costs)
+    for make in (*tables, serving_tables.throughput, serving_tables.latency):
         table = make(results, block)
         if table.columns and table.groups:
             yield from ["", f"{table.title}:", "", *table_lines(table)]

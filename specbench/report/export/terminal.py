@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.report import formats, sections
+from specbench.report import formats, sections, serving_tables
 from specbench.report.build import Report
 from specbench.report.console import SafeConsole
 from specbench.report.layout import draw, first_that_fits, fits
@@ -91,6 +91,9 @@ def _short_block(results: Results, block: Block, width: int) -> Iterable[Rendera
     yield from draw(fitting, width)
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(sections.step_costs(results, block), width)
+    for table in _served(results, block):
+        yield Text(table.title, style="bold")
+        yield from draw(table, width)
     yield from _verdicts(results, block)
 
 
@@ -100,13 +103,20 @@ def _block(results: Results, block: Block, width: int) -> Iterable[RenderableTyp
         yield Text("Nothing was run.\n")
         return
     tables = _main_tables(results, block, width)
-    for table in (*tables, sections.overview(results, block), sections.step_costs(results, block)):
+    more = (sections.overview(results, block), sections.step_costs(results, block))
+    for table in (*tables, *more, *_served(results, block)):
         if not table.columns or not table.groups:
             continue
         if table.title:
             yield Text(table.title, style="bold")
         yield from draw(table, width)
     yield from _verdicts(results, block)
+
+
+def _served(results: Results, block: Block) -> Iterable[Table]:
+    """The tables of servers, if the block has any."""
+    tables = (serving_tables.throughput(results, block), serving_tables.latency(results, block))
+    return (table for table in tables if table.columns and table.groups)
 
 
 def _verdicts(results: Results, block: Block) -> Iterable[RenderableType]:

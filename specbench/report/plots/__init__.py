@@ -7,6 +7,7 @@ from specbench.report.plots.acceptance import histogram, positions
 from specbench.report.plots.bars import MAT, SPEEDUP, by_machine, by_task
 from specbench.report.plots.calibration import calibration
 from specbench.report.plots.scatter import speedup_by_mat
+from specbench.report.plots.serving import frontier, speedup_by_load
 from specbench.report.plots.steps import step_time
 from specbench.report.plots.style import Plot, as_written
 
@@ -22,5 +23,7 @@ def make_plots(report: Report) -> tuple[Plot, ...]:
         step_time(report),
         calibration(report),
         by_machine(report),
+        frontier(report),
+        speedup_by_load(report),
     )
     return tuple(replace(plot, draw=as_written(plot.draw)) for plot in found if plot is not None)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 from msgspec.structs import replace
 
 from specbench.log.header import (
+    BlockHeader,
     ExecutionHeader,
     Kernels,
     MethodHeader,
@@ -19,6 +20,7 @@ from specbench.log.header import (
     Preparation,
     RooflineHeader,
     RunHeader,
+    ServerHeader,
 )
 from specbench.log.machine import GpuUse
 from specbench.types import Completion, Record, Request
@@ -38,6 +40,9 @@ class Codec(Protocol):
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
     def text(self, token_ids: Sequence[int]) -> str: ...
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of an answer's text, for servers that send no token ids."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class BackendInfo:
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
     gpu: GpuUse | None = None
+    servers: dict[str, ServerHeader] = field(default_factory=dict)
+    blocks: tuple[BlockHeader, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def added_to(self, header: RunHeader) -> RunHeader:
@@ -73,6 +80,8 @@ class BackendInfo:
             **{
                 **parts,
                 "execution": {**header.execution, **execution},
+                "servers": {**header.servers, **self.servers},
+                "blocks": (*header.blocks, *self.blocks),
                 "warnings": (*header.warnings, *self.warnings),
             },
         )

@@ -1,0 +1,255 @@
+"""The numbers of a method on a server at one load: throughput, latency, goodput and acceptance.
+
+Names and definitions are those of `vllm bench serve`: TTFT is the time to the first token, TPOT the
+time per token after it, ITL the time between arrivals of tokens, E2E the time of the whole request.
+Times are the client's. Throughputs are sums over blocks / the blocks' durations.
+
+- MAT, where a server does not list its steps: (tokens - 1) / (tokens - 1 - accepted draft tokens),
+  since a step emits what it accepted and one token more.
+- The engine's MAT: 1 + accepted draft tokens / drafts. Steps without a draft do not count, and
+  tokens accepted beyond the end of an answer do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+
+import numpy as np
+
+from specbench.analysis.cells import NOT_RUN
+from specbench.analysis.latency import Percentiles, percentiles
+from specbench.analysis.records import BASELINE
+from specbench.analysis.stats.bootstrap import (
+    Bootstrap,
+    Draws,
+    Estimate,
+    FloatArray,
+    Missing,
+    Ratio,
+    Value,
+)
+from specbench.log.header import BlockHeader, RunHeader
+from specbench.types import Record
+
+NO_COUNTS = Missing("the server reports no drafts")
+NO_LIMITS = Missing("no --goodput")
+NO_BLOCKS = Missing("no block of vanilla at this load")
+OTHERS = Missing("the server's counters count other requests too")
+HAS_FAILED = Missing("requests failed, and the server's counters count them")
+_MOST_CLIENT = 0.02
+"""Share of a latency that the client may take."""
+_LEAST_OWN = 0.98
+"""Share of the tokens that a server counted which must be this run's."""
+
+Limits = Mapping[str, float]
+"""Most seconds of a good request by the name of the time: ttft, tpot, e2e."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Mean and percentiles of times in seconds."""
+
+    mean: Value
+    percentiles: Percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMetrics:
+    """A method at one load, over all tasks. Throughputs are per second."""
+
+    ttft: Times
+    tpot: Times
+    itl: Times
+    e2e: Times
+    request_throughput: Value
+    output_throughput: Value
+    total_throughput: Value
+    goodput: Value
+    throughput_ratio: Value
+    engine_mat: Value
+    acceptance_rates: tuple[float, ...] = ()
+    client_share: float = 0.0
+    num_cached_tokens: int = 0
+    num_retries: int = 0
+
+
+def measure_serving(
+    header: RunHeader, records: Sequence[Record], bootstrap: Bootstrap, limits: Limits
+) -> dict[tuple[str, float], ServingMetrics]:
+    """The numbers of every method at every temperature; empty without blocks."""
+    of_records: dict[tuple[str, float], list[Record]] = defaultdict(list)
+    for record in records:
+        of_records[record.key.method, record.key.temperature].append(record)
+    blocks: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
+    for block in header.blocks:
+        blocks[block.method, block.temperature].append(block)
+    return {
+        key: _measure(
+            own,
+            of_records[key],
+            draws=Draws(bootstrap, "blocks"),
+            limits=limits,
+            baseline=blocks.get((BASELINE, key[1]), []),
+        )
+        for key, own in blocks.items()
+    }
+
+
+def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
+    """MAT from the server's counters, for servers that report no draft of a single request."""
+    own = [block for block in blocks if "num_accepted" in block.counters]
+    if not own:
+        return NO_COUNTS
+    if problem := _counters_problem(own):
+        return problem
+    emitted = sum(block.num_tokens - block.num_requests for block in own)
+    accepted = sum(block.counters["num_accepted"] for block in own)
+    steps = emitted - min(accepted, emitted)
+    return Estimate(emitted / steps) if steps > 0 else NO_COUNTS
+
+
+def _measure(
+    blocks: Sequence[BlockHeader],
+    records: Sequence[Record],
+    *,
+    draws: Draws,
+    limits: Limits,
+    baseline: Sequence[BlockHeader],
+) -> ServingMetrics:
+    done = [record for record in records if record.is_ok]
+    e2e = _array(record.wall_s for record in done)
+    ttft = _array(record.prefill_s for record in done)
+    tpot = _array(_tpot(record) for record in done if record.num_tokens > 1)
+    gaps = chain.from_iterable(record.serving.gaps_s for record in done if record.serving)
+    tokens = sum(record.num_tokens + record.prompt_tokens for record in done)
+    num_tokens = sum(record.num_tokens for record in done)
+    num_good = sum(_is_good(record, limits) for record in done)
+    duration_s = sum(block.duration_s for block in blocks)
+    per_block = _per_block(blocks, draws)
+    output = per_block(lambda block: block.num_tokens)
+    scaled = output.value / num_tokens if isinstance(output, Estimate) and num_tokens else 0.0
+    return ServingMetrics(
+        ttft=_times(ttft),
+        tpot=_times(tpot),
+        itl=_times(_array(gaps)),
+        e2e=_times(e2e),
+        request_throughput=per_block(lambda block: block.num_requests - block.num_failed),
+        output_throughput=output,
+        total_throughput=Estimate(tokens * scaled) if scaled else NOT_RUN,
+        goodput=Estimate(num_good / duration_s) if limits and duration_s else NO_LIMITS,
+        throughput_ratio=_ratio(blocks, baseline, draws),
+        engine_mat=_engine_mat(blocks, done),
+        acceptance_rates=_acceptance_rates(blocks),
+        client_share=_client_share(blocks, e2e),
+        num_cached_tokens=int(sum(one.counters.get("num_cached_tokens", 0) for one in blocks)),
+        num_retries=sum(record.serving.num_retries for record in done if record.serving),
+    )
+
+
+def _per_block(
+    blocks: Sequence[BlockHeader], draws: Draws
+) -> Callable[[Callable[[BlockHeader], float]], Value]:
+    """A function from an amount of a block to its throughput, with an interval over blocks."""
+
+    def throughput(amount: Callable[[BlockHeader], float]) -> Value:
+        used = [block for block in blocks if amount(block) > 0 and block.duration_s > 0]
+        if not used:
+            return NOT_RUN
+        top = np.array([[amount(block)] for block in used], dtype=np.float64)
+        bottom = np.array([[block.duration_s] for block in used])
+        return draws.estimates({"value": Ratio(top, bottom)})["value"]
+
+    return throughput
+
+
+def _ratio(blocks: Sequence[BlockHeader], baseline: Sequence[BlockHeader], draws: Draws) -> Value:
+    """Output tokens/s / vanilla's, over the blocks of the same tasks and repeats."""
+    theirs = {(block.task, block.repeat): block for block in baseline if block.num_tokens}
+    pairs = [
+        (block, theirs[block.task, block.repeat])
+        for block in blocks
+        if block.num_tokens and (block.task, block.repeat) in theirs
+    ]
+    if not pairs:
+        return NO_BLOCKS
+    top = np.array([[own.num_tokens, other.duration_s] for own, other in pairs])
+    bottom = np.array([[own.duration_s, other.num_tokens] for own, other in pairs])
+    return draws.estimates({"value": Ratio(top, bottom)})["value"]
+
+
+def _engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
+    """1 + accepted / drafts, as counted for each answer, else by the server's counters."""
+    own = [record.serving for record in done if record.serving and record.serving.num_drafts]
+    drafts = sum(one.num_drafts or 0 for one in own)
+    accepted = float(sum(one.num_accepted or 0 for one in own))
+    if not drafts:
+        counted = [block for block in blocks if block.counters.get("num_drafts")]
+        if counted and (problem := _counters_problem(counted)):
+            return problem
+        drafts = int(sum(block.counters["num_drafts"] for block in counted))
+        accepted = sum(block.counters.get("num_accepted", 0.0) for block in counted)
+    return Estimate(1 + accepted / drafts) if drafts else NO_COUNTS
+
+
+def _acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
+    """Accepted tokens at each draft position / drafts [positions], by the server's counters."""
+    drafts = sum(block.counters.get("num_drafts", 0.0) for block in blocks)
+    rates: list[float] = []
+    while drafts:
+        name = f"accepted_at_{len(rates) + 1}"
+        if not any(name in block.counters for block in blocks):
+            break
+        rates.append(sum(block.counters.get(name, 0.0) for block in blocks) / drafts)
+    return tuple(rates)
+
+
+def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:
+    """The reason why counters are not those of the blocks' answers alone."""
+    if any(block.num_failed for block in blocks):
+        return HAS_FAILED
+    own = sum(block.num_tokens for block in blocks)
+    counted = sum(block.counters.get("num_tokens", block.num_tokens) for block in blocks)
+    return OTHERS if own < _LEAST_OWN * counted else None
+
+
+def _client_share(blocks: Sequence[BlockHeader], e2e: FloatArray) -> float:
+    """The client's own part of a request's time: its work, and the wait while it is busy.
+
+    The wait is that of a queue with one server (M/M/1): work / (1 - utilisation).
+    """
+    client_s = sum(block.client_s for block in blocks)
+    duration_s = sum(block.duration_s for block in blocks)
+    if not len(e2e) or not duration_s or not e2e.sum():
+        return 0.0
+    utilisation = min(client_s / duration_s, 0.99)
+    return float(client_s / (1 - utilisation) / e2e.sum())
+
+
+def _is_good(record: Record, limits: Limits) -> bool:
+    times = {"ttft": record.prefill_s, "tpot": _tpot(record), "e2e": record.wall_s}
+    return all((times[name] or 0.0) <= limit for name, limit in limits.items())
+
+
+def _tpot(record: Record) -> float:
+    return (record.decode_s or 0.0) / max(record.num_tokens - 1, 1)
+
+
+def _times(seconds: FloatArray) -> Times:
+    mean = Estimate(float(seconds.mean())) if len(seconds) else NOT_RUN
+    return Times(mean, percentiles(seconds))
+
+
+def _array(values: Iterable[float | None]) -> FloatArray:
+    return np.array([value for value in values if value is not None], dtype=np.float64)
+
+
+TIMES = tuple(field.name for field in fields(ServingMetrics))[:4]
+"""The names of the times: ttft, tpot, itl, e2e."""
+
+
+def is_slow_client(metrics: ServingMetrics) -> bool:
+    """True if the client itself takes a share of latencies that shows."""
+    return metrics.client_share > _MOST_CLIENT

@@ -1,0 +1,145 @@
+"""Plots of servers over their loads: the frontier of throughput and speed, and the speedup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specbench.analysis.loads import Load, loads_of
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.report.build import Report
+from specbench.report.formats import interval_of
+from specbench.report.plots.style import LINE, Plot, figure, frame, legend, looks, points
+from specbench.report.plots.style import rows_of_axes as rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FRONTIER = "Throughput against the speed of a request"
+_SPEEDUP = "Speedup by load"
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A method at one load. `y` may have an interval."""
+
+    load: Load
+    x: float
+    y: Estimate
+
+
+_Lines = dict[str, list[_Point]]
+"""Points by method, in the order of the loads."""
+
+
+def frontier(report: Report) -> Plot | None:
+    """A line a method over its loads; None without a server."""
+
+    def point(run: RunMetrics, method: str, temperature: float) -> tuple[Value, Value]:
+        speed = run.pooled(method, temperature).tokens_per_s
+        return speed, run.serving[method, temperature].output_throughput
+
+    found = _lines(report, point)
+    if not found:
+        return None
+    return Plot(
+        name="frontier",
+        title=_FRONTIER,
+        alt=f"Lines. {_texts(report, found, 'tokens/s of all requests')}.",
+        caption="A point is a load. Right is faster for each user, up is cheaper for who serves "
+        "them: a method is better where its line lies further to the upper right.",
+        draw=lambda: _draw(
+            report, found, _FRONTIER, x="tokens/s of one request", y="tokens/s of all requests"
+        ),
+    )
+
+
+def speedup_by_load(report: Report) -> Plot | None:
+    """The speedup of each method by requests at once; None if there is only one load."""
+
+    def point(run: RunMetrics, method: str, temperature: float) -> tuple[Value, Value]:
+        at_once = loads_of(run.info)[0].concurrency
+        speedup = run.overall[method, temperature].speedup
+        return Estimate(float(at_once)), speedup
+
+    found = _lines(report, point)
+    shown = {
+        method: [one for one in own if one.x]
+        for method, own in found.items()
+        if method != BASELINE and sum(one.x > 0 for one in own) > 1
+    }
+    if not shown:
+        return None
+    return Plot(
+        name="speedup_by_load",
+        title=_SPEEDUP,
+        alt=f"Lines. {_texts(report, shown, 'times as fast')}.",
+        caption="Below the dashed line, speculation costs more than it saves: a busy server has no "
+        "idle arithmetic for drafts.",
+        draw=lambda: _draw(
+            report, shown, _SPEEDUP, x="requests at once", y="speedup (times)", is_speedup=True
+        ),
+    )
+
+
+def _lines(
+    report: Report, point: Callable[[RunMetrics, str, float], tuple[Value, Value]]
+) -> _Lines:
+    """The points of every method at the lowest temperature, load by load."""
+    found: _Lines = {}
+    for source in report.sources:
+        metrics, loads = source.metrics, loads_of(source.info)
+        if not metrics.serving or len(loads) != 1:
+            continue
+        temperature = metrics.temperatures[0]
+        for method in metrics.methods:
+            if (method, temperature) not in metrics.serving:
+                continue
+            x, y = point(metrics, method, temperature)
+            if isinstance(x, Estimate) and isinstance(y, Estimate):
+                found.setdefault(method, []).append(_Point(loads[0], x.value, y))
+    return found
+
+
+def _texts(report: Report, lines: _Lines, unit: str) -> str:
+    known = looks(report)
+    return "; ".join(
+        f"{known[method].label}: "
+        + ", ".join(f"{one.y.value:.3g} {unit} at {one.load.text}" for one in own)
+        for method, own in lines.items()
+        if method in known
+    )
+
+
+def _draw(
+    report: Report, lines: _Lines, title: str, *, x: str, y: str, is_speedup: bool = False
+) -> Figure:
+    drawn = figure(title, report.results.caption, 4.2)
+    axes = rows(drawn, [1])[0]
+    shown = {method: look for method, look in looks(report).items() if method in lines}
+    for method, look in shown.items():
+        own = lines[method]
+        axes.plot([one.x for one in own], [one.y.value for one in own], linewidth=1.2, **look.point)
+        for one in own:
+            if is_speedup and (span := interval_of(one.y)):
+                axes.plot([one.x, one.x], [span.low, span.high], color=look.colour, linewidth=0.9)
+            elif not is_speedup:
+                label = str(one.load.concurrency or f"{one.load.request_rate:g}/s")
+                axes.annotate(
+                    label, (one.x, one.y.value), xytext=(5, 4), textcoords="offset points",
+                    fontsize=7.5,
+                )  # fmt: skip
+    if is_speedup:
+        axes.axhline(1, **LINE)
+        ticks = sorted({one.x for own in lines.values() for one in own})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+    else:
+        axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    frame(axes, x=x, y=y, grid="both")
+    legend(drawn, points(shown.values()))
+    return drawn

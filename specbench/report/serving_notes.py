@@ -1,0 +1,78 @@
+"""Notes of a report on servers: facts, definitions and warnings. Computes no number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from specbench.analysis.loads import loads_of
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.serving import is_slow_client
+from specbench.analysis.stats.bootstrap import Estimate
+from specbench.log.header import RunHeader
+
+DEFINITIONS = (
+    "Times are the client's. TTFT: to the first token. TPOT: per token after it. ITL: between "
+    "arrivals of tokens. E2E: the whole request. Throughputs are over the time from the first "
+    "request to the last answer. The speedup compares requests at the same load."
+)
+ENGINE_MAT = "1 + accepted draft tokens / drafts, as the server counts them."
+
+
+def servers_text(info: RunHeader) -> str:
+    """The servers with their software and the form of requests; empty without any."""
+    return "; ".join(
+        f"{info.method(label).label}: {one.software} at {one.url}, {one.protocol}"
+        for label, one in info.servers.items()
+    )
+
+
+def definitions(runs: Sequence[RunMetrics]) -> Iterable[tuple[str, str]]:
+    """Label and text of the definitions that tables of servers need."""
+    metrics = [one for run in runs for one in run.serving.values()]
+    if metrics:
+        yield "Load", DEFINITIONS
+    if any(isinstance(one.engine_mat, Estimate) for one in metrics):
+        yield "Engine's MAT", ENGINE_MAT
+    for limits in dict.fromkeys(run.info.spec.values.goodput for run in runs):
+        if limits:
+            yield "Goodput", f"requests per second that keep {limits} (milliseconds)."
+
+
+def warnings(run: RunMetrics) -> Iterable[str]:
+    """Reasons to distrust numbers of a run on servers."""
+    for (method, temperature), one in run.serving.items():
+        label = run.info.method(method).label
+        where = f"{label} at T={temperature:g}" if len(run.temperatures) > 1 else label
+        if is_slow_client(one):
+            yield (
+                f"The client itself takes {one.client_share * 100:.0f} % of the latency of "
+                f"{where}, which makes the server look slower than it is. Run the client on an "
+                "idle machine, or at a lower load."
+            )
+        if one.num_cached_tokens:
+            yield (
+                f"The server of {where} took {one.num_cached_tokens} prompt tokens from its prefix "
+                "cache, so that its times to the first token are too short. Turn the cache off."
+            )
+        if one.num_retries:
+            yield (
+                f"The server of {where} refused {one.num_retries} requests at first; they were "
+                "sent again, and their times are of the last attempt. Lower the load."
+            )
+        if isinstance(one.engine_mat, Estimate) and one.engine_mat.value == 1:
+            yield (
+                f"The server of {where} accepted no draft token. Check its draft weights: some "
+                "engines leave out parts that they do not know without saying so."
+            )
+    yield from _idle_warnings(run.info)
+
+
+def _idle_warnings(info: RunHeader) -> Iterable[str]:
+    """A load that there are too few prompts for."""
+    most = max((block.num_requests for block in info.blocks), default=0)
+    for load in loads_of(info) if info.blocks else ():
+        if load.concurrency > most:
+            yield (
+                f"{load.text} need at least as many prompts a task; there were {most}. Use more "
+                "prompts, or a lower --concurrency."
+            )

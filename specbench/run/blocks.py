@@ -1,0 +1,218 @@
+"""Blocks of requests: one method on one task at one load, one block after the other.
+
+Knows plans, requests and records, and that servers answer several requests at once. A repeat begins
+with another method than the last one, so that drift of the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter, thread_time
+
+from specbench.errors import SpecbenchError, describe_error
+from specbench.log.header import BlockHeader
+from specbench.run.backends.base import Codec
+from specbench.run.backends.server.backend import OpenServer, ServerBackend
+from specbench.run.backends.server.counters import increase
+from specbench.run.backends.server.protocols import ChatRequest
+from specbench.run.backends.server.records import make_record
+from specbench.run.load import at_rate, closed_loop
+from specbench.run.plan import Plan
+from specbench.run.progress import Progress
+from specbench.run.requests import Sample, loads, make_chat, make_request, samples, seed_of
+from specbench.run.runner import Sink
+from specbench.run.texts import token_ends
+from specbench.types import Record, RecordKey
+
+SETTLE_S = 0.05
+"""Seconds that a server has to bring its counters up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The samples of one method on one task, in one repeat at one temperature and load."""
+
+    method: str
+    samples: tuple[Sample, ...]
+
+    @property
+    def first(self) -> Sample:
+        return self.samples[0]
+
+
+def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
+    """All blocks in order.
+
+    The methods take turns, on each task and load if their servers run side by side, else once a
+    repeat: a server that has to be started answers all tasks.
+    """
+    labels = list(plan.setup.labels)
+    groups: dict[tuple[object, ...], list[Sample]] = {}
+    for sample in samples(plan):
+        key = (sample.repeat, sample.temperature, sample.task, sample.load)
+        groups.setdefault(key, []).append(sample)
+    cells = [tuple(group) for group in groups.values()]
+    for repeat in range(plan.spec.repeats):
+        own = [cell for cell in cells if cell[0].repeat == repeat]
+        shift = -repeat % len(labels)
+        order = labels[shift:] + labels[:shift]
+        if is_one_at_a_time:
+            yield from (Block(label, cell) for label in order for cell in own)
+        else:
+            yield from (Block(label, cell) for cell in own for label in order)
+
+
+@dataclass(slots=True)
+class BlockRunner:
+    """Completes a plan's samples with servers, except those that are done.
+
+    Records are written, and progress is told, while no request is under way: both take time that
+    would count as the server's. `block_done` is called after each block.
+    """
+
+    plan: Plan
+    backend: ServerBackend
+    sink: Sink
+    progress: Progress
+    codec: Codec
+    block_done: Callable[[], None] = lambda: None
+    _known: dict[RecordKey, Record] = field(default_factory=dict)
+    _unwritten: list[Record] = field(default_factory=list)
+    _num_active: int = 0
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all blocks. Yields each new record after its block is stored."""
+        self._known = {record.key: record for record in done}
+        order = blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time)
+        for block in order:
+            missing = [key for key in self._keys(block) if key not in self._known]
+            if missing:
+                try:
+                    self.backend.run(self._block(block))
+                except BaseExceptionGroup as group:
+                    raise group.exceptions[0] from None
+                self.block_done()
+                yield from (self._known[key] for key in missing)
+
+    def _keys(self, block: Block) -> list[RecordKey]:
+        return [
+            RecordKey(block.method, *sample.key(turn))
+            for sample in block.samples
+            for turn in range(len(sample.prompt.turns))
+        ]
+
+    async def _block(self, block: Block) -> None:
+        try:
+            server = await self.backend.open(block.method)
+        except SpecbenchError as error:
+            for key in self._keys(block):
+                if key not in self._known:
+                    self._keep(self._failed(key, 0, error))
+            self._write()
+            return
+        first = block.first
+        load, seed = first.load, self.plan.spec.seed
+        todo = [one for one in block.samples if self._is_missing(block.method, one)]
+        before = await server.counters()
+        num_before, cpu_before, began = len(self._known), thread_time(), perf_counter()
+
+        async def work(sample: Sample) -> None:
+            if not self._num_active:
+                self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
+            self._num_active += 1
+            try:
+                await self._chat(server, block.method, sample, began=began)
+            finally:
+                self._num_active -= 1
+            if not self._num_active:
+                self._write()
+
+        try:
+            if load.request_rate:
+                await at_rate(todo, load.request_rate, seed + first.repeat, work)
+            else:
+                await closed_loop(todo, load.concurrency, work)
+        finally:
+            self._num_active = 0
+        duration_s, client_s = perf_counter() - began, thread_time() - cpu_before
+        self._write()
+        if before:
+            await asyncio.sleep(SETTLE_S)
+        new = list(self._known.values())[num_before:]
+        self.backend.blocks.append(
+            BlockHeader(
+                method=block.method,
+                temperature=first.temperature,
+                task=first.task,
+                repeat=first.repeat,
+                duration_s=round(duration_s, 6),
+                num_requests=len(new),
+                num_failed=sum(not record.is_ok for record in new),
+                num_tokens=sum(record.num_tokens for record in new),
+                client_s=round(client_s, 6),
+                concurrency=load.concurrency,
+                request_rate=load.request_rate,
+                counters=increase(before, await server.counters()) if before else {},
+            )
+        )
+
+    def _is_missing(self, method: str, sample: Sample) -> bool:
+        turns = range(len(sample.prompt.turns))
+        return any(RecordKey(method, *sample.key(turn)) not in self._known for turn in turns)
+
+    async def _chat(self, server: OpenServer, method: str, sample: Sample, *, began: float) -> None:
+        """The turns of a sample, one after the other."""
+        for turn in range(len(sample.prompt.turns)):
+            key = RecordKey(method, *sample.key(turn))
+            if key not in self._known:
+                self._keep(await self._complete(server, key, sample, began=began))
+
+    async def _complete(
+        self, server: OpenServer, key: RecordKey, sample: Sample, *, began: float
+    ) -> Record:
+        """One record. Whatever goes wrong becomes an error record, and the run goes on."""
+        num_prompt_tokens = 0
+        try:
+            messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key, sample))
+            prompt_ids = self.codec.render(messages)
+            num_prompt_tokens = len(prompt_ids)
+            request = make_request(self.plan, prompt_ids, key.request)
+            answer = await server.complete(ChatRequest(request, messages))
+            is_prompt_sent = server.found.protocol.name != "chat"
+            return make_record(
+                key, request, answer, self.codec, began=began, is_prompt_sent=is_prompt_sent
+            )
+        except Exception as error:  # of a server, a template or a tokenizer
+            return self._failed(key, num_prompt_tokens, error)
+
+    def _failed(self, key: RecordKey, num_prompt_tokens: int, error: Exception) -> Record:
+        text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
+        seed = seed_of(self.plan.spec.seed, key.request)
+        return Record(key, "error", num_prompt_tokens, seed=seed, error=text)
+
+    def _replies(self, key: RecordKey, sample: Sample) -> Sequence[Record]:
+        """Replies to the earlier turns: the method's own, or those of the first method in the first
+        repeat at the first load, which every other block comes after.
+        """
+        method, own = key.method, sample
+        if self.plan.spec.history == "shared":
+            method, first = self.plan.setup.labels[0], loads(self.plan.spec)[0]
+            own = replace(sample, repeat=0, load=first)
+        keys = [RecordKey(method, *own.key(turn)) for turn in range(key.turn)]
+        return [self._known[one] for one in keys if one in self._known]
+
+    def _keep(self, record: Record) -> None:
+        self._known[record.key] = record
+        self._unwritten.append(record)
+
+    def _write(self) -> None:
+        """Write the records so far, and tell progress."""
+        records, self._unwritten = self._unwritten, []
+        for record in records:
+            ends = token_ends(self.codec, record.token_ids, record.text)
+            whole = replace(record, token_ends=ends)
+            self._known[record.key] = whole
+            self.sink.append(whole)
+            self.progress.sample_finished(whole)

@@ -1,0 +1,184 @@
+"""The numbers of servers: throughput, latency, goodput and acceptance, by load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from specbench.analysis.loads import Load, loads_of, split_by_load
+from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.serving import ServingMetrics
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
+from specbench.log.header import BlockHeader, RunHeader
+from specbench.types import Record, RecordKey, Serving
+from tests.analysis.run_factory import FakeRun
+from tests.support.headers import make_header
+
+NUM_TOKENS = 11
+
+
+def answer(
+    method: str, number: int, load: Load, *, wall_s: float, repeat: int = 0, **serving: Any
+) -> Record:
+    """An answer of 11 tokens, the first of them after a tenth of the time."""
+    key = RecordKey(method, 0.0, "gsm8k", f"gsm8k/{number}", 0, repeat, *load)
+    return Record(
+        key, "ok", 9, token_ids=tuple(range(NUM_TOKENS)), prefill_s=wall_s / 10,
+        decode_s=wall_s * 0.9, serving=Serving(0.0, (wall_s * 0.09,) * 10, **serving),
+    )  # fmt: skip
+
+
+def block(method: str, load: Load, *, duration_s: float, repeat: int = 0, **more: Any) -> Any:
+    values: dict[str, Any] = {"num_requests": 4, "num_tokens": 4 * NUM_TOKENS, **more}
+    return BlockHeader(
+        method=method, temperature=0.0, task="gsm8k", repeat=repeat, duration_s=duration_s,
+        concurrency=load.concurrency, request_rate=load.request_rate, **values,
+    )  # fmt: skip
+
+
+def run(
+    records: Sequence[Record], blocks: Sequence[BlockHeader], loads: Sequence[Load], **values: Any
+) -> FakeRun:
+    header: RunHeader = make_header({"columns": {"gsm8k": "GSM8K"}})
+    values |= {
+        "concurrency": tuple(one.concurrency for one in loads if one.concurrency),
+        "request_rates": tuple(one.request_rate for one in loads if one.request_rate),
+    }
+    spec = replace_part(header.spec, values=replace_part(header.spec.values, **values))
+    return FakeRun(tuple(records), replace_part(header, spec=spec, blocks=tuple(blocks)))
+
+
+replace_part = msgspec.structs.replace
+ONE, FOUR = Load(concurrency=1), Load(concurrency=4)
+
+
+def measured(run: FakeRun) -> RunMetrics:
+    return measure(run, Bootstrap(100))
+
+
+def only(run: FakeRun, method: str = "eagle3") -> ServingMetrics:
+    return measured(run).serving[method, 0.0]
+
+
+def number(value: Value) -> float:
+    assert isinstance(value, Estimate), value
+    return value.value
+
+
+def two_methods(load: Load = ONE, **values: Any) -> FakeRun:
+    records = [answer("vanilla", i, load, wall_s=1.0) for i in range(4)]
+    records += [answer("eagle3", i, load, wall_s=0.5, num_accepted=5) for i in range(4)]
+    blocks = [block("vanilla", load, duration_s=4.0), block("eagle3", load, duration_s=2.0)]
+    return run(records, blocks, [load], **values)
+
+
+def test_throughputs_are_amounts_per_second_of_the_blocks() -> None:
+    found = only(two_methods())
+    assert number(found.request_throughput) == 2.0
+    assert number(found.output_throughput) == 22.0
+    assert number(found.total_throughput) == pytest.approx(4 * (9 + 11) / 2.0)
+    assert number(found.throughput_ratio) == pytest.approx(2.0)
+
+
+def test_times_have_the_definitions_of_vllm_bench() -> None:
+    found = only(two_methods())
+    assert number(found.ttft.mean) == pytest.approx(0.05)
+    assert number(found.tpot.percentiles.p50) == pytest.approx(0.45 / 10)
+    assert number(found.itl.percentiles.p90) == pytest.approx(0.045)
+    assert number(found.e2e.mean) == pytest.approx(0.5)
+    assert isinstance(found.e2e.percentiles.p99, Missing)
+
+
+@pytest.mark.parametrize(
+    ("limits", "good"), [("ttft:60", 2.0), ("ttft:40", 0.0), ("ttft:60,tpot:44", 0.0)]
+)
+def test_goodput_counts_the_requests_that_keep_all_limits(limits: str, good: float) -> None:
+    assert number(only(two_methods(goodput=limits)).goodput) == good
+
+
+def test_a_failed_request_is_no_throughput_and_never_good() -> None:
+    plain = two_methods(goodput="e2e:9000")
+    lost = Record(replace(plain.records[-1].key), "error", 9, error="boom")
+    blocks = [
+        one if one.method == "vanilla" else replace_part(one, num_failed=1, num_tokens=33)
+        for one in plain.header.blocks
+    ]
+    found = only(FakeRun((*plain.records[:-1], lost), replace_part(plain.header, blocks=blocks)))
+    assert number(found.request_throughput) == number(found.goodput) == 1.5
+
+
+def test_mat_without_steps_is_made_from_what_was_accepted() -> None:
+    metrics = measured(two_methods())
+    assert number(metrics.pooled("eagle3", 0.0).mat) == pytest.approx(10 / 5)
+
+
+def test_mat_of_counters_is_used_if_no_answer_has_counts() -> None:
+    records = [answer("ngram", i, ONE, wall_s=1.0) for i in range(4)]
+    counters = {"num_drafts": 12.0, "num_accepted": 24.0, "num_tokens": 44.0, "accepted_at_1": 9.0}
+    blocks = [block("ngram", ONE, duration_s=4.0, counters=counters)]
+    metrics = measured(run(records, blocks, [ONE]))
+    assert number(metrics.pooled("ngram", 0.0).mat) == pytest.approx(40 / (40 - 24))
+    found = metrics.serving["ngram", 0.0]
+    assert number(found.engine_mat) == 3.0
+    assert found.acceptance_rates == (0.75,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_failed": 1}, "requests failed"),
+        ({"counters": {"num_drafts": 2.0, "num_accepted": 1.0, "num_tokens": 90.0}}, "other"),
+        ({"counters": {"num_tokens": 44.0}}, "reports no drafts"),
+    ],
+)
+def test_counters_that_are_not_of_the_answers_alone_give_no_mat(
+    changes: dict[str, Any], reason: str
+) -> None:
+    records = [answer("ngram", i, ONE, wall_s=1.0) for i in range(4)]
+    values = {"counters": {"num_drafts": 2.0, "num_accepted": 1.0, "num_tokens": 44.0}, **changes}
+    metrics = measured(run(records, [block("ngram", ONE, duration_s=4.0, **values)], [ONE]))
+    mat = metrics.pooled("ngram", 0.0).mat
+    assert isinstance(mat, Missing) and reason in mat.reason
+
+
+def test_each_load_is_measured_against_vanilla_at_that_load() -> None:
+    slow = two_methods(FOUR)
+    half = [replace(one, prefill_s=0.2, decode_s=1.8) for one in slow.records[4:]]
+    records = [*two_methods().records, *slow.records[:4], *half]
+    whole = run(records, [*two_methods().header.blocks, *slow.header.blocks], [ONE, FOUR])
+    parts = split_by_load(whole)
+    assert [loads_of(part.header) for part in parts] == [(ONE,), (FOUR,)]
+    speedups = [number(measured(part).overall["eagle3", 0.0].speedup) for part in parts]
+    assert speedups == pytest.approx([2.0, 0.5])
+    assert [len(part.header.blocks) for part in parts] == [2, 2]
+
+
+def test_a_run_of_the_engine_is_not_split() -> None:
+    plain = FakeRun((), make_header({}))
+    assert split_by_load(plain) == [plain]
+
+
+def test_the_clients_own_time_grows_with_its_work() -> None:
+    plain = two_methods()
+    busy = [replace_part(one, client_s=1.0) for one in plain.header.blocks]
+    found = only(FakeRun(plain.records, replace_part(plain.header, blocks=busy)))
+    assert found.client_share == pytest.approx(1.0 / (1 - 0.5) / 2.0)
+    assert only(plain).client_share == 0.0
+
+
+def test_an_interval_needs_several_blocks() -> None:
+    records = [
+        answer(method, i, ONE, wall_s=1.0, repeat=repeat)
+        for method in ("vanilla", "eagle3") for repeat in range(8) for i in range(4)
+    ]  # fmt: skip
+    blocks = [
+        block(method, ONE, duration_s=4.0 - 0.1 * repeat, repeat=repeat)
+        for method in ("vanilla", "eagle3") for repeat in range(8)
+    ]  # fmt: skip
+    output = only(run(records, blocks, [ONE])).output_throughput
+    assert isinstance(output, Estimate) and output.interval is not None
+    assert number(output) in output.interval

@@ -1,0 +1,132 @@
+"""`specbench run --backend server`: from the command line to the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from specbench.log.store import read_run
+from specbench.models.cards import find_model
+from specbench.models.chat import load_codec
+from specbench.zoo import TINY
+from tests.cli.conftest import Said, Specbench
+from tests.support.checkpoint import write_prompts
+from tests.support.stub_server import Stub, serving
+
+ANSWER = (40, 41, 42, 43, 44)
+EOS = min(load_codec(TINY / "target", find_model("tiny"), "auto").eos_ids)
+
+
+def stub(**values: object) -> Stub:
+    answer = (*ANSWER, EOS)
+
+    def say(prompt: Sequence[int]) -> Sequence[int]:
+        return answer
+
+    return Stub(answer=say, eos=EOS, **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    return write_prompts(tmp_path / "mine.jsonl", *(["one two three", "and four"] for _ in "ab"))
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[Stub, Stub]]:
+    with serving(stub()) as plain, serving(stub(accepted_per_step=(2, 1))) as eagle3:
+        yield plain, eagle3
+
+
+def run(specbench: Specbench, servers: Sequence[Stub], *more: object) -> Said:
+    named = [
+        word
+        for label, server in zip(("vanilla", "eagle3"), servers, strict=False)
+        for word in ("--url", f"{server.root}/v1", "--label", label)
+    ]
+    call = ("run", "--backend", "server", *named, "--output", "out", "--quiet")
+    return specbench(*call, *more)
+
+
+def test_a_run_on_two_servers_has_a_table_and_can_be_resumed(
+    specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
+) -> None:
+    said = run(specbench, servers, "--prompts", prompts)
+    assert (said.code, said.err) == (0, "")
+    assert "EAGLE-3" in said.out and "vLLM 0.32.0" in said.out
+    stored = read_run(Path("out"))
+    assert len(stored.records) == 8
+    assert {one.accept_lengths for one in stored.records} == {(1,) * 5, (3, 2)}
+    header = stored.header
+    assert header.servers["eagle3"].url == servers[1].root
+    assert header.servers["eagle3"].protocol == "completions"
+    assert header.spec.values.concurrency == (1,)
+    assert len(header.blocks) == 2
+    assert "2.50" in said.out
+    samples = Path("out/samples.jsonl")
+    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:5]))
+    assert run(specbench, servers, "--prompts", prompts, "--resume").code == 0
+    resumed = read_run(Path("out"))
+    assert {record.key for record in resumed.records} == {record.key for record in stored.records}
+    assert (len(resumed.records), len(resumed.header.blocks)) == (8, 3)  # vanilla lacked nothing
+
+
+def test_one_server_without_a_label_is_measured_without_a_speedup(
+    specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
+) -> None:
+    call = ("run", "--backend", "server", "--url", servers[1].root, "--prompts", prompts)
+    said = specbench(*call, "--output", "out", "--log-json")
+    assert said.code == 0
+    assert "No server is labelled vanilla" in said.out
+    assert {record.key.method for record in read_run(Path("out")).records} == {"server"}
+    events = [json.loads(line) for line in said.err.splitlines()]
+    assert sum(event["event"] == "sample_finished" for event in events) == 4
+
+
+def test_a_server_that_dies_leaves_failed_samples_and_exit_code_1(
+    specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
+) -> None:
+    servers[1].fault, servers[1].fault_from = "drops", 4
+    said = run(specbench, servers, "--prompts", prompts)
+    assert said.code == 1
+    failed = [record for record in read_run(Path("out")).records if not record.is_ok]
+    assert failed and {record.key.method for record in failed} == {"eagle3"}
+    assert "connection to the server failed" in (failed[0].error or "")
+
+
+def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
+    specbench: Specbench, prompts: Path
+) -> None:
+    with serving(stub(context=56)) as server:
+        said = run(specbench, [server], "--prompts", prompts, "--max-new-tokens", 50)
+    assert said.code == 2
+    assert "do not fit into the 56 tokens of the server's context" in said.err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--backend", "server"), "needs the address of a server"),
+        (("--backend", "server", "--url", "a:1", "--url", "b:1"), "2 --url and 0 --label"),
+        (("--backend", "server", "--url", "a:1", "--method", "pld"), "--method pld cannot be"),
+        (("--url", "a:1"), "--url is for servers"),
+        (("--concurrency", "4"), "--concurrency is for servers"),
+        (("--backend", "cloud"), "No backend 'cloud'"),
+        (("--backend", "server", "--url", "a:1", "--concurrency", "0"), "--concurrency 0 is not"),
+        (("--backend", "server", "--url", "a:1", "--concurrency", "x"), "--concurrency: invalid"),
+        (("--backend", "server", "--url", "a:1", "--goodput", "ttft"), "no list of limits: 'ttft'"),
+        (
+            ("--backend", "server", *("--url", "a:1", "--label", "x") * 2),
+            "--label x is given twice",
+        ),
+    ],
+)
+def test_wrong_options_are_refused_with_their_value(
+    specbench: Specbench, more: Sequence[str], message: str
+) -> None:
+    said = specbench("run", *more)
+    assert said.code == 2
+    assert message in said.err

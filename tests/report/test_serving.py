@@ -1,0 +1,101 @@
+"""What reports say of servers: tables, notes, warnings and plots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from specbench.analysis.loads import Load
+from specbench.log.header import BlockHeader, ServerHeader
+from specbench.report.build import Report, make_report
+from specbench.types import Record
+from tests.analysis.run_factory import FakeRun
+from tests.analysis.test_serving import answer, block, run
+from tests.report.drawing import drawn, render
+
+LOADS = (Load(concurrency=1), Load(concurrency=8), Load(request_rate=2.5))
+
+
+def served(*, goodput: str = "ttft:60", num_retries: int = 0, **more: Any) -> FakeRun:
+    """EAGLE-3 is twice as fast as vanilla at one request, and slower at eight."""
+    records: list[Record] = []
+    blocks: list[BlockHeader] = []
+    for load, ratio in zip(LOADS, (2.0, 0.8, 1.0), strict=True):
+        for method, speed in (("vanilla", 1.0), ("eagle3", ratio)):
+            own: Mapping[str, Any] = {
+                "num_accepted": 5,
+                "num_drafts": 4,
+                "num_retries": num_retries,
+            }
+            records += [
+                answer(method, i, load, wall_s=1 / speed, **(own if speed == ratio else {}))
+                for i in range(4)
+            ]
+            blocks.append(block(method, load, duration_s=4 / speed, **more))
+    made = run(records, blocks, LOADS, goodput=goodput)
+    server = ServerHeader(
+        url="http://127.0.0.1:8000", software="vLLM 0.32.0", model="tiny", protocol="completions"
+    )
+    return FakeRun(made.records, msgspec.structs.replace(made.header, servers={"eagle3": server}))
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return make_report(served())
+
+
+def test_each_load_has_rows_of_its_own_in_every_table(report: Report) -> None:
+    text = render(report, "markdown")
+    for load in ("1 request at a time", "8 requests at once", "2.5 requests/s"):
+        assert text.count(f"*tiny, {load}*") >= 3
+    assert "| eagle3 | 2.00 | 22 |" in text
+    assert "TTFT mean" in text and "E2E p99" in text
+
+
+def test_the_terminal_shows_throughput_and_latency(report: Report) -> None:
+    text = drawn(served(), 160)
+    assert "Throughput" in text and "Latency in milliseconds" in text
+    assert "EAGLE" not in text
+    short = drawn(served(), 120, is_full=False)
+    assert "Throughput" in short
+
+
+def test_notes_name_servers_definitions_and_limits(report: Report) -> None:
+    text = render(report, "markdown")
+    assert "vLLM 0.32.0 at http" in text
+    assert "ITL: between arrivals of tokens" in text
+    assert "keep ttft" in text
+
+
+def test_the_document_has_the_numbers_of_every_load(report: Report) -> None:
+    runs = json.loads(render(report, "json"))["runs"]
+    assert [one["loads"][0]["concurrency"] for one in runs] == [1, 8, 0]
+    assert runs[1]["serving"][1]["output_throughput"]["value"] == pytest.approx(8.8)
+
+
+def test_the_page_has_both_plots(report: Report) -> None:
+    plots = {plot.name: plot for plot in report.plots}
+    assert "8.8 tokens/s of all requests at 8 requests at once" in plots["frontier"].alt
+    assert "2 times as fast at 1 request at a time" in plots["speedup_by_load"].alt
+    assert "requests/s" not in plots["speedup_by_load"].alt
+    assert "requests at once" in report.pictures["speedup_by_load"].decode()
+    assert "Throughput" in render(report, "html")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (served(client_s=0.5), "client itself takes"),
+        (served(num_retries=1), "refused 4 requests at first"),
+        (served(counters={"num_cached_tokens": 7.0}), "took 7 prompt tokens from its prefix cache"),
+        (served(counters={"num_drafts": 9.0, "num_accepted": 0.0}), "accepted no draft token"),
+        (served(), "8 requests at once need at least as many prompts a task; there were 4"),
+    ],
+)
+def test_a_doubtful_number_is_warned_about(made: FakeRun, words: str) -> None:
+    notes = make_report(made).results.notes
+    assert any(words in note.text for note in notes if note.is_warning)

@@ -1,0 +1,252 @@
+"""Blocks of requests to servers: order, load, records, counters and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from specbench.data.prompts import Prompt
+from specbench.log.header import BlockHeader
+from specbench.run.backends.base import Message
+from specbench.run.backends.server.backend import RunningServers, ServerBackend
+from specbench.run.backends.server.find import FoundServer
+from specbench.run.backends.server.protocols import Completions, Llamacpp, StreamProtocol
+from specbench.run.blocks import BlockRunner, blocks
+from specbench.run.plan import Plan
+from specbench.run.requests import planned_keys
+from specbench.run.spec import RunSpec
+from specbench.types import Record
+from tests.support.backend import fake_plan
+from tests.support.stub_server import TEXT, Stub, serving
+from tests.support.watching import Watcher
+
+PROMPTS = {
+    "chat": [Prompt("chat/1", "", ("hello", "again")), Prompt("chat/2", "", ("bye",))],
+    "maths": [Prompt(f"maths/{i}", "", ("1+1",)) for i in range(4)],
+}
+
+
+class Letters:
+    """A codec of letters: a prompt's tokens count the letters of its messages."""
+
+    eos_ids = frozenset({2})
+    special_tokens = ()
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(len(message["content"]) for message in messages)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return "".join(TEXT[token] for token in token_ids if token != 2)
+
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(TEXT.index(letter) for letter in text)
+
+
+@dataclass
+class Done:
+    """What a run of blocks did."""
+
+    records: list[Record]
+    blocks: list[BlockHeader]
+    stubs: Mapping[str, Stub]
+    stored: list[Record]
+    num_active_at_writes: list[int]
+
+
+def plan_of(labels: Sequence[str], spec: RunSpec) -> Plan:
+    return fake_plan(dict.fromkeys(labels, lambda request: pytest.fail()), PROMPTS, spec)
+
+
+def run(
+    stubs: Mapping[str, Stub],
+    *,
+    protocol: StreamProtocol | None = None,
+    done: Sequence[Record] = (),
+    request_s: float = 5,
+    **values: Any,
+) -> Done:
+    plan = plan_of([*stubs], RunSpec(backend="server", **values))
+    with ExitStack() as stack:
+        for stub in stubs.values():
+            stack.enter_context(serving(stub))
+        found = {
+            label: FoundServer(
+                stub.root, "tiny", "a stub", protocol or Completions(), True,
+                has_counters=bool(stub.counters),
+            )
+            for label, stub in stubs.items()
+        }  # fmt: skip
+        backend = ServerBackend(RunningServers(found, request_s=request_s), 1)
+        stored, num_active = list[Record](), list[int]()
+
+        class Sink:
+            def append(self, record: Record) -> None:
+                stored.append(record)
+                num_active.append(sum(one.num_active for one in stubs.values()))
+
+        with backend:
+            runner = BlockRunner(plan, backend, Sink(), Watcher(), Letters())
+            records = list(runner.run(done))
+        return Done(records, backend.blocks, stubs, stored, num_active)
+
+
+def test_every_planned_record_is_made_once_and_stored() -> None:
+    done = run({"vanilla": Stub(), "eagle3": Stub()}, repeats=2, concurrency=(1, 3))
+    plan = plan_of(["vanilla", "eagle3"], RunSpec(backend="server", repeats=2, concurrency=(1, 3)))
+    keys = [record.key for record in done.stored]
+    assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 7
+    assert set(keys) == set(planned_keys(plan)) == {record.key for record in done.records}
+    assert all(record.is_ok for record in done.records)
+
+
+def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
+    plan = plan_of(["vanilla", "a", "b"], RunSpec(backend="server", repeats=2))
+    side_by_side = [one.method for one in blocks(plan, is_one_at_a_time=False)]
+    assert side_by_side == ["vanilla", "a", "b"] * 2 + ["b", "vanilla", "a"] * 2
+    started = [one.method for one in blocks(plan, is_one_at_a_time=True)]
+    assert started == ["vanilla"] * 2 + ["a"] * 2 + ["b"] * 2 + ["b"] * 2 + ["vanilla"] * 2 + (
+        ["a"] * 2
+    )
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_server_gets_as_many_requests_at_once_as_asked(concurrency: int) -> None:
+    done = run({"vanilla": Stub(delay_s=0.002)}, concurrency=(concurrency,))
+    assert done.stubs["vanilla"].most_at_once == concurrency
+
+
+def test_requests_at_a_rate_do_not_wait_for_answers() -> None:
+    done = run({"vanilla": Stub(delay_s=0.02)}, request_rates=(500.0,))
+    assert done.stubs["vanilla"].most_at_once > 2
+    assert {record.key.request_rate for record in done.records} == {500.0}
+    began = [record.serving.began_s for record in done.records if record.serving]
+    assert len(began) == 7
+
+
+def test_a_record_has_the_times_and_the_steps_of_its_answer() -> None:
+    stub = Stub(answer=lambda prompt: (5, 6, 7, 8, 9, 2), accepted_per_step=(2, 3), delay_s=2e-3)
+    record = run({"eagle3": stub}).records[0]
+    assert record.token_ids == (5, 6, 7, 8, 9, 2)
+    assert (record.text, record.stop_reason) == ("fghij", "eos")
+    assert record.accept_lengths == (3, 2)  # the second step was cut by the end of the answer
+    assert record.serving is not None and len(record.serving.gaps_s) >= 1
+    assert record.decode_s == pytest.approx(sum(record.serving.gaps_s), abs=1e-5)
+    assert (record.serving.num_accepted, record.serving.server_prefill_s) == (5, 0.0174)
+
+
+def test_a_step_without_a_draft_emits_one_token() -> None:
+    stub = Stub(answer=lambda prompt: (5, 6, 7, 8, 9, 2), accepted_per_step=(1,))
+    assert run({"ngram": stub}).records[0].accept_lengths == (2, 1, 1, 1)
+
+
+def test_an_end_token_that_is_counted_but_not_sent_is_part_of_the_answer() -> None:
+    stub = Stub("llamacpp", accepted_per_step=(2,))
+    record = run({"sps": stub}, protocol=Llamacpp()).records[0]
+    assert (record.token_ids, record.accept_lengths) == ((5, 6, 7, 2), ())
+    assert record.serving is not None
+    assert (record.serving.num_accepted, record.serving.reported_tokens) == (2, None)
+
+
+def test_text_is_tokenised_and_its_tokens_are_counted_by_the_server() -> None:
+    record = run({"vanilla": Stub("plain")}, protocol=Completions(is_chat=True)).records[0]
+    assert record.token_ids == (5, 6, 7, 2)
+    assert record.serving is not None and record.serving.reported_tokens == 4
+
+
+def test_every_step_of_vanilla_emits_one_token() -> None:
+    assert run({"vanilla": Stub()}).records[0].accept_lengths == (1, 1, 1)
+
+
+def test_a_vanilla_that_speculates_is_refused() -> None:
+    done = run({"vanilla": Stub(accepted_per_step=(2,))})
+    assert "must run without speculation" in (done.records[0].error or "")
+
+
+@pytest.mark.parametrize(
+    ("stub", "reason"),
+    [
+        (Stub(fault="wrong count"), "counted 99 tokens and sent 4"),
+        (Stub(answer=lambda prompt: (5,) * 40), "sent 40 tokens, more than the 16"),
+        (Stub(fault="half"), "broke off"),
+        (Stub(fault="500"), "HTTP status 500: boom"),
+    ],
+)
+def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, reason: str) -> None:
+    done = run({"vanilla": stub})
+    record = done.records[0]
+    assert (record.status, record.token_ids, record.prefill_s) == ("error", (), None)
+    assert reason in (record.error or "")
+    assert done.blocks[0].num_failed == done.blocks[0].num_requests == 3
+    assert (done.records[1].error or "").startswith("Turn 0, which this turn follows, has failed")
+
+
+def test_one_bad_answer_fails_alone() -> None:
+    done = run({"vanilla": Stub(fault="drops", fault_from=3, num_faults=1)})
+    assert [record.is_ok for record in done.records].count(False) == 1
+    assert len(done.records) == len({record.key for record in done.records}) == 7
+
+
+def test_a_server_that_hangs_fails_its_samples_and_the_others_go_on() -> None:
+    stubs = {"vanilla": Stub(), "sps": Stub(fault="hangs")}
+    done = run(stubs, request_s=0.05, concurrency=(4,))
+    failed = [record.key.method for record in done.records if not record.is_ok]
+    assert failed == ["sps"] * 7
+    assert any("No whole answer within 0.05 s" in (one.error or "") for one in done.records)
+
+
+def test_a_server_killed_in_the_middle_fails_the_rest_at_once() -> None:
+    stub = Stub(delay_s=0.001)
+    answer = stub.answer
+
+    def dying(prompt: Sequence[int]) -> Sequence[int]:
+        if len(stub.requests) == 5:
+            stub.stop()
+        return answer(prompt)
+
+    stub.answer = dying
+    done = run({"vanilla": stub}, request_s=600)
+    errors = [record.error for record in done.records if record.error]
+    assert len(done.records) == 7 and 0 < len(errors) < 7
+    assert "no longer answers" in (errors[-1] or "")
+
+
+def test_counters_are_read_before_and_after_each_block() -> None:
+    counters = {
+        "generation_tokens_total": 100.0,
+        "spec_decode_num_accepted_tokens_total": 7.0,
+        "spec_decode_num_drafts_total": 3.0,
+    }
+    done = run({"ngram": Stub("plain", accepted_per_step=(2,), counters=counters)},
+               protocol=Completions(is_chat=True))  # fmt: skip
+    assert done.blocks[0].counters == {"num_tokens": 12.0, "num_accepted": 6.0, "num_drafts": 3.0}
+    assert done.blocks[0].num_tokens == 12
+
+
+def test_a_resumed_run_sends_only_what_is_missing() -> None:
+    first = run({"vanilla": Stub()}).records
+    done = run({"vanilla": Stub()}, done=first[:4])
+    assert len(done.records) == len(done.stubs["vanilla"].requests) == 3
+    assert sum(block.num_requests for block in done.blocks) == 3
+
+
+def test_later_turns_follow_the_first_replies_of_the_first_method() -> None:
+    stubs = {"vanilla": Stub(answer=lambda p: (5, 2)), "sps": Stub(answer=lambda p: (5, 6, 7, 2))}
+    done = run(stubs, concurrency=(1, 2))
+    assert all(record.is_ok for record in done.records)
+    prompts = [body["prompt"] for stub in stubs.values() for body in stub.requests]
+    assert [prompt for prompt in prompts if len(prompt) == 3] == [[5, 1, 5]] * 4
+    own = run(
+        {"vanilla": Stub(answer=lambda p: (5, 2)), "sps": Stub(answer=lambda p: (5, 6, 7, 2))},
+        history="own",
+    )
+    chats = [body["prompt"] for body in own.stubs["sps"].requests if len(body["prompt"]) == 3]
+    assert chats == [[5, 3, 5]]
+
+
+def test_records_are_written_only_while_no_request_is_under_way() -> None:
+    done = run({"vanilla": Stub(delay_s=0.002)}, concurrency=(8,))
+    assert done.num_active_at_writes == [0] * 7
