@@ -51,18 +51,17 @@ def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
     """The folder with a model's tokenizer and configuration; its weights may be missing."""
     if (folder := Path(card.repo).expanduser()).is_dir():
         return folder
+    what = f"The tokenizer of {card.name}"
     if not (offline or _is_offline_by_environment()):
-        try:
-            names = _list_files(card.repo, card.revision)
-            kept = [name for name in wanted_files(names) if not is_weight_name(name)]
-            return _download(card.repo, card.revision, kept)
-        except Exception as error:  # the Hub's, the network's and the disk's errors share no base
-            _raise_refusal(error, card.repo, card.revision, f"The tokenizer of {card.name}")
+        found = _from_hub(card.repo, card.revision, what, _files_without_weights)
+        if isinstance(found, Path):
+            return found
+        _raise_refusal(found, card.repo, card.revision, what)
     cached = _cached(card.repo, card.revision)
     if cached is not None:
         return cached
     raise CheckpointError(
-        f"The tokenizer of {card.name}: {card.repo} is not in the Hugging Face cache.",
+        f"{what}: {card.repo} is not in the Hugging Face cache.",
         f"Where there is network: `hf download {card.repo} --include '*.json' '*.model'`; or give "
         "the folder of the model by --model.",
     )
@@ -108,20 +107,10 @@ def resolve(
         raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
     failure: HubFailure | None = None
     if not (offline or _is_offline_by_environment()):
-        try:
-            listing = _list_files(repo, revision)
-            files = {name: listing.sizes[name] for name in wanted_files(listing.sizes)}
-            if before_download is not None:
-                before_download()
-            return _cached_files(repo, revision, listing.commit, files) or download(
-                repo, revision, files, what=what
-            )
-        except UserError:
-            raise
-        except DownloadFailed as error:
-            failure = error.failure
-        except Exception as error:  # the Hub's, the network's and the disk's errors share no base
-            failure = HubFailure.of(error)
+        found = _from_hub(repo, revision, what, wanted_files, before_download)
+        if isinstance(found, Path):
+            return found
+        failure = found
     cached = _cached(repo, revision)
     missing = missing_files(cached, needs_tokenizer=needs_tokenizer) if cached else ["config.json"]
     if cached is not None and not missing:
@@ -139,6 +128,34 @@ def resolve(
         "copy the cache here (HF_HOME says where it is) or give the folder. "
         "`--model tiny` needs no download.",
     )
+
+
+def _from_hub(
+    repo: str,
+    revision: str,
+    what: str,
+    wanted: Callable[[Iterable[str]], list[str]],
+    before_download: Callable[[], object] | None = None,
+) -> Path | HubFailure:
+    """The folder with the wanted files of a repository, downloaded if they are not here."""
+    try:
+        listing = _list_files(repo, revision)
+        files = {name: listing.sizes[name] for name in wanted(listing.sizes)}
+        if before_download is not None:
+            before_download()
+        return _cached_files(repo, revision, listing.commit, files) or download(
+            repo, revision, files, what=what
+        )
+    except UserError:
+        raise
+    except DownloadFailed as error:
+        return error.failure
+    except Exception as error:  # the Hub's, the network's and the disk's errors share no base
+        return HubFailure.of(error)
+
+
+def _files_without_weights(names: Iterable[str]) -> list[str]:
+    return [name for name in wanted_files(names) if not is_weight_name(name)]
 
 
 def wanted_files(names: Iterable[str]) -> list[str]:

@@ -15,7 +15,11 @@ _THROUGHPUT: tuple[tuple[str, int, Callable[[ServingMetrics], str]], ...] = (
     ("output\ntok/s", 0, lambda s: formats.rate(s.output_throughput)),
     ("95 %", 4, lambda s: _span(s.output_throughput)),
     ("total\ntok/s", 3, lambda s: formats.rate(s.total_throughput)),
-    ("to\nvanilla", 0, lambda s: formats.bracketed(s.throughput_ratio)),
+    (
+        "to\nvanilla",
+        0,
+        lambda s: formats.speedup(s.throughput_ratio) + formats.brackets(s.throughput_ratio),
+    ),
     ("goodput\nrequests/s", 0, lambda s: formats.figures(s.goodput)),
     ("engine's\nMAT", 2, lambda s: formats.mat(s.engine_mat)),
     ("accepted by\nposition", 5, lambda s: " ".join(f"{x:.2f}" for x in s.acceptance_rates)),

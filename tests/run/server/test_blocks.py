@@ -34,10 +34,12 @@ class Letters:
     """A codec of letters: a prompt's tokens count the letters of its messages."""
 
     eos_ids = frozenset({2})
-    special_tokens = ()
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(len(message["content"]) for message in messages)
+
+    def control_tokens(self, text: str) -> tuple[str, ...]:
+        return ()
 
     def text(self, token_ids: Sequence[int]) -> str:
         return "".join(TEXT[token] for token in token_ids if token != 2)

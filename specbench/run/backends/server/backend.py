@@ -93,6 +93,12 @@ class ServerBackend:
     def complete(self, method: str, request: Request) -> Completion:
         raise NotImplementedError("A server completes blocks of requests: see run.blocks.")
 
+    def remember(self, method: str) -> None:
+        """Nothing: what a server remembers is its own."""
+
+    def forget(self) -> None:
+        """Nothing: what a server remembers is its own."""
+
     async def open(self, method: str) -> OpenServer:
         """The server of a method, answering and warmed up.
 
