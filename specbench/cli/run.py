@@ -90,6 +90,9 @@ MaxNewTokens = Annotated[
 Repeats = Annotated[int, typer.Option(metavar="N", help="Passes over all prompts.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.")]
 Dtype = Annotated[str, typer.Option(metavar="DTYPE", help="auto, float32, bfloat16 or float16.")]
+Quantize = Annotated[
+    str, typer.Option(metavar="FORMAT", help="int8 or int4: quantise the weights (torchao).")
+]
 History = Annotated[
     str,
     typer.Option(
@@ -164,6 +167,7 @@ def run(
     seed: Seed = 0,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    quantize: Quantize = "",
     weights: Weights = "hub",
     template: Template = "auto",
     history: History = "shared",
@@ -209,6 +213,7 @@ def run(
         seed=seed,
         device=device,
         dtype=dtype,
+        quantize=quantize,
         template=template,
         history=history,  # type: ignore[arg-type]  # RunSpec checks it
         is_baseline_run=baseline,

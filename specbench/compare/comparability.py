@@ -82,6 +82,7 @@ def machine_difference(first: RunHeader, second: RunHeader) -> Difference | None
 
 _WORK = {
     "dtype": "model.dtype",
+    "quantised weights": "model.quantization",
     "stand-in instead of the real weights": "model.is_stand_in",
     "budget (--max-new-tokens)": "spec.values.max_new_tokens",
     "chat template": "spec.values.template",

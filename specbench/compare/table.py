@@ -159,7 +159,7 @@ def _tone(ratio: Value) -> Tone:
 
 
 def _legend(info: RunHeader) -> str:
-    label = f"{info.model.label}, {info.model.dtype}"
+    label = f"{info.model.label}, {info.model.precision}"
     if info.model.is_stand_in and "stand-in" not in label.lower():
         label += " (stand-in)"
     where = f"{info.machine.device}; {info.machine.software}, commit {info.machine.commit}"

@@ -11,10 +11,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from specbench.engine.graphs.execution import Execution
 from specbench.engine.probe import TESTED, tree_fault
+from specbench.engine.quantize import quantization_config
 from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
 from specbench.engine.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
-from specbench.errors import CheckpointError, reason_of
+from specbench.errors import CheckpointError, UserError, reason_of
 
 
 def load_target(
@@ -23,10 +24,12 @@ def load_target(
     dtype: torch.dtype,
     device: torch.device,
     execution: Execution | None = None,
+    quantize: str = "",
 ) -> Target:
     """Load the causal language model in `path`, or of a source, as a target.
 
-    A model larger than its CUDA device is spread over all devices (`device_map="auto"`).
+    A model larger than its CUDA device is spread over all devices (`device_map="auto"`). `quantize`
+    is "int8" or "int4" to quantise a folder's weights while they are loaded.
 
     Raises:
         CheckpointError: the folder is not a causal language model, has missing or misshapen
@@ -39,6 +42,7 @@ def load_target(
         check_attention(config, path)
         model, report = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=dtype, device_map=_device_map(path, device),
+            **({"quantization_config": quantization_config(quantize, device)} if quantize else {}),
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_complete refuses them
             trust_remote_code=False,
         )  # fmt: skip
@@ -47,7 +51,7 @@ def load_target(
         target = Target(model, execution)
         check_tree(target, path)
         return target
-    except CheckpointError:
+    except UserError:
         raise
     except Exception as error:  # a damaged or hostile folder may fail in any way
         raise broken(path, error) from error

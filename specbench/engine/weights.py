@@ -4,17 +4,34 @@ Knows tensors and modules, not time or bandwidth. Rows of an embedding table and
 rotary tables are negligible and not counted.
 """
 
+from collections.abc import Iterator
+
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 
 def weight_bytes(*holders: nn.Module | Tensor) -> int:
-    """Bytes of these tensors and modules' parameters; shared memory counts once."""
+    """Bytes of these tensors and modules' stored tensors; shared memory counts once.
+
+    Quantised weights count as they are stored, with their scales.
+    """
     tensors = {}
     for holder in holders:
-        for tensor in [holder] if isinstance(holder, Tensor) else holder.parameters():
+        held = [holder] if isinstance(holder, Tensor) else holder.state_dict().values()
+        for tensor in (part for one in held for part in _stored(one)):
             tensors[tensor.data_ptr()] = tensor.nbytes
     return sum(tensors.values())
+
+
+def _stored(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors in memory that a tensor consists of: several, if it is torchao's."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    names, _ = tensor.__tensor_flatten__()
+    for part in (getattr(tensor, name) for name in names):
+        if isinstance(part, Tensor):
+            yield from _stored(part)
 
 
 def pass_bytes(model: PreTrainedModel) -> int:

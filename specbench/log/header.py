@@ -20,7 +20,7 @@ _ABSENT = frozenset(
     {"num_records", "preparation", "roofline", "kernels", "execution", "gpu", "shape"}
     | {"segments", "template_sha256", "check_drafts", "sample", "top_k", "servers", "blocks"}
     | {"backend", "serving_engine", "urls", "labels", "served_model", "concurrency"}
-    | {"request_rates", "goodput", "request_timeout_s"}
+    | {"quantize", "quantization", "request_rates", "goodput", "request_timeout_s"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -46,6 +46,7 @@ class SpecValues(Struct, frozen=True):
     seed: Annotated[int, doc("seed of every draw")] = 0
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
     dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"
+    quantize: Annotated[str, doc("int8 or int4 weights; absent for those of the checkpoint")] = ""
     template: Annotated[str, doc("chat template: auto, none or a name")] = "auto"
     history: Annotated[
         Literal["shared", "own"], doc("replies a later turn sees: the first method's, or its own")
@@ -109,6 +110,9 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     label: Annotated[str, doc("name in tables")]
     source: Annotated[str, doc("Hub id or folder of the weights, or `embedded`")]
     dtype: Annotated[str, doc("number format of the weights")]
+    quantization: Annotated[
+        str, doc("int8 or int4 as asked, or the checkpoint's own, such as awq; absent without")
+    ] = ""
     is_stand_in: Annotated[bool, doc("a small model in the real model's shape")] = False
     is_embedded: Annotated[bool, doc("weights ship with specbench")] = False
     shape: Annotated[Shape | None, doc("shape of a stand-in; absent for other models")] = None
@@ -117,6 +121,11 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     template_sha256: Annotated[str | None, doc("hash of the chat template; absent without one")] = (
         None
     )
+
+    @property
+    def precision(self) -> str:
+        """The formats of its numbers in words."""
+        return f"{self.quantization} weights, {self.dtype}" if self.quantization else self.dtype
 
 
 class MethodHeader(Struct, frozen=True, omit_defaults=True):

@@ -81,6 +81,12 @@ def read_config(path: Path, what: str) -> dict[str, Any]:
         return config
 
 
+def quantization_of(config: dict[str, Any]) -> str:
+    """How a checkpoint's weights are quantised, such as "awq"; empty if they are not."""
+    found = config.get("quantization_config")
+    return str(found.get("quant_method") or "unknown") if isinstance(found, dict) else ""
+
+
 def _check_config(config: Any) -> None:
     """Raise ValueError for the first value of a wrong type or out of range."""
     if not isinstance(config, dict):

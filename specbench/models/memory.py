@@ -26,6 +26,10 @@ _TREE_ROWS = 64
 """Nodes of a large tree."""
 
 
+_QUANTIZED_BYTES = {"int8": 1.02, "int4": 0.6}
+"""Bytes per quantised weight, with its share of the scales."""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """Bytes of the weights, and of keys and values for a whole context.
@@ -58,18 +62,24 @@ class GraphUse:
 def check_fits(
     source: Path | Shape, dtype: Dtype, device: str, *, context: int = 2048,
     what: str = "The model", drafts: Sequence[Path] = (), graphs: GraphUse | None = None,
+    quantize: str = "",
 ) -> MemoryNeed:  # fmt: skip
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are the
-    methods' own folders, `graphs` is given where steps are recorded. "cuda" counts all visible
+    methods' own folders, `graphs` is given where steps are recorded, and `quantize` where weights
+    are quantised while they are loaded. "cuda" counts all visible
     GPUs, "cuda:1" only that one. Raises UserError with both figures.
     """
     need = estimate(source, dtype, context=context, what=what)
     # A config may claim more than its files hold, and the model is made by the config.
     layers, hidden, vocab = _dimensions(source, what)
     claimed = (vocab + layers * hidden) * hidden * BYTES[dtype]
-    need = replace(need, weight_bytes=max(need.weight_bytes, claimed))
+    weights = max(need.weight_bytes, claimed)
+    if quantize:
+        tables = min(2 * vocab * hidden * BYTES[dtype], weights)  # embeddings and output head
+        weights = tables + int((weights - tables) * _QUANTIZED_BYTES[quantize] / BYTES[dtype])
+    need = replace(need, weight_bytes=weights)
     draft_bytes = sum(_folder_bytes(folder, dtype) for folder in drafts)
     recorded = graph_bytes(source, dtype, graphs, context=context, what=what) if graphs else 0
     need = replace(need, draft_bytes=draft_bytes, graph_bytes=recorded)

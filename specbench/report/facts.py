@@ -39,7 +39,7 @@ def run_text(info: RunHeader) -> str:
             info.id,
             info.status,
             f"model {info.model.name}",
-            info.model.dtype,
+            info.model.precision,
             f"device {spec.device}",
             f"prompts {spec.prompts}",
             f"at most {spec.max_new_tokens} new tokens",
@@ -129,7 +129,7 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
         "Software": info.machine.software,
         "CUDA": info.environment.torch.cuda,
         "Commit": info.machine.commit,
-        "Model": f"{info.model.label}, {info.model.dtype}",
+        "Model": f"{info.model.label}, {info.model.precision}",
         "Prompts": "; ".join(
             f"{one.title}: {one.num_prompts} {one.source}, sha256 {one.sha256[:12]}"
             for one in info.prompts

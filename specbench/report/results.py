@@ -161,7 +161,7 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     ]
     names = dict.fromkeys(facts.model_text(run.info) for run in runs)
     machines = dict.fromkeys(run.info.machine.device for run in runs)
-    dtypes = dict.fromkeys(run.info.model.dtype for run in runs)
+    dtypes = dict.fromkeys(run.info.model.precision for run in runs)
     title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
     prompts = "; ".join(dict.fromkeys(filter(None, (facts.prompts_text(r.info) for r in runs))))
     return Results(title, prompts, tuple(tasks), tuple(blocks), notes=notes(runs, labels))
@@ -172,7 +172,7 @@ def run_labels(infos: Sequence[RunHeader]) -> list[str]:
     labels = [facts.model_label(info) for info in infos]
     facets = (
         [info.machine.device.partition(",")[0] for info in infos],
-        [info.model.dtype for info in infos],
+        [info.model.precision for info in infos],
         [", ".join(load.text for load in loads_of(info)) for info in infos],
         [f"run {info.id}" for info in infos],
     )

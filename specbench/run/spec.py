@@ -15,6 +15,7 @@ from specbench.types import Sampling
 CHOICES = {
     "device": ("auto", "cpu", "cuda"),
     "dtype": ("auto", "float32", "bfloat16", "float16"),
+    "quantize": ("", "int8", "int4"),
     "history": ("shared", "own"),
     "weights": ("hub", "stand-in"),
     "execution": ("auto", "eager", "graph"),
@@ -63,9 +64,18 @@ class RunSpec(SpecValues, frozen=True):
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if (value.partition(":")[0] if name == "device" else value) not in choices:
-                kind = {"weights": "kind of weights", "serving_engine": "engine"}.get(name, name)
+                kind = {
+                    "weights": "kind of weights",
+                    "serving_engine": "engine",
+                    "quantize": "format of quantised weights",
+                }.get(name, name)
                 raise unknown_name(kind, value, filter(None, choices))
 
+        if self.quantize and (self.backend or self.weights == "stand-in"):
+            what = "A server" if self.backend else "A stand-in"
+            raise UserError(
+                f"{what} is not quantised by --quantize {self.quantize}.", "Leave it out."
+            )
         check_server_values(self)
 
     def sampling(self, temperature: float) -> Sampling:

@@ -38,6 +38,8 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
     """Reason that the model must run its own forward; None if the stack can run it."""
     if type(model) not in KNOWN:
         return f"{type(model).__name__} is run by transformers' own forward"
+    if getattr(model.config, "quantization_config", None) is not None:
+        return "quantised weights are read by transformers' own forward"
     rope = (model.config.rope_parameters or {}).get("rope_type", "default")
     if rope not in _FIXED_ROPES:
         return f"rotary embeddings of type {rope} depend on the length"

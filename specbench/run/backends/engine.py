@@ -228,7 +228,9 @@ def load_model(setup: EngineSetup) -> Target:
     dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
     source = setup.stand_in.target if setup.stand_in else setup.path
     execution = make_execution(setup.mode, device, dtype)
-    return load_target(source, dtype=dtype, device=device, execution=execution)
+    return load_target(
+        source, dtype=dtype, device=device, execution=execution, quantize=setup.quantize
+    )
 
 
 def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:

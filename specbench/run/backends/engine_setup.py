@@ -15,7 +15,12 @@ from specbench.errors import CheckpointError, UserError
 from specbench.log.header import ModelHeader
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.chat import ChatCodec, load_codec, load_tokenizer
-from specbench.models.checkpoints import check_same_vocabulary, identify, read_config
+from specbench.models.checkpoints import (
+    check_same_vocabulary,
+    identify,
+    quantization_of,
+    read_config,
+)
 from specbench.models.hub import resolve_model
 from specbench.models.memory import GraphUse, check_fits
 from specbench.run.backends.base import SetupInfo
@@ -74,10 +79,12 @@ class EngineSetup:
     has_phases: bool = False
     is_traced: bool = False
     checks_drafts: bool = False
+    quantize: str = ""
 
     @property
     def title(self) -> str:
-        return f"{self.card.title} ({self.dtype}, {self.device.name})"
+        weights = f"{self.quantize} weights, " if self.quantize else ""
+        return f"{self.card.title} ({weights}{self.dtype}, {self.device.name})"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -105,6 +112,7 @@ class EngineSetup:
             label=self.card.title,
             source="embedded" if is_ours else self.card.repo,
             dtype=self.dtype,
+            quantization=self.quantize or quantization_of(read_config(self.path, self.card.name)),
             is_stand_in=self.stand_in is not None,
             is_embedded=self.card.is_embedded,
             shape=self.stand_in.shape if self.stand_in else None,
@@ -167,7 +175,13 @@ def _setup(
     def check_shape() -> None:
         if card.shape is not None:
             dtype = pick_dtype(card, spec.dtype, device.name)
-            check_fits(card.shape, dtype, device.name, what=f"Model {card.name}")
+            check_fits(
+                card.shape,
+                dtype,
+                device.name,
+                what=f"Model {card.name}",
+                quantize=spec.quantize,
+            )
 
     errors: list[CheckpointError] = []
     path = Path()
@@ -189,6 +203,7 @@ def _setup(
         what=f"Model {card.name}",
         drafts=[one.weights for one in chosen.methods if isinstance(one.weights, Path)],
         graphs=_graph_use(spec, mode, chosen.methods),
+        quantize=spec.quantize,
     )
     codec = load_codec(path, card, spec.template)
     for method in chosen.methods:
@@ -204,6 +219,7 @@ def _setup(
         methods=chosen.methods,
         missing=chosen.missing,
         broken=chosen.broken,
+        quantize=spec.quantize,
     )
 
 
