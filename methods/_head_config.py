@@ -186,7 +186,9 @@ def captured_layers(
 
     `chosen`, such as "2+16+29", overrides the config. A flat list in the config counts inputs of
     layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list of the
-    formula's layers counts as the formula does, by inputs or by outputs; others need `chosen`.
+    formula's layers counts as the formula does, by inputs or by outputs, and one with the number of
+    layers by inputs (gpt-oss: the last layer's output is the next one's input). Others need
+    `chosen`.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     nested = head.nested_layers
@@ -195,15 +197,15 @@ def captured_layers(
         layers = nested
         if nested == [layer - 1 for layer in formula]:
             layers = formula
-        elif nested != formula and isinstance(nested, list):
+        elif nested != formula and isinstance(nested, list) and num_layers not in nested:
             raise _ambiguous(checkpoint, nested)
     layers = layers or formula
     is_valid = isinstance(layers, list) and all(
-        isinstance(layer, int) and 0 <= layer < num_layers for layer in layers
+        isinstance(layer, int) and 0 <= layer <= num_layers for layer in layers
     )
     if not is_valid or len(set(layers)) < len(layers):
         raise checkpoint.error(
-            f"reads the inputs of target layers {layers}, but they must be distinct and below "
+            f"reads the inputs of target layers {layers}, but they must be distinct and at most "
             f"{num_layers} (option layers, or {LAYERS} in its config, can name others)"
         )
     return tuple(sorted(layers))
