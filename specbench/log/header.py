@@ -46,7 +46,7 @@ class SpecValues(Struct, frozen=True):
     seed: Annotated[int, doc("seed of every draw")] = 0
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
     dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"
-    template: Annotated[str, doc("chat template: auto, none or a name")] = "auto"
+    template: Annotated[str, doc("chat template: auto, none, thinking or a name")] = "auto"
     history: Annotated[
         Literal["shared", "own"], doc("replies a later turn sees: the first method's, or its own")
     ] = "shared"
