@@ -43,7 +43,7 @@ _MODES: Mapping[str, tuple[bool | str, bool | str]] = {
 
 _OTHER = "Use another `--template`, or `--template none`."
 
-_DATE = "26 Jul 2024"
+_DATE, _ISO_DATE = "26 Jul 2024", "2024-07-26"
 """Fixed date for templates that print today's date, so that prompts do not change overnight."""
 
 
@@ -244,7 +244,7 @@ def _text(
         try:
             text = tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
-                chat_template=template.jinja,
+                chat_template=_with_fixed_date(template.jinja),
                 tokenize=False,
                 add_generation_prompt=True,
                 date_string=_DATE,
@@ -260,6 +260,13 @@ def _text(
     if len(text) > MOST_RENDERED:
         raise _template_error(template, f"renders {len(text):,} characters")
     return text
+
+
+def _with_fixed_date(jinja: str) -> str:
+    """The template, with a fixed date for one that asks for today's by a function (gpt-oss)."""
+    if "strftime_now" not in jinja:
+        return jinja
+    return f"{{% macro strftime_now(format) %}}{_ISO_DATE}{{% endmacro %}}{jinja}"
 
 
 def _template_error(template: Template, what: str) -> UserError:

@@ -169,10 +169,14 @@ def test_a_template_that_fails_or_never_ends_is_one_message(
     assert "--template none" in caught.value.hint
 
 
-def test_a_template_that_dates_the_prompt_gets_a_fixed_date() -> None:
+@pytest.mark.parametrize(
+    ("jinja", "text"),
+    [("{{ date_string }}", "26 Jul 2024"), ("{{ strftime_now('%Y-%m-%d') }}", "2024-07-26")],
+)
+def test_a_template_that_dates_the_prompt_gets_a_fixed_date(jinja: str, text: str) -> None:
     tokenizer = make_tokenizer()
-    ids = render(Template("tokenizer", "{{ date_string }}"), tokenizer, TWO_TURNS)
-    assert tokenizer.decode(ids) == "<s>26 Jul 2024"
+    ids = render(Template("tokenizer", jinja), tokenizer, TWO_TURNS)
+    assert tokenizer.decode(ids) == f"<s>{text}"
 
 
 @pytest.fixture
