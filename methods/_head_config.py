@@ -56,6 +56,9 @@ _COMPUTED: dict[str, Any] = {
 SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
 """Fields that EAGLE-3 computes either way; False if absent."""
 
+_ROPES = ("default", "linear", "llama3", "yarn")
+"""Rotary embeddings whose angles do not depend on the sequence's length."""
+
 _WITHOUT_EFFECT = {LAYERS, "parallel_draft_heads_num_layers"}
 """Fields of `eagle_config` that are read elsewhere or describe parts that must be absent."""
 
@@ -149,11 +152,18 @@ def _check(
 
 
 def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
-    """Refuse windows, and rotary embeddings of a part of a head or by kind of layer."""
-    rope = fields.get("rope_parameters") or {}
-    if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
-        raise checkpoint.error(f"has rope_parameters {rope!r}, which are not supported")
-    _check(checkpoint, "rope_parameters.", rope, {"partial_rotary_factor": 1})
+    """Refuse windows, and rotary embeddings of a part of a head, by layer or by length."""
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = fields.get(name) or {}
+        if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
+            raise checkpoint.error(f"has {name} {rope!r}, which are not supported")
+        _check(checkpoint, f"{name}.", rope, {"partial_rotary_factor": 1})
+        if (kind := rope.get("rope_type", rope.get("type", "default"))) not in _ROPES:
+            raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPES)}")
+        named = (rope.get("rope_theta"), fields.get("rope_theta"))
+        thetas = {theta for theta in named if theta is not None}
+        if len(thetas) > 1:
+            raise checkpoint.error(f"has two values of rope_theta, {sorted(thetas)}")
     kinds = set(fields.get("layer_types") or ()) - {"full_attention"}
     if kinds:
         raise checkpoint.error(f"has layer_types {sorted(kinds)}, which are not supported")

@@ -156,6 +156,14 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
     "both norms before fc": (
         speculators(fc_norm=True, norm_before_fc=True), {}, "fc_norm and norm_before_fc",
     ),
+    "angles that depend on the length": (
+        Layout("", {**FLAT, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}), {},
+        "rope_scaling of type 'dynamic'",
+    ),
+    "two rotary bases": (
+        Layout("", {**FLAT, "rope_scaling": {"rope_type": "default", "rope_theta": 7.0}}), {},
+        "two values of rope_theta, [7.0, 5000.0]",
+    ),
     "another number of layers": (
         Layout("", {**FLAT, "num_hidden_layers": 2}), {}, "num_hidden_layers 2",
     ),
