@@ -56,6 +56,9 @@ _COMPUTED: dict[str, Any] = {
 SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
 """Fields that EAGLE-3 computes either way; False if absent."""
 
+_ROPES = ("default", "linear", "llama3", "yarn")
+"""Rotary embeddings whose angles do not depend on the sequence's length."""
+
 _WITHOUT_EFFECT = {LAYERS, "parallel_draft_heads_num_layers"}
 """Fields of `eagle_config` that are read elsewhere or describe parts that must be absent."""
 
@@ -149,11 +152,18 @@ def _check(
 
 
 def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
-    """Refuse windows, and rotary embeddings of a part of a head or by kind of layer."""
-    rope = fields.get("rope_parameters") or {}
-    if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
-        raise checkpoint.error(f"has rope_parameters {rope!r}, which are not supported")
-    _check(checkpoint, "rope_parameters.", rope, {"partial_rotary_factor": 1})
+    """Refuse windows, and rotary embeddings of a part of a head, by layer or by length."""
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = fields.get(name) or {}
+        if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
+            raise checkpoint.error(f"has {name} {rope!r}, which are not supported")
+        _check(checkpoint, f"{name}.", rope, {"partial_rotary_factor": 1})
+        if (kind := rope.get("rope_type", rope.get("type", "default"))) not in _ROPES:
+            raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPES)}")
+        named = (rope.get("rope_theta"), fields.get("rope_theta"))
+        thetas = {theta for theta in named if theta is not None}
+        if len(thetas) > 1:
+            raise checkpoint.error(f"has two values of rope_theta, {sorted(thetas)}")
     kinds = set(fields.get("layer_types") or ()) - {"full_attention"}
     if kinds:
         raise checkpoint.error(f"has layer_types {sorted(kinds)}, which are not supported")
@@ -186,7 +196,9 @@ def captured_layers(
 
     `chosen`, such as "2+16+29", overrides the config. A flat list in the config counts inputs of
     layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list of the
-    formula's layers counts as the formula does, by inputs or by outputs; others need `chosen`.
+    formula's layers counts as the formula does, by inputs or by outputs, and one with the number of
+    layers by inputs (gpt-oss: the last layer's output is the next one's input). Others need
+    `chosen`.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     nested = head.nested_layers
@@ -195,15 +207,15 @@ def captured_layers(
         layers = nested
         if nested == [layer - 1 for layer in formula]:
             layers = formula
-        elif nested != formula and isinstance(nested, list):
+        elif nested != formula and isinstance(nested, list) and num_layers not in nested:
             raise _ambiguous(checkpoint, nested)
     layers = layers or formula
     is_valid = isinstance(layers, list) and all(
-        isinstance(layer, int) and 0 <= layer < num_layers for layer in layers
+        isinstance(layer, int) and 0 <= layer <= num_layers for layer in layers
     )
     if not is_valid or len(set(layers)) < len(layers):
         raise checkpoint.error(
-            f"reads the inputs of target layers {layers}, but they must be distinct and below "
+            f"reads the inputs of target layers {layers}, but they must be distinct and at most "
             f"{num_layers} (option layers, or {LAYERS} in its config, can name others)"
         )
     return tuple(sorted(layers))

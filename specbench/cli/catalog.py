@@ -148,6 +148,11 @@ def _drafters(card: ModelCard) -> Listing:
         count = num_parameters(card, weights)
         share = f"{count / total:.1%}" if count and total else "-"
         rows.append([entry.name, source, f"{count / 1e6:,.1f} M" if count else "-", share])
+        rows += [
+            [f"{entry.name}:weights=REPO", f"or {other.repo}", "-", "-"]
+            for other in card.alternatives
+            if other.method == entry.name
+        ]
     return Listing(["method", "checkpoint", "parameters", "of the target"], rows)
 
 

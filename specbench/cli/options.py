@@ -61,7 +61,7 @@ RunArguments = Annotated[
     ),
 ]
 Template = Annotated[
-    str, typer.Option(metavar="NAME", help="Chat template: auto, none, or its name.")
+    str, typer.Option(metavar="NAME", help="Chat template: auto, thinking, none, or its name.")
 ]
 Weights = Annotated[
     str,

@@ -31,7 +31,8 @@ class Needs:
     """Outputs of the target's forwards that a drafter reads.
 
     `hidden`: final hidden states, after the last norm. `layer_inputs`: inputs of these decoder
-    layers. `all_prompt_positions`: both for every prompt token, not only the last one.
+    layers, counted from 0; the number of layers stands for the last one's output.
+    `all_prompt_positions`: both for every prompt token, not only the last one.
     """
 
     hidden: bool = False
@@ -243,12 +244,19 @@ class Target:
         if needs.hidden:
             handles.append(self.model.base_model.register_forward_hook(self._keep_hidden))
         for index in needs.layer_inputs:
+            if index == len(self.layers):
+                handles.append(self.layers[-1].register_forward_hook(self._keep_last_output))
+                continue
             hook = _keep_input(self._captured, index)
             handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
         return handles
 
     def _keep_hidden(self, module: nn.Module, args: object, output: Any) -> None:
         self._captured["hidden"] = output.last_hidden_state
+
+    def _keep_last_output(self, module: nn.Module, args: object, output: Any) -> None:
+        is_tensor = isinstance(output, Tensor)
+        self._captured[len(self.layers)] = output if is_tensor else output[0]
 
 
 def _keep_input(seen: dict[int | str, Tensor], index: int) -> Any:

@@ -47,7 +47,7 @@ class SpecValues(Struct, frozen=True):
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
     dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"
     quantize: Annotated[str, doc("int8 or int4 weights; absent for those of the checkpoint")] = ""
-    template: Annotated[str, doc("chat template: auto, none or a name")] = "auto"
+    template: Annotated[str, doc("chat template: auto, none, thinking or a name")] = "auto"
     history: Annotated[
         Literal["shared", "own"], doc("replies a later turn sees: the first method's, or its own")
     ] = "shared"

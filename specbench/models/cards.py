@@ -51,17 +51,20 @@ class ModelTable(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A model as it is written in `models.toml`: draft weights are a table method -> repository."""
 
     drafters: dict[str, str] = field(default_factory=dict)
+    alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class ModelCard(ModelFields, frozen=True, kw_only=True):
     """A target model as the user named it.
 
     `repo` is a Hub id or the path of a folder. `template` None means the tokenizer's own template.
-    `is_known` is True for a card from `models.toml`.
+    `alternatives` are other checkpoints, for option weights. `is_known` is True for a card
+    from `models.toml`.
     """
 
     name: str
     draft_weights: tuple[DraftWeights, ...] = ()
+    alternatives: tuple[DraftWeights, ...] = ()
     is_known: bool = True
     is_embedded: bool = False
 
@@ -98,7 +101,12 @@ def known_models() -> Mapping[str, ModelCard]:
     for name, table in _models_file().model.items():
         given = {name: getattr(table, name) for name in ModelFields.__struct_fields__}
         weights = tuple(DraftWeights(*item) for item in table.drafters.items())
-        models[name] = ModelCard(name=name, draft_weights=weights, **given)
+        others = tuple(
+            DraftWeights(method, repo)
+            for method, repos in table.alternatives.items()
+            for repo in repos
+        )
+        models[name] = ModelCard(name=name, draft_weights=weights, alternatives=others, **given)
     return models
 
 

@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +34,16 @@ _TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>")
 RENDER_LIMIT_S, MOST_RENDERED = 10.0, 10_000_000
 """Seconds that a template may take, and characters that it may render."""
 
+_THINKING = "thinking"
+_MODES: Mapping[str, tuple[bool | str, bool | str]] = {
+    "enable_thinking": (False, True),  # Qwen3, GLM-4.5
+    "reasoning_effort": ("low", "medium"),  # gpt-oss, which cannot go without
+}
+"""Variables of chat templates for the thinking mode: their value without it, and with it."""
+
 _OTHER = "Use another `--template`, or `--template none`."
 
-_DATE = "26 Jul 2024"
+_DATE, _ISO_DATE = "26 Jul 2024", "2024-07-26"
 """Fixed date for templates that print today's date, so that prompts do not change overnight."""
 
 
@@ -44,7 +51,8 @@ _DATE = "26 Jul 2024"
 class Template:
     """A chat template. `jinja` None sends the text unchanged.
 
-    `name` is recorded in run.json: "none", a name from models.toml, or "tokenizer".
+    `name` is recorded in run.json: "none", a name from models.toml, "tokenizer", or "thinking" for
+    the model's own template with its thinking mode on.
     """
 
     name: str
@@ -53,10 +61,22 @@ class Template:
     warning: str | None = None
 
     @property
+    def is_thinking(self) -> bool:
+        return self.name == _THINKING
+
+    @property
+    def modes(self) -> Mapping[str, bool | str]:
+        """The variables that the template reads to turn the thinking mode on or off."""
+        text = self.jinja or ""
+        return {name: values[self.is_thinking] for name, values in _MODES.items() if name in text}
+
+    @property
     def sha256(self) -> str | None:
-        """Hash of the template and its system message; None without a template."""
+        """Hash of the template, its system message and thinking mode; None without a template."""
         if self.jinja is None:
             return None
+        if self.is_thinking:
+            return hashlib.sha256(f"{self.jinja}\n{self.system}\nthinking".encode()).hexdigest()
         return hashlib.sha256(f"{self.jinja}\n{self.system}".encode()).hexdigest()
 
 
@@ -127,15 +147,23 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
 def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerBase") -> Template:
     """The template for `--template name`.
 
-    auto: the card's, else the tokenizer's own, else none with a warning. Raises UserError for a
-    name that is neither auto, none nor one of ours.
+    auto: the card's, else the tokenizer's own, else none with a warning. thinking: the same with
+    the model's thinking mode on, which is off otherwise. Raises UserError for a name that is
+    neither of these, none nor one of ours, and for a template without a thinking mode.
     """
     ours = chat_templates()
+    if name == _THINKING:
+        usual = choose_template("auto", card, tokenizer)
+        if not usual.modes:
+            raise UserError(
+                f"The chat template of {card.name} has no thinking mode.", "Use `--template auto`."
+            )
+        return replace(usual, name=_THINKING)
     if name == "none":
         return Template("none")
     if name != "auto":
         if name not in ours:
-            raise unknown_name("template", name, ("auto", "none", *ours))
+            raise unknown_name("template", name, ("auto", "none", _THINKING, *ours))
         return Template(name, ours[name].jinja, ours[name].system)
     if card.template is not None:
         return Template(card.template, ours[card.template].jinja, ours[card.template].system)
@@ -216,10 +244,11 @@ def _text(
         try:
             text = tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
-                chat_template=template.jinja,
+                chat_template=_with_fixed_date(template.jinja),
                 tokenize=False,
                 add_generation_prompt=True,
                 date_string=_DATE,
+                **template.modes,
                 **extra,
             )
         except Exception as error:  # a template is a program
@@ -231,6 +260,13 @@ def _text(
     if len(text) > MOST_RENDERED:
         raise _template_error(template, f"renders {len(text):,} characters")
     return text
+
+
+def _with_fixed_date(jinja: str) -> str:
+    """The template, with a fixed date for one that asks for today's by a function (gpt-oss)."""
+    if "strftime_now" not in jinja:
+        return jinja
+    return f"{{% macro strftime_now(format) %}}{_ISO_DATE}{{% endmacro %}}{jinja}"
 
 
 def _template_error(template: Template, what: str) -> UserError:

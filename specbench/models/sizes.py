@@ -35,7 +35,7 @@ def _from_shape(shape: Shape, method: str) -> int | None:
     mlp = 3 * hidden * inner
     if method in ("eagle", "eagle2"):
         return 2 * hidden**2 + 2 * hidden * (queries + keys) + mlp
-    if method == "eagle3":
+    if method == "eagle3" and shape.num_experts == 1:  # else its MLP has a size of its own
         attention = 2 * hidden * (queries + 2 * keys) + queries * hidden
         return 3 * hidden**2 + attention + mlp + EAGLE3_DRAFT_VOCAB * hidden
     if method == "medusa":

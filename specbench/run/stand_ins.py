@@ -93,7 +93,10 @@ def check_stand_in_fits(
 
 
 def _is_plain(card: ModelCard) -> bool:
-    return card.shape is not None and card.shape.num_experts == 1
+    from specbench.zoo.stand_in.plan import ARCHITECTURES
+
+    shape = card.shape
+    return shape is not None and shape.num_experts == 1 and shape.architecture in ARCHITECTURES
 
 
 def _folder_shape(card: ModelCard) -> Shape | None:

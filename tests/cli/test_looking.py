@@ -35,6 +35,12 @@ def test_a_model_is_shown_with_its_drafters(specbench: Specbench) -> None:
     assert "yuhuili/EAGLE-Vicuna-13B-v1.3" in said.out and "13.02 billion" in said.out
 
 
+def test_a_model_is_shown_with_other_checkpoints_of_a_method(specbench: Specbench) -> None:
+    said = specbench("show", "qwen3-8b").out
+    assert "RedHatAI/Qwen3-8B-speculator.eagle3" in said
+    assert "eagle3:weights=REPO  or AngelSlim/Qwen3-8B_eagle3" in said
+
+
 def test_a_dataset_is_shown_with_its_source(specbench: Specbench) -> None:
     assert "openai/gsm8k" in specbench("show", "gsm8k").out
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import (
+    AutoModelForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -148,6 +150,26 @@ def test_captured_hidden_states_equal_output_hidden_states() -> None:
     for layer in (1, 3):
         assert_equal(forward.layer_inputs[layer], full.hidden_states[layer][0])
     assert target.prefill((1, 5)).hidden is None
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("architecture", [LlamaConfig, Qwen3Config])
+def test_the_number_of_layers_names_the_last_layers_output(architecture: Any) -> None:
+    """Llama runs in the engine's stack, Qwen3 may run transformers' own forward."""
+    torch.manual_seed(0)
+    config = architecture(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, pad_token_id=0,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config).double().eval()
+    seen: list[Any] = []
+    model.model.norm.register_forward_pre_hook(lambda _, args: seen.append(args[0][0].clone()))
+    model(torch.tensor([[1, 5, 6, 7, 8]]))
+    target = Target(model)
+    with target.capture(Needs(layer_inputs=(1, 3), all_prompt_positions=True)):
+        assert_equal(target.prefill((1, 5, 6, 7)).layer_inputs[3], seen[0][:4])
+        tree = target.forward(DraftTree.chain(torch.tensor([8])))
+        torch.testing.assert_close(tree.layer_inputs[3], seen[0][4:])
 
 
 @torch.inference_mode()

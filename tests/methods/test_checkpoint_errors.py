@@ -207,7 +207,7 @@ def test_the_inverse_vocabulary_map_has_a_shape_too(target: Target, tmp_path: Pa
     build_in(folder, "eagle3", target)
 
 
-@pytest.mark.parametrize("layers", [[1, 1, 2], [0, 1, 4], [-1, 0, 1], "all", None])
+@pytest.mark.parametrize("layers", [[1, 1, 2], [0, 1, 5], [-1, 0, 1], "all", None])
 def test_layers_that_the_target_does_not_have_are_refused(
     layers: Any, target: Target, tmp_path: Path
 ) -> None:

@@ -190,6 +190,8 @@ def test_typical_acceptance_is_greedy_at_temperature_zero(tmp_path: Path) -> Non
         (None, [1, 3, 4], "", (2, 4, 5)),  # the formula's layers, counted by outputs
         (None, [2, 4, 5], "", (2, 4, 5)),
         (None, [1, 3, 6], "2+4+7", (2, 4, 7)),
+        (None, [2, 5, 8], "", (2, 5, 8)),  # 8 layers: the last one's output counts as an input
+        ([6, 1, 3], None, "0+1+8", (0, 1, 8)),
         ([6, 1, 3], None, "0+1+2", (0, 1, 2)),
     ],
 )

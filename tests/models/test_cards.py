@@ -14,7 +14,13 @@ ALIASES = [
     *("vicuna-7b", "vicuna-13b", "vicuna-33b"),
     *("llama2-7b-chat", "llama2-13b-chat", "llama2-70b-chat"),
     *("llama3-8b", "llama3-70b", "llama3.1-8b", "llama3.3-70b"),
-    *("deepseek-r1-llama-8b", "mixtral-8x7b", "qwen2-7b", "qwen2-72b", "tinyllama-1.1b"),
+    *("deepseek-r1-llama-8b", "mixtral-8x7b", "qwen2-7b", "qwen2-72b"),
+    *("qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b", "qwen2.5-72b"),
+    *("qwen3-8b", "qwen3-14b", "qwen3-32b"),
+    *("qwen3-30b-a3b", "qwen3-30b-a3b-thinking", "qwen3-235b-a22b"),
+    *("gpt-oss-20b", "gpt-oss-120b", "llama4-scout", "llama4-maverick"),
+    *("gemma3-4b", "gemma3-12b", "gemma3-27b", "glm-4.5", "glm-4.6"),
+    *("deepseek-v3", "deepseek-r1", "kimi-k2", "kimi-k2-thinking", "tinyllama-1.1b"),
 ]
 
 
@@ -33,6 +39,15 @@ def test_the_aliases_are_the_models_of_the_papers_and_ours() -> None:
         ("mixtral-8x7b", 46.70),
         ("qwen2-7b", 7.62),
         ("qwen2-72b", 72.7),
+        ("qwen2.5-7b", 7.62),
+        ("qwen2.5-14b", 14.77),
+        ("qwen2.5-32b", 32.76),
+        ("qwen2.5-72b", 72.7),
+        ("qwen3-8b", 8.19),
+        ("qwen3-14b", 14.77),
+        ("qwen3-32b", 32.76),
+        ("qwen3-30b-a3b", 30.53),
+        ("qwen3-235b-a22b", 235.1),
         ("tinyllama-1.1b", 1.10),
     ],
 )
@@ -56,6 +71,15 @@ def test_a_drafter_is_found_by_its_method(model: str, method: str, repo: str) ->
     drafter = find_model(model).weights_of(method)
     assert drafter is not None
     assert drafter.repo == repo
+
+
+def test_a_card_names_other_checkpoints_for_a_method() -> None:
+    card = find_model("qwen3-8b")
+    default = card.weights_of("eagle3")
+    assert default is not None and default.repo == "RedHatAI/Qwen3-8B-speculator.eagle3"
+    others = [(other.method, other.repo) for other in card.alternatives]
+    assert others == [("eagle3", "AngelSlim/Qwen3-8B_eagle3"),
+                      ("eagle3", "Tengyunw/qwen3_8b_eagle3")]  # fmt: skip
 
 
 def test_eagle_2_runs_on_the_weights_of_eagle() -> None:

@@ -108,6 +108,34 @@ def test_auto_without_any_template_sends_the_text_and_returns_a_warning() -> Non
     assert choose_template("none", find_model("org/unknown"), make_tokenizer()).warning is None
 
 
+@pytest.mark.parametrize(
+    ("jinja", "off", "on"),
+    [
+        ("{{ messages[0].content }}{% if enable_thinking is false %}no{% endif %}", "Hino", "Hi"),
+        ("{{ reasoning_effort }}{{ messages[0].content }}", "lowHi", "mediumHi"),
+    ],
+)
+def test_the_thinking_mode_is_off_unless_the_template_is_thinking(
+    jinja: str, off: str, on: str
+) -> None:
+    tokenizer, card = make_tokenizer(chat_template=jinja), find_model("org/unknown")
+    hashes = set()
+    for name, recorded, text in (("auto", "tokenizer", off), ("thinking", "thinking", on)):
+        template = choose_template(name, card, tokenizer)
+        assert template.name == recorded
+        ids = render(template, tokenizer, [user("Hi")])
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+        hashes.add(template.sha256)
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize("jinja", [OWN, None])
+def test_a_template_without_a_thinking_mode_is_refused(jinja: str | None) -> None:
+    tokenizer = make_tokenizer(chat_template=jinja) if jinja else make_tokenizer()
+    with pytest.raises(UserError, match="has no thinking mode"):
+        choose_template("thinking", find_model("org/unknown"), tokenizer)
+
+
 def test_an_unknown_template_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match=r"Did you mean 'vicuna-v1\.1'") as caught:
         choose_template("vicuna", find_model("tiny"), make_tokenizer())
@@ -141,10 +169,14 @@ def test_a_template_that_fails_or_never_ends_is_one_message(
     assert "--template none" in caught.value.hint
 
 
-def test_a_template_that_dates_the_prompt_gets_a_fixed_date() -> None:
+@pytest.mark.parametrize(
+    ("jinja", "text"),
+    [("{{ date_string }}", "26 Jul 2024"), ("{{ strftime_now('%Y-%m-%d') }}", "2024-07-26")],
+)
+def test_a_template_that_dates_the_prompt_gets_a_fixed_date(jinja: str, text: str) -> None:
     tokenizer = make_tokenizer()
-    ids = render(Template("tokenizer", "{{ date_string }}"), tokenizer, TWO_TURNS)
-    assert tokenizer.decode(ids) == "<s>26 Jul 2024"
+    ids = render(Template("tokenizer", jinja), tokenizer, TWO_TURNS)
+    assert tokenizer.decode(ids) == f"<s>{text}"
 
 
 @pytest.fixture

@@ -74,7 +74,10 @@ class Stack:
         tree_mask: TreeMask | None,
         wanted: Collection[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run over tokens [n]; returns hidden states [n, hidden] and inputs of `wanted` layers."""
+        """Run over tokens [n]; returns hidden states [n, hidden] and inputs of `wanted` layers.
+
+        The number after the last layer's stands for its output, before the final norm.
+        """
         x = embedding(ids, self._embedding)
         inputs: dict[int, Tensor] = {}
         for index, (norm, layer) in enumerate(self._layers):
@@ -83,6 +86,8 @@ class Stack:
             cached = cache.rows(index)
             queries = layer.write_kv(x, cached, slots, norm)
             x = layer.mlp(layer.attend(x, queries, cached, tree_mask))
+        if len(self._layers) in wanted:
+            inputs[len(self._layers)] = x
         return self._ops.norm(x, self._norm), inputs
 
 
