@@ -24,7 +24,10 @@ def test_the_layers_in_effect_are_recorded_and_shown(tmp_path: Path) -> None:
     drafters = {name: build(name, target, tmp_path) for name in ("vanilla", "eagle3")}
     drafters["pld"] = _broken("it does not import")
     setup = SimpleNamespace(
-        has_phases=False, is_traced=False, mode=SimpleNamespace(name="eager", reason=None)
+        has_phases=False,
+        is_traced=False,
+        threads=1,
+        mode=SimpleNamespace(name="eager", reason=None),
     )
     loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
     with EngineBackend(cast(Any, setup), loaded=loaded) as backend:

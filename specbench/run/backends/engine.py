@@ -16,11 +16,19 @@ from msgspec import convert
 from msgspec.structs import replace as replace_part
 
 from specbench.errors import ContractFault, MethodFault, SpecbenchError, describe_error
-from specbench.log.header import ExecutionHeader, Kernels, Preparation, RooflineHeader
+from specbench.log.header import (
+    ExecutionHeader,
+    Kernels,
+    Preparation,
+    RooflineHeader,
+    RunHeader,
+)
+from specbench.log.machine import Threads
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.outside import containing
 from specbench.run.backends.base import BackendInfo
 from specbench.run.backends.peak_memory import MemoryLedger
+from specbench.run.backends.threads import choose_again, choose_threads
 from specbench.run.backends.traffic import draft_bytes, measure_traffic
 from specbench.run.backends.warm_up import warm_up
 from specbench.types import Completion, Record, Request
@@ -56,6 +64,9 @@ class LoadedEngine:
 class EngineBackend:
     """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
 
+    Torch's number of threads is that of the setup, of the run that goes on (`before`), or the
+    fastest for a step; it is as it was when the backend closes.
+
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions carry peak memory and energy. On a GPU each of them is primed: its
     method completes a few tokens of the same request before, untimed, since kernels are loaded at
@@ -65,9 +76,16 @@ class EngineBackend:
     target: Target
 
     def __init__(
-        self, setup: EngineSetup, *, is_metered: bool = False, loaded: LoadedEngine | None = None
+        self,
+        setup: EngineSetup,
+        *,
+        is_metered: bool = False,
+        loaded: LoadedEngine | None = None,
+        before: RunHeader | None = None,
     ) -> None:
         self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
+        self._before = before.threads if before else None
+        self._threads: Threads | None = None
         self._drafters: Mapping[str, Drafter] = {}
         self._late_before = 0
         self._stopwatch: Stopwatch | None = None
@@ -79,11 +97,15 @@ class EngineBackend:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        import torch
+
         with ExitStack() as stack:
             if self._is_metered:
                 self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
             loaded = self._loaded or load_engine(self._setup)
             self._use(loaded)
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            self._threads = choose_threads(self.target, self._setup.threads, self._before)
             self._preparation = Preparation(load_s=round(loaded.seconds, 3))
             if self._is_metered:
                 self._roofline = measure_traffic(self.target)
@@ -103,6 +125,7 @@ class EngineBackend:
         read = draft_bytes(self._drafters, records)
         return BackendInfo(
             preparation=self._preparation,
+            threads=self._threads,
             roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
             kernels=describe_kernels(self.target) if self._preparation else None,
             execution=self._execution,
@@ -115,6 +138,7 @@ class EngineBackend:
 
         began = perf_counter()
         mode = self._setup.mode
+        assert self._threads is not None
         with without_cudnn_attention():
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
         for label, reason in reasons.items():
@@ -126,6 +150,8 @@ class EngineBackend:
                 _layer_inputs(drafter),
                 drafter.weights_layout,
             )
+        if self._before is None:
+            self._threads = choose_again(self.target, self._threads)
         seconds = round(perf_counter() - began, 3)
         if self._preparation:
             self._preparation = replace_part(self._preparation, warm_up_s=seconds)
