@@ -215,8 +215,10 @@ def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
         time.sleep(0.1)
 
     def complete(ids: Sequence[int]) -> int:
-        ask = {"prompt": list(ids), "n_predict": given.num_tokens, "temperature": 0,
-               "ignore_eos": True, "cache_prompt": False}  # fmt: skip
+        ask: dict[str, Any] = {
+            "prompt": list(ids), "n_predict": given.num_tokens, "temperature": 0,
+            "ignore_eos": True, "cache_prompt": False,
+        }  # fmt: skip
         answer = session.post(f"{root}/completion", json=ask, timeout=600).json()
         return int(answer["tokens_predicted"])
 

@@ -5,17 +5,17 @@ Completions are the engine's own loop at batch 1. Must not know prompts, records
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec import convert
 from msgspec.structs import replace as replace_part
 
-from specbench.errors import ContractFault, MethodFault, SpecbenchError, describe_error
+from specbench.errors import ContractFault, MethodFault, describe_error
 from specbench.log.header import (
     ExecutionHeader,
     Kernels,
@@ -27,6 +27,7 @@ from specbench.log.machine import Threads
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.outside import containing
 from specbench.run.backends.base import BackendInfo
+from specbench.run.backends.drafters import build_drafters, layer_inputs
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.run.backends.threads import choose_again, choose_threads
 from specbench.run.backends.traffic import draft_bytes, measure_traffic
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from specbench.engine.graphs.execution import Execution
     from specbench.engine.target import Target
     from specbench.run.backends.engine_setup import EngineSetup, Mode
-    from specbench.run.methods import RunMethod
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
@@ -147,7 +147,7 @@ class EngineBackend:
             self._execution[label] = ExecutionHeader(
                 "eager" if reason else mode.name,
                 reason,
-                _layer_inputs(drafter),
+                layer_inputs(drafter),
                 drafter.weights_layout,
             )
         if self._before is None:
@@ -271,50 +271,6 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     if mode.name == "graph":
         return Graphs(CudaRecorder(device), pick_ops(device, dtype))
     return Eager()
-
-
-def build_drafters(
-    target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
-) -> dict[str, Drafter]:
-    """The drafter of every method by the method's label. The ledger counts what each one holds.
-
-    A method whose build fails is there too: it fails in every sample, with the reason.
-
-    Raises:
-        SpecbenchError: a method refuses its options or weights.
-    """
-    from specbench.engine.drafter import BuildContext, Drafter
-
-    drafters: dict[str, Drafter] = {}
-    for one in methods:
-        with ledger.holder(one.label):
-            try:
-                with containing(f"Method {one.label!r} is broken"):
-                    drafter = one.method.build(one.options, BuildContext(target, one.weights))
-                    if not isinstance(drafter, Drafter):
-                        raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
-            except MethodFault as fault:
-                drafter = _broken(fault.message)
-            drafters[one.label] = drafter
-    return drafters
-
-
-def _broken(reason: str) -> Drafter:
-    """A drafter that fails with this reason whenever it is used."""
-    from specbench.engine.drafter import Drafter
-
-    class Broken(Drafter):
-        @property
-        def needs(self) -> Any:  # type: ignore[override]  # what a completion asks for first
-            raise SpecbenchError(reason)
-
-    return Broken()
-
-
-def _layer_inputs(drafter: Drafter) -> tuple[int, ...]:
-    with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
-        return tuple(drafter.needs.layer_inputs)
-    return ()
 
 
 def describe_kernels(target: Target) -> Kernels:
