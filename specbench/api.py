@@ -125,15 +125,21 @@ def load(
     quantize: str = "",
     template: str = "auto",
     weights: str = "hub",
+    threads: int | None = None,
     offline: bool = False,
 ) -> LoadedModel:
     """Load a model and a method by their names on the command line.
 
     `load("vicuna-13b", method="eagle2:depth=5").generate("Hello", temperature=0.5)`
 
+    `threads` is the number of CPU threads of one operation; None takes the fastest for a step.
+
     Raises:
         UserError: an unknown name or option, a missing file, or too little memory.
     """
+    from specbench.machine.threads import wait_passively
+
+    wait_passively()
     from specbench.run.backends.engine import EngineBackend
     from specbench.run.backends.engine_setup import make_engine_setup
     from specbench.run.spec import make_spec
@@ -148,6 +154,7 @@ def load(
             template=template,
             is_baseline_run=False,
             weights=weights,
+            threads=threads,
         )
         setup = make_engine_setup(spec, is_offline=offline)
         if len(setup.methods) != 1:
@@ -227,6 +234,9 @@ def run(
     Raises:
         UserError: an unknown name, a value that is wrong or out of range, or a missing file.
     """
+    from specbench.machine.threads import wait_passively
+
+    wait_passively()
     from specbench.run.folder import RUNS, claim_folder, new_run, resumed_run
     from specbench.run.plan import make_plan
     from specbench.run.progress import Lines

@@ -15,7 +15,7 @@ from specbench.engine.drafter import BuildContext, Drafter, Method
 from specbench.engine.target import Target
 from specbench.errors import MethodFault, SpecbenchError, UserError
 from specbench.outside import containing, time_limit
-from specbench.run.backends.engine import build_drafters
+from specbench.run.backends.drafters import build_drafters
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.run.methods import RunMethod, parse_methods
 from tests.support.models import random_llama

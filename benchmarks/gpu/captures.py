@@ -22,7 +22,7 @@ from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.run.backends.engine import build_drafters
+from specbench.run.backends.drafters import build_drafters
 from specbench.run.backends.engine_setup import EngineSetup
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.run.plan import Plan, make_plan

@@ -40,10 +40,10 @@ from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
 from specbench.log.store import StoredRun
 from specbench.models.cards import find_model
+from specbench.run.backends.drafters import build_drafters
 from specbench.run.backends.engine import (
     EngineBackend,
     LoadedEngine,
-    build_drafters,
     load_model,
     make_execution,
 )

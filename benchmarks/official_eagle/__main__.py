@@ -119,10 +119,13 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
 def spec_of(given: argparse.Namespace, folders: Folders) -> RunSpec:
     """The spec of our side: EAGLE-2, and vanilla, which always runs."""
     tree = f"total_tokens={given.total_tokens},depth={given.depth},top_k={given.top_k}"
+    import torch
+
     return RunSpec(
         model=str(folders.target), methods=(f"eagle2:{tree},weights={folders.head}",),
         limit=given.limit, max_new_tokens=given.max_new_tokens, repeats=given.repeats,
         device=given.device, dtype=given.dtype, prompts="bundled",
+        threads=torch.get_num_threads(),
     )  # fmt: skip
 
 

@@ -13,6 +13,9 @@ _DEBUG = "--debug"
 
 def main() -> None:
     """Run the command given in `sys.argv` and exit; an error is one message and an exit code."""
+    from specbench.machine.threads import wait_passively
+
+    wait_passively()
     from specbench.cli.app import app
     from specbench.cli.interrupts import Interrupted
     from specbench.cli.streams import check_arguments, checked_streams

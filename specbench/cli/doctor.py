@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from specbench.cli import complete
-from specbench.cli.options import Device, Offline, Weights, quiet_libraries, say
+from specbench.cli.options import (
+    Device,
+    Offline,
+    Threads,
+    Weights,
+    num_threads,
+    quiet_libraries,
+    say,
+)
 
 
 def doctor(
@@ -18,6 +26,7 @@ def doctor(
         ),
     ] = "tiny",
     device: Device = "auto",
+    threads: Threads = "auto",
     weights: Weights = "hub",
     offline: Offline = False,
 ) -> None:
@@ -26,7 +35,9 @@ def doctor(
 
     quiet_libraries()
     is_sound = True
-    for finding in examine(model, device, weights, is_offline=offline):
+    for finding in examine(
+        model, device, weights, threads=num_threads(threads), is_offline=offline
+    ):
         mark = {True: "ok", False: "PROBLEM", None: "note"}[finding.is_ok]
         say(f"{mark:8}{finding.name}: {finding.text}", is_error=False)
         is_sound &= finding.is_ok is not False

@@ -32,6 +32,14 @@ Device = Annotated[
         autocompletion=complete.choice("auto", "cpu", "cuda"),
     ),
 ]
+Threads = Annotated[
+    str,
+    typer.Option(
+        metavar="N",
+        help="CPU threads of one operation; auto takes the fastest for a step.",
+        autocompletion=complete.choice("auto", "1"),
+    ),
+]
 Offline = Annotated[bool, typer.Option("--offline", help="Use no network.")]
 Sort = Annotated[
     str,
@@ -102,6 +110,20 @@ def numbers(option: str, values: Many, kind: Callable[[str], Number]) -> tuple[N
         return tuple(dict.fromkeys(kind(text) for text in split(values)))
     except ValueError as error:
         raise UserError(f"{option}: {error}.", "Give numbers, such as 1 or 1,4.") from error
+
+
+def num_threads(text: str) -> int | None:
+    """The value of --threads; None for auto.
+
+    Raises:
+        UserError: it is neither auto nor a whole number.
+    """
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UserError(f"--threads {text} is no number.", "Give auto, 1 or more.") from error
 
 
 def given(context: typer.Context) -> list[str]:

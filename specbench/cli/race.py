@@ -12,7 +12,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from specbench.cli.options import Device, Offline, Template, Weights, quiet_libraries, say
+from specbench.cli.options import (
+    Device,
+    Offline,
+    Template,
+    Threads,
+    Weights,
+    num_threads,
+    quiet_libraries,
+    say,
+)
 from specbench.cli.run import Dtype, MaxNewTokens, Method, Model, Seed
 
 if TYPE_CHECKING:
@@ -36,6 +45,7 @@ def race(
     temperature: Annotated[float, typer.Option(metavar="T", help="0 is greedy.")] = 0.0,
     seed: Seed = 0,
     device: Device = "auto",
+    threads: Threads = "auto",
     dtype: Dtype = "auto",
     weights: Weights = "hub",
     template: Template = "auto",
@@ -63,6 +73,7 @@ def race(
         max_new_tokens=max_new_tokens,
         seed=seed,
         device=device,
+        threads=num_threads(threads),
         dtype=dtype,
         weights=weights,
         template=template,

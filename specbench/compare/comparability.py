@@ -61,7 +61,7 @@ def circumstances(first: RunHeader, second: RunHeader) -> tuple[Difference, ...]
     """Differences that may explain a difference in speed."""
     facts = dict(_CIRCUMSTANCES)
     if _device(first) == _device(second) == "cpu":
-        facts["CPU threads"] = "environment.torch.num_threads"
+        facts["CPU threads"] = "num_threads"
     if any(first.spec.values.temperatures):
         facts["seed"] = "spec.values.seed"
     gpus = [_gpu(header) or Gpu("") for header in (first, second)]
@@ -198,7 +198,7 @@ def _kernels(header: RunHeader) -> str:
 def _machine(header: RunHeader) -> str:
     if gpu := _gpu(header):
         return gpu.name
-    return f"{header.environment.cpu.model}, threads: {header.environment.torch.num_threads}"
+    return f"{header.environment.cpu.model}, threads: {header.num_threads}"
 
 
 def _prompt_text(about: PromptsHeader) -> str:

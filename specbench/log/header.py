@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from specbench.log.machine import Environment, GpuUse
+from specbench.log.machine import Environment, GpuUse, Threads
 from specbench.types import Scope, Shape, doc
 
 SCHEMA = 1
@@ -18,7 +18,16 @@ SCHEMA = 1
 
 _ABSENT = frozenset(
     {"num_records", "preparation", "roofline", "kernels", "execution", "gpu", "shape"}
-    | {"segments", "template_sha256", "check_drafts", "sample", "top_k", "servers", "blocks"}
+    | {
+        "segments",
+        "template_sha256",
+        "check_drafts",
+        "sample",
+        "threads",
+        "top_k",
+        "servers",
+        "blocks",
+    }
     | {"backend", "serving_engine", "urls", "labels", "served_model", "concurrency"}
     | {"quantize", "quantization", "request_rates", "goodput", "request_timeout_s"}
 )
@@ -45,6 +54,7 @@ class SpecValues(Struct, frozen=True):
     repeats: Annotated[int, doc("passes over all prompts")] = 1
     seed: Annotated[int, doc("seed of every draw")] = 0
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
+    threads: Annotated[int | None, doc("CPU threads of one operation; null to choose")] = None
     dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"
     quantize: Annotated[str, doc("int8 or int4 weights; absent for those of the checkpoint")] = ""
     template: Annotated[str, doc("chat template: auto, none, thinking or a name")] = "auto"
@@ -310,6 +320,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     prompts: Annotated[tuple[PromptsHeader, ...], doc("prompts by task")] = ()
     preparation: Annotated[Preparation | None, doc("times before the first sample")] = None
     roofline: Annotated[RooflineHeader | None, doc("memory traffic; absent if not measured")] = None
+    threads: Annotated[Threads | None, doc("CPU threads; absent before loading")] = None
     kernels: Annotated[Kernels | None, doc("kernels of the layers; absent before loading")] = None
     execution: Annotated[dict[str, ExecutionHeader], doc("execution by method")] = {}
     gpu: Annotated[GpuUse | None, doc("the GPU during the run; absent on a CPU")] = None
@@ -343,9 +354,13 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     @property
     def machine(self) -> MachinePhrases:
         about = self.environment
-        return MachinePhrases(
-            about.device_phrase(self.spec.values.device), about.software_phrase, about.commit_phrase
-        )
+        device = about.device_phrase(self.spec.values.device, self.num_threads)
+        return MachinePhrases(device, about.software_phrase, about.commit_phrase)
+
+    @property
+    def num_threads(self) -> int:
+        """CPU threads of one operation."""
+        return self.threads.num if self.threads else self.environment.torch.num_threads
 
 
 def header_values(header: RunHeader) -> dict[str, Any]:

@@ -47,11 +47,28 @@ class Torch(Struct, frozen=True, omit_defaults=True):
     version: Annotated[str, doc("version of torch")]
     cuda: Annotated[str | None, doc("CUDA version torch was built for; null for a CPU build")]
     devices: Annotated[tuple[str, ...], doc("names of the GPUs torch may use, in its order")]
-    num_threads: Annotated[int, doc("CPU threads of one operation")]
+    num_threads: Annotated[int, doc("CPU threads of one operation by torch's default")]
     float32_matmul_precision: Annotated[str, doc("highest, high or medium")]
     attention_kernels: Annotated[
         tuple[str, ...], doc("attention kernels torch may choose from on a GPU; empty if unknown")
     ] = ()
+
+
+class Threads(Struct, frozen=True, omit_defaults=True):
+    """CPU threads of the engine's operations."""
+
+    num: Annotated[int, doc("CPU threads of one operation while methods complete prompts")]
+    chosen_by: Annotated[
+        Literal["option", "environment", "torch", "measured"],
+        doc("--threads, OMP_NUM_THREADS or MKL_NUM_THREADS, torch's default, or a measurement"),
+    ]
+    waiting: Annotated[
+        Literal["passive", "own", "unknown"],
+        doc("threads without work sleep, do as the user's variables say, or may spin"),
+    ]
+    step_s: Annotated[
+        dict[str, float], doc("seconds of a step of the target by number of threads tried")
+    ] = {}
 
 
 class Environment(Struct, frozen=True):
@@ -83,12 +100,11 @@ class Environment(Struct, frozen=True):
         name = self.torch.devices[index]
         return next((gpu for gpu in self.gpus if gpu.name == name), Gpu(name))
 
-    def device_phrase(self, device: str) -> str:
+    def device_phrase(self, device: str, threads: int) -> str:
         """The hardware that the device means, in words for a table's title."""
         if gpu := self.gpu(device):
             return f"{gpu.name}{_memory(gpu.memory_bytes)}, driver {gpu.driver or UNKNOWN}"
         cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores
-        threads = self.torch.num_threads
         unit = "thread" if threads == 1 else "threads"
         memory = _memory(self.cpu.memory_bytes)
         return f"{self.cpu.model}, {cores} cores{memory}, {threads} {unit}"

@@ -13,15 +13,24 @@ from typing import Any
 
 import specbench
 from specbench.log.machine import Cpu, Environment, Git, Gpu, Torch
+from specbench.machine.threads import usable_threads
 
 _VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_VISIBLE_DEVICES",
+    "GOMP_CPU_AFFINITY",
+    "GOMP_SPINCOUNT",
+    "KMP_AFFINITY",
+    "KMP_BLOCKTIME",
+    "KMP_LIBRARY",
     "MKL_NUM_THREADS",
     "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+    "OMP_WAIT_POLICY",
     "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
@@ -55,7 +64,7 @@ def busy_warning() -> str | None:
     """Says so if other work keeps the processor busy; None on a quiet machine."""
     import psutil
 
-    load, cores = psutil.getloadavg()[0], _usable_threads() or 1
+    load, cores = psutil.getloadavg()[0], usable_threads() or 1
     if load <= BUSY * cores:
         return None
     return (
@@ -72,7 +81,7 @@ def cpu() -> Cpu:
         model=_cpu_model(),
         num_cores=psutil.cpu_count(logical=False),
         num_threads=psutil.cpu_count(),
-        num_usable_threads=_usable_threads(),
+        num_usable_threads=usable_threads(),
         memory_bytes=psutil.virtual_memory().total,
     )
 
@@ -176,12 +185,6 @@ def _cpu_model() -> str:
             done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
             return done.stdout.strip()
     return platform.processor() or platform.machine()
-
-
-def _usable_threads() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _text(value: str | bytes) -> str:

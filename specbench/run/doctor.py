@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from specbench.log.machine import Threads
 from specbench.machine import environment
 from specbench.models.memory import free_bytes
 from specbench.run.backends.engine import EngineBackend
@@ -41,13 +42,20 @@ class Finding:
 
 
 def examine(
-    model: str, device: str, weights: str = "hub", *, is_offline: bool
+    model: str,
+    device: str,
+    weights: str = "hub",
+    *,
+    threads: int | None = None,
+    is_offline: bool,
 ) -> Iterator[Finding]:
     """The lines of `specbench doctor`."""
     facts = environment.capture()
     versions = f"Python {facts.python}, torch {facts.torch.version}"
     yield Finding("software", None, f"specbench {facts.specbench}, {versions}")
-    spec = RunSpec(model=model, methods=(BASELINE,), device=device, weights=weights)
+    spec = RunSpec(
+        model=model, methods=(BASELINE,), device=device, weights=weights, threads=threads
+    )
     setup = make_engine_setup(spec, is_offline=is_offline)
     where, why = setup.device.name, setup.device.reason
     yield Finding("device", None, f"{where}; no GPU, because {why}" if why else where)
@@ -55,8 +63,27 @@ def examine(
     with EngineBackend(setup) as backend:
         context = backend.target.context
         yield Finding("model", None, f"{setup.card.title} in {setup.dtype}, context {context}")
+        yield _threads(backend.describe().threads)
         yield _tree(backend.target)
         yield from _baseline(setup, backend)
+
+
+def _threads(found: Threads | None) -> Finding:
+    """The number of CPU threads, who chose it, and how threads wait."""
+    assert found is not None
+    tried = ", ".join(f"{count}: {1e3 * s:.2f} ms" for count, s in found.step_s.items())
+    chosen = {
+        "option": "given by --threads",
+        "environment": "given by the environment",
+        "torch": "torch's default",
+        "measured": f"the fastest for a step ({tried})",
+    }[found.chosen_by]
+    wait = {
+        "passive": "sleep while they wait",
+        "own": "wait as your variables say",
+        "unknown": "may spin while they wait, which is slow beside other work",
+    }[found.waiting]
+    return Finding("threads", None, f"{found.num}, {chosen}; they {wait}")
 
 
 def _tree(target: Target) -> Finding:

@@ -58,7 +58,7 @@ class Replay:
         }
         self._records = {record.key: record for record in run.records}
         self._first = next(iter(run.header.spec.values.methods), BASELINE)
-        self._backend = EngineBackend(plan.setup).__enter__()
+        self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
         self.dtype = plan.setup.dtype
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:

@@ -50,12 +50,13 @@ def run_plan(
     """
     with RunFolder(path) as folder:
         header = new = make_header(plan, path, given=given, command=command)
+        before = None
         if folder.has_run():
             stored = read_run(path)
-            header = resumed_header(stored, new, is_forced=is_forced)
+            header = before = resumed_header(stored, new, is_forced=is_forced)
             check_keys(plan, stored)
             check_memory(plan, stored)
-        backend = backend or plan.setup.open()
+        backend = backend or plan.setup.open(before)
 
         def end(status: Status) -> None:
             ended = backend.describe(read_run(path).records).added_to(header)

@@ -24,7 +24,10 @@ CHOICES = {
 }
 """Values that a field may have. A device may have a number too, as in "cuda:1"."""
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
-_LEAST = {"limit": 1, "sample": 1, "top_k": 0, "max_new_tokens": 1, "repeats": 1, "seed": 0}
+_LEAST = {
+    **dict.fromkeys(("limit", "sample", "max_new_tokens", "repeats", "threads"), 1),
+    **dict.fromkeys(("top_k", "seed"), 0),
+}
 
 
 class RunSpec(SpecValues, frozen=True):

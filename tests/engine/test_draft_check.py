@@ -172,7 +172,9 @@ def test_a_method_that_breaks_its_contract_in_the_warm_up_fails_in_every_sample(
 ) -> None:
     target = random_target()
     mode = SimpleNamespace(name="eager", reason=None)
-    setup = SimpleNamespace(has_phases=False, is_traced=False, checks_drafts=False, mode=mode)
+    setup = SimpleNamespace(
+        has_phases=False, is_traced=False, checks_drafts=False, threads=None, mode=mode
+    )
     loaded = LoadedEngine(target, {"wrong": Wrong()}, 0.0, MemoryLedger(target))
     with EngineBackend(cast(Any, setup), loaded=loaded) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])

@@ -154,7 +154,7 @@ def test_a_busy_machine_gives_a_warning_and_an_idle_one_does_not(
     from specbench.machine import environment
 
     monkeypatch.setattr(psutil, "getloadavg", lambda: (3.7, 0.0, 0.0))
-    monkeypatch.setattr(environment, "_usable_threads", lambda: 2)
+    monkeypatch.setattr(environment, "usable_threads", lambda: 2)
     assert "load 3.7 on 2 cores" in str(environment.busy_warning())
     monkeypatch.setattr(psutil, "getloadavg", lambda: (0.4, 0.0, 0.0))
     assert environment.busy_warning() is None

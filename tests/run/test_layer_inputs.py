@@ -11,7 +11,8 @@ import msgspec
 from specbench.cli.catalog import _options, _weights
 from specbench.engine.target import Target
 from specbench.log.header import ExecutionHeader
-from specbench.run.backends.engine import EngineBackend, LoadedEngine, _broken
+from specbench.run.backends.drafters import broken_drafter
+from specbench.run.backends.engine import EngineBackend, LoadedEngine
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.types import Request
 from tests.support.headers import make_header
@@ -22,9 +23,12 @@ from tests.support.weights import build
 def test_the_layers_in_effect_are_recorded_and_shown(tmp_path: Path) -> None:
     target = Target(random_llama(layers=8))
     drafters = {name: build(name, target, tmp_path) for name in ("vanilla", "eagle3")}
-    drafters["pld"] = _broken("it does not import")
+    drafters["pld"] = broken_drafter("it does not import")
     setup = SimpleNamespace(
-        has_phases=False, is_traced=False, mode=SimpleNamespace(name="eager", reason=None)
+        has_phases=False,
+        is_traced=False,
+        threads=1,
+        mode=SimpleNamespace(name="eager", reason=None),
     )
     loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
     with EngineBackend(cast(Any, setup), loaded=loaded) as backend:

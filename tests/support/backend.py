@@ -8,7 +8,7 @@ from typing import Self
 
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
-from specbench.log.header import MethodHeader, ModelHeader
+from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.run.backends.base import BackendInfo, Message, SetupInfo
 from specbench.run.plan import Plan
 from specbench.run.spec import RunSpec
@@ -99,7 +99,7 @@ class FakeSetup:
         model = ModelHeader(name="fake", label="Fake", source="fake", dtype="none")
         return SetupInfo(model, {label: _header(label) for label in self.methods})
 
-    def open(self) -> FakeBackend:
+    def open(self, before: RunHeader | None = None) -> FakeBackend:
         return self.backend
 
 

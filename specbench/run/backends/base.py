@@ -22,7 +22,7 @@ from specbench.log.header import (
     RunHeader,
     ServerHeader,
 )
-from specbench.log.machine import GpuUse
+from specbench.log.machine import GpuUse, Threads
 from specbench.types import Completion, Record, Request
 
 Message = Mapping[str, str]
@@ -60,6 +60,7 @@ class BackendInfo:
     """A backend's part of the header. Parts that were not measured are None or empty."""
 
     preparation: Preparation | None = None
+    threads: Threads | None = None
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class BackendInfo:
             header,
             **{
                 **parts,
+                "threads": self.threads or header.threads,
                 "execution": {**header.execution, **execution},
                 "servers": {**header.servers, **self.servers},
                 "blocks": (*header.blocks, *self.blocks),
@@ -151,6 +153,6 @@ class Setup(Protocol):
         ...
 
     def describe(self) -> SetupInfo: ...
-    def open(self) -> Backend:
-        """The backend, to be entered."""
+    def open(self, before: RunHeader | None = None) -> Backend:
+        """The backend, to be entered. `before` is the header of the run that goes on."""
         ...

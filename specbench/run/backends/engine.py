@@ -5,22 +5,31 @@ Completions are the engine's own loop at batch 1. Must not know prompts, records
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec import convert
 from msgspec.structs import replace as replace_part
 
-from specbench.errors import ContractFault, MethodFault, SpecbenchError, describe_error
-from specbench.log.header import ExecutionHeader, Kernels, Preparation, RooflineHeader
+from specbench.errors import ContractFault, MethodFault, describe_error
+from specbench.log.header import (
+    ExecutionHeader,
+    Kernels,
+    Preparation,
+    RooflineHeader,
+    RunHeader,
+)
+from specbench.log.machine import Threads
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.outside import containing
 from specbench.run.backends.base import BackendInfo
+from specbench.run.backends.drafters import build_drafters, layer_inputs
 from specbench.run.backends.peak_memory import MemoryLedger
+from specbench.run.backends.threads import choose_again, choose_threads
 from specbench.run.backends.traffic import draft_bytes, measure_traffic
 from specbench.run.backends.warm_up import warm_up
 from specbench.types import Completion, Record, Request
@@ -33,7 +42,6 @@ if TYPE_CHECKING:
     from specbench.engine.graphs.execution import Execution
     from specbench.engine.target import Target
     from specbench.run.backends.engine_setup import EngineSetup, Mode
-    from specbench.run.methods import RunMethod
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
@@ -56,6 +64,9 @@ class LoadedEngine:
 class EngineBackend:
     """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
 
+    Torch's number of threads is that of the setup, of the run that goes on (`before`), or the
+    fastest for a step; it is as it was when the backend closes.
+
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions carry peak memory and energy. On a GPU each of them is primed: its
     method completes a few tokens of the same request before, untimed, since kernels are loaded at
@@ -65,9 +76,16 @@ class EngineBackend:
     target: Target
 
     def __init__(
-        self, setup: EngineSetup, *, is_metered: bool = False, loaded: LoadedEngine | None = None
+        self,
+        setup: EngineSetup,
+        *,
+        is_metered: bool = False,
+        loaded: LoadedEngine | None = None,
+        before: RunHeader | None = None,
     ) -> None:
         self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
+        self._before = before.threads if before else None
+        self._threads: Threads | None = None
         self._drafters: Mapping[str, Drafter] = {}
         self._late_before = 0
         self._stopwatch: Stopwatch | None = None
@@ -79,11 +97,15 @@ class EngineBackend:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        import torch
+
         with ExitStack() as stack:
             if self._is_metered:
                 self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
             loaded = self._loaded or load_engine(self._setup)
             self._use(loaded)
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            self._threads = choose_threads(self.target, self._setup.threads, self._before)
             self._preparation = Preparation(load_s=round(loaded.seconds, 3))
             if self._is_metered:
                 self._roofline = measure_traffic(self.target)
@@ -103,6 +125,7 @@ class EngineBackend:
         read = draft_bytes(self._drafters, records)
         return BackendInfo(
             preparation=self._preparation,
+            threads=self._threads,
             roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
             kernels=describe_kernels(self.target) if self._preparation else None,
             execution=self._execution,
@@ -115,6 +138,7 @@ class EngineBackend:
 
         began = perf_counter()
         mode = self._setup.mode
+        assert self._threads is not None
         with without_cudnn_attention():
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
         for label, reason in reasons.items():
@@ -123,9 +147,11 @@ class EngineBackend:
             self._execution[label] = ExecutionHeader(
                 "eager" if reason else mode.name,
                 reason,
-                _layer_inputs(drafter),
+                layer_inputs(drafter),
                 drafter.weights_layout,
             )
+        if self._before is None:
+            self._threads = choose_again(self.target, self._threads)
         seconds = round(perf_counter() - began, 3)
         if self._preparation:
             self._preparation = replace_part(self._preparation, warm_up_s=seconds)
@@ -247,50 +273,6 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     if mode.name == "graph":
         return Graphs(CudaRecorder(device), pick_ops(device, dtype))
     return Eager()
-
-
-def build_drafters(
-    target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
-) -> dict[str, Drafter]:
-    """The drafter of every method by the method's label. The ledger counts what each one holds.
-
-    A method whose build fails is there too: it fails in every sample, with the reason.
-
-    Raises:
-        SpecbenchError: a method refuses its options or weights.
-    """
-    from specbench.engine.drafter import BuildContext, Drafter
-
-    drafters: dict[str, Drafter] = {}
-    for one in methods:
-        with ledger.holder(one.label):
-            try:
-                with containing(f"Method {one.label!r} is broken"):
-                    drafter = one.method.build(one.options, BuildContext(target, one.weights))
-                    if not isinstance(drafter, Drafter):
-                        raise TypeError(f"build returned a {type(drafter).__name__}, no Drafter")
-            except MethodFault as fault:
-                drafter = _broken(fault.message)
-            drafters[one.label] = drafter
-    return drafters
-
-
-def _broken(reason: str) -> Drafter:
-    """A drafter that fails with this reason whenever it is used."""
-    from specbench.engine.drafter import Drafter
-
-    class Broken(Drafter):
-        @property
-        def needs(self) -> Any:  # type: ignore[override]  # what a completion asks for first
-            raise SpecbenchError(reason)
-
-    return Broken()
-
-
-def _layer_inputs(drafter: Drafter) -> tuple[int, ...]:
-    with suppress(Exception), containing("The needs of a drafter"):  # its samples will fail
-        return tuple(drafter.needs.layer_inputs)
-    return ()
 
 
 def describe_kernels(target: Target) -> Kernels:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from specbench.errors import CheckpointError, UserError
-from specbench.log.header import ModelHeader
+from specbench.log.header import ModelHeader, RunHeader
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.chat import ChatCodec, load_codec, load_tokenizer
 from specbench.models.checkpoints import (
@@ -80,6 +80,7 @@ class EngineSetup:
     is_traced: bool = False
     checks_drafts: bool = False
     quantize: str = ""
+    threads: int | None = None
 
     @property
     def title(self) -> str:
@@ -131,8 +132,8 @@ class EngineSetup:
         told = (*self.broken, *(text for text in warnings if text))
         return SetupInfo(model, methods, values, told)
 
-    def open(self) -> EngineBackend:
-        return EngineBackend(self, is_metered=True)
+    def open(self, before: RunHeader | None = None) -> EngineBackend:
+        return EngineBackend(self, is_metered=True, before=before)
 
 
 def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup:
@@ -156,6 +157,7 @@ def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup
         has_phases=spec.phases,
         is_traced=spec.trace,
         checks_drafts=spec.check_drafts,
+        threads=spec.threads,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from specbench import registry
 from specbench.errors import UserError
-from specbench.log.header import MethodHeader, ModelHeader
+from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.hub import resolve_tokenizer
@@ -80,7 +80,7 @@ class ServerSetup:
             warnings=self._warnings(),
         )
 
-    def open(self) -> ServerBackend:
+    def open(self, before: RunHeader | None = None) -> ServerBackend:
         request_s = self.spec.request_timeout_s or REQUEST_S
         source = RunningServers(self.servers, request_s=request_s)
         return ServerBackend(source, max(self.spec.concurrency, default=1))

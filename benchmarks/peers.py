@@ -1,0 +1,229 @@
+"""Our methods beside other programs on the same weights: tokens per second, interleaved in one run.
+
+    python -m benchmarks.peers                          # tiny, with 1 and with all threads
+    python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf
+    OMP_WAIT_POLICY=ACTIVE python -m benchmarks.peers   # threads that spin while they wait
+
+Ours: vanilla, SpS and PLD. Theirs: transformers' `generate`, its assisted generation and its prompt
+lookup, and llama.cpp's server if it is named. Everything is greedy, in float32, one prompt at a
+time, on an idle machine and beside a process with two busy threads. Each prompt is completed by
+all of them one after the other, and the first round is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from specbench.machine.threads import usable_threads, wait_passively
+
+Complete: TypeAlias = Callable[[Sequence[int]], int]
+"""Completes a prompt and returns the number of new tokens."""
+
+OURS = ("vanilla", "sps", "pld")
+PROMPT_LOOKUP_TOKENS = 10
+BUSY = "import torch\ntorch.set_num_threads(2)\na = torch.randn(1000, 1000)\nwhile True: a @ a"
+SETTLE_S, START_S = 2.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of the benchmark."""
+
+    num_tokens: int
+    rounds: int
+    llama_server: Path | None
+    gguf: Path | None
+
+
+def main() -> None:
+    """Measure and print the table."""
+    given = parse(sys.argv[1:])
+    wait_passively()
+    everything = usable_threads() or 1
+    cells: dict[tuple[int, bool], Mapping[str, float]] = {}
+    prompts = [prompt_ids(text) for text in texts()]
+    for num_threads in sorted({1, everything}):
+        with peers(given, num_threads) as found:
+            for is_busy in (False, True):
+                with neighbour(is_busy):
+                    cells[num_threads, is_busy] = rates(found, prompts, given.rounds)
+    print("\n".join(table(cells)))
+
+
+def parse(words: Sequence[str]) -> Given:
+    """The arguments of a command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--num-tokens", type=int, default=96)
+    parser.add_argument("--rounds", type=int, default=5, help="the first one is not counted")
+    parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, with --gguf")
+    parser.add_argument("--gguf", type=Path, help="tiny's target in float32")
+    return Given(**vars(parser.parse_args(words)))
+
+
+def texts() -> list[str]:
+    """The first bundled prompt of each task."""
+    from specbench.data.prompts import load_prompt_sets, plan_tasks
+
+    sets = load_prompt_sets(plan_tasks([], "bundled"), "bundled", limit=1)
+    return [prompt.turns[0] for one in sets for prompt in one.prompts]
+
+
+def prompt_ids(text: str) -> tuple[int, ...]:
+    """The tokens of a prompt in tiny's template."""
+    from specbench.models.cards import find_model
+    from specbench.models.chat import load_codec
+    from specbench.zoo import TINY
+
+    codec = load_codec(TINY / "target", find_model("tiny"), "auto")
+    return codec.render([{"role": "user", "content": text}])
+
+
+def rates(
+    found: Mapping[str, Complete], prompts: Sequence[Sequence[int]], rounds: int
+) -> dict[str, float]:
+    """Tokens per second of each program; all of them complete a prompt before the next one."""
+    seconds, tokens = dict.fromkeys(found, 0.0), dict.fromkeys(found, 0)
+    for turn in range(rounds):
+        for prompt in prompts:
+            for name, complete in found.items():
+                began = time.perf_counter()
+                count = complete(prompt)
+                if turn:
+                    seconds[name] += time.perf_counter() - began
+                    tokens[name] += count
+    return {name: tokens[name] / seconds[name] for name in found}
+
+
+def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str]:
+    """Lines of Markdown: tokens per second, and in brackets the share of the idle machine's."""
+    heads = [f"{count} threads, {'busy' if is_busy else 'idle'}" for count, is_busy in cells]
+    yield f"| tokens/s | {' | '.join(heads)} |"
+    yield f"|---|{'---:|' * len(heads)}"
+    for name in next(iter(cells.values())):
+        texts = []
+        for (count, is_busy), found in cells.items():
+            share = f" ({found[name] / cells[count, False][name]:.0%})" if is_busy else ""
+            texts.append(f"{found[name]:.0f}{share}")
+        yield f"| {name} | {' | '.join(texts)} |"
+
+
+@contextmanager
+def neighbour(is_busy: bool) -> Iterator[None]:
+    """Another process with two busy threads, while the block runs."""
+    if not is_busy:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        time.sleep(SETTLE_S)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
+    """Every program that there is, ready with this number of threads."""
+    import torch
+
+    torch.set_num_threads(num_threads)
+    with ExitStack() as stack:
+        found = {**ours(stack, given.num_tokens, num_threads), **transformers(given.num_tokens)}
+        if given.llama_server and given.gguf:
+            found["llama.cpp"] = llama_cpp(stack, given, num_threads)
+        yield found
+
+
+def ours(stack: ExitStack, num_tokens: int, num_threads: int) -> dict[str, Complete]:
+    """Our methods on our engine."""
+    from specbench.run.backends.engine import EngineBackend
+    from specbench.run.backends.engine_setup import make_engine_setup
+    from specbench.run.spec import RunSpec
+    from specbench.types import Request
+
+    spec = RunSpec(methods=OURS, device="cpu", dtype="float32", threads=num_threads)
+    backend = stack.enter_context(EngineBackend(make_engine_setup(spec, is_offline=True)))
+
+    def complete(method: str, ids: Sequence[int]) -> int:
+        return backend.complete(method, Request(tuple(ids), num_tokens)).num_tokens
+
+    return {f"specbench {method}": partial(complete, method) for method in OURS}
+
+
+def transformers(num_tokens: int) -> dict[str, Complete]:
+    """`generate`, with an assistant model, and with prompt lookup."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from specbench.zoo import TINY
+
+    target, draft = (
+        AutoModelForCausalLM.from_pretrained(TINY / name, dtype=torch.float32).eval()
+        for name in ("target", "sps")
+    )
+
+    def complete(options: Mapping[str, Any], ids: Sequence[int]) -> int:
+        with torch.inference_mode():
+            out = target.generate(
+                torch.tensor([ids]), max_new_tokens=num_tokens, do_sample=False,
+                eos_token_id=None, pad_token_id=0, **options,
+            )  # fmt: skip
+        return int(out.shape[1]) - len(ids)
+
+    return {
+        "transformers generate": partial(complete, {}),
+        "transformers assisted": partial(complete, {"assistant_model": draft}),
+        "transformers prompt lookup": partial(
+            complete, {"prompt_lookup_num_tokens": PROMPT_LOOKUP_TOKENS}
+        ),
+    }
+
+
+def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
+    """llama.cpp's server in a process of its own, asked with token ids."""
+    import socket
+
+    import requests
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = {"-m": given.gguf, "--port": port, "-t": num_threads, "-tb": num_threads, "-np": 1}
+    words = [str(word) for pair in options.items() for word in pair]
+    process = subprocess.Popen([str(given.llama_server), *words], stderr=subprocess.DEVNULL)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    session, root = requests.Session(), f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            if session.get(f"{root}/health", timeout=5).ok:
+                break
+        except requests.ConnectionError:
+            pass
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"{given.llama_server} does not answer: check it and {given.gguf}.")
+        time.sleep(0.1)
+
+    def complete(ids: Sequence[int]) -> int:
+        ask: dict[str, Any] = {
+            "prompt": list(ids), "n_predict": given.num_tokens, "temperature": 0,
+            "ignore_eos": True, "cache_prompt": False,
+        }  # fmt: skip
+        answer = session.post(f"{root}/completion", json=ask, timeout=600).json()
+        return int(answer["tokens_predicted"])
+
+    return complete
+
+
+if __name__ == "__main__":
+    main()

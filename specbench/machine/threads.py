@@ -1,0 +1,63 @@
+"""Threads of operations on a CPU: how they wait for work, and how many there may be.
+
+Knows the environment and the processor. Imports no torch, whose thread pool reads the environment
+when it is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import MutableMapping
+from typing import Literal
+
+Waiting = Literal["passive", "own", "unknown"]
+
+_PASSIVE = ("OMP_WAIT_POLICY", "PASSIVE")
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+_NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def wait_passively(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let threads that wait for work sleep instead of spin, unless the user says otherwise.
+
+    A thread that spins keeps its core from the one it waits for if other work runs beside it.
+    GNU's, LLVM's and Intel's OpenMP read the variable when torch is imported, so that this does
+    nothing after that.
+    """
+    if "torch" not in sys.modules and not any(name in environment for name in _WAITING):
+        name, value = _PASSIVE
+        environment[name] = value
+
+
+def waiting(environment: MutableMapping[str, str] = os.environ) -> Waiting:
+    """How threads wait: asleep, as the user's own variables say, or unknown.
+
+    Unknown means that torch was imported before `wait_passively` was called.
+    """
+    name, value = _PASSIVE
+    if environment.get(name, "").upper() == value:
+        return "passive"
+    return "own" if any(name in environment for name in _WAITING) else "unknown"
+
+
+def is_number_given() -> bool:
+    """True if the environment sets the number of threads."""
+    return any(name in os.environ for name in _NUMBER)
+
+
+def thread_counts() -> list[int]:
+    """Numbers of threads worth trying: all usable ones, the physical cores, powers of two to 1."""
+    import psutil
+
+    usable = usable_threads() or 1
+    powers = {2**i for i in range(usable.bit_length())}
+    cores = min(usable, psutil.cpu_count(logical=False) or usable)
+    return sorted(powers | {cores, usable}, reverse=True)
+
+
+def usable_threads() -> int | None:
+    """Logical processors that this process may use; None if unknown."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
