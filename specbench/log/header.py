@@ -42,7 +42,7 @@ class SpecValues(Struct, frozen=True):
     max_new_tokens: Annotated[
         int | None, doc("token budget of an answer; null for the model's default")
     ] = None
-    repeats: Annotated[int, doc("passes over all prompts")] = 1
+    repeats: Annotated[int, doc("repeats of all prompts")] = 1
     seed: Annotated[int, doc("seed of every draw")] = 0
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
     dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"

@@ -245,7 +245,7 @@ def test_eagle_refuses_the_switches_of_eagle3(switch: str, target: Target, tmp_p
     written: list[dict[str, Any]] = [{switch: True}, {"eagle_config": {switch: True}}]
     for number, fields in enumerate(written):
         folder = MAKERS["eagle"](target, tmp_path / str(number), **fields)
-        assert f"{switch} True" in refusal("eagle", target, folder).message
+        assert f"{switch} True" in assert_refused("eagle", target, folder).message
 
 
 def test_fields_that_ask_for_what_is_computed_are_accepted(target: Target, tmp_path: Path) -> None:
