@@ -21,7 +21,7 @@ help:
 	@echo "make setup   create $(VENV) and install specbench with the tested versions"
 	@echo "make run     set up, then measure every method on the embedded model"
 	@echo "make test    set up, then run all tests"
-	@echo "make coverage  what the last make test left out of engine, methods, analysis, run log"
+	@echo "make coverage  branch coverage of the last make test, with the lines that it missed"
 	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
 	@echo "make check   set up, then ruff, mypy and the import order"
 	@echo "make gpu     set up, then run the suite for a GPU on models in real shapes, or go on with it"
@@ -57,6 +57,7 @@ WORKERS ?= auto
 
 test: $(KERNELS)
 	$(BIN)/python -m pytest -m "not net" -n $(WORKERS) --dist loadfile --cov --cov-report=
+	@$(BIN)/python -m tests.support.room_coverage
 
 coverage: setup
 	@$(BIN)/python -m tests.support.room_coverage

@@ -93,9 +93,9 @@ def plain_layer(
     queries, keys, values = linear(rms_norm(x, norm.shape, norm, eps), qkv).split(widths, 1)
     queries, keys = (_turned(part, cos_sin, heads.dim) for part in (queries, keys))
     cache.index_copy_(0, kept, torch.cat([keys, values], 1))
-    seen = cache[: mask.shape[1]].unflatten(1, (2, heads.num_kv, heads.dim)).permute(1, 2, 0, 3)
+    span = cache[: mask.shape[1]].unflatten(1, (2, heads.num_kv, heads.dim)).permute(1, 2, 0, 3)
     out = scaled_dot_product_attention(
-        _by_head(queries, heads)[None], seen[:1], seen[1:], mask, enable_gqa=heads.group > 1
+        _by_head(queries, heads)[None], span[:1], span[1:], mask, enable_gqa=heads.group > 1
     )
     x = x + linear(out[0].transpose(0, 1).flatten(1), o)
     gate, up = linear(rms_norm(x, norm.shape, norm, eps), gate_up).chunk(2, -1)

@@ -133,11 +133,11 @@ def _levels(paths: list[Ranks], parents: list[int], layout: TreeLayout) -> Itera
     width = _width(paths)
     inner = set(parents)
     above: list[int] = [0]
-    seen: list[int] = []
+    visible: list[int] = []
     for depth in range(1, len(paths[-1]) + 1):
         nodes = [node for node, path in enumerate(paths) if len(path) == depth]
         expanders = [node for node in nodes if node in inner]
-        seen += expanders
+        visible += expanders
         columns = (
             [above.index(parents[node]) * width + paths[node][-1] for node in nodes],
             [node - nodes[0] for node in expanders],
@@ -147,7 +147,7 @@ def _levels(paths: list[Ranks], parents: list[int], layout: TreeLayout) -> Itera
             torch.tensor(column, dtype=torch.long, device=layout.parents.device)
             for column in columns
         )
-        yield Level(source, local, rows, layout.ancestors[expanders][:, seen])
+        yield Level(source, local, rows, layout.ancestors[expanders][:, visible])
         above = expanders
 
 

@@ -49,8 +49,8 @@ def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "")
     names = sorted(available)
     close = get_close_matches(name, names, n=1)
     meant = f" Did you mean {close[0]!r}?" if close else ""
-    listing = f"Available: {', '.join(names)}." if names else f"No {kind} is available."
-    return UserError(f"No {kind} {name!r}.{meant}", f"{listing} {hint}".strip())
+    available = f"Available: {', '.join(names)}." if names else f"No {kind} is available."
+    return UserError(f"No {kind} {name!r}.{meant}", f"{available} {hint}".strip())
 
 
 def reason_of(error: BaseException) -> str:

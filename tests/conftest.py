@@ -26,16 +26,3 @@ if not torch.cuda.is_available():
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Print the coverage of each room, where it was recorded."""
-    if config.pluginmanager.hasplugin("_cov") and not config.option.no_cov:
-        from tests.support.room_coverage import recorded, summary
-
-        terminalreporter.section("branch coverage")
-        for line in summary(recorded()):
-            terminalreporter.write_line(line)

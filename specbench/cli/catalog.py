@@ -27,7 +27,7 @@ from specbench.outside import printable
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TextTable:
     """Headings and the rows below them."""
 
     headings: Sequence[str]
@@ -70,7 +70,7 @@ def show(
             _print(part)
 
 
-def _details(name: str) -> Sequence[Listing | str]:
+def _details(name: str) -> Sequence[TextTable | str]:
     cards = load_cards()
     if name in registry.names():
         return _method(name)
@@ -86,15 +86,15 @@ def _details(name: str) -> Sequence[Listing | str]:
         raise unknown_name("method, model, dataset or run", name, known) from None
 
 
-def _methods() -> Listing:
+def _methods() -> TextTable:
     rows = [
         [entry.name, f"BROKEN: {entry.error}" if entry.error else entry.summary, entry.origin]
         for entry in registry.entries()
     ]
-    return Listing(["method", "summary", "from"], rows)
+    return TextTable(["method", "summary", "from"], rows)
 
 
-def _method(name: str) -> list[Listing]:
+def _method(name: str) -> list[TextTable]:
     method = registry.get(name)
     facts = [
         ["title", method.title],
@@ -107,21 +107,21 @@ def _method(name: str) -> list[Listing]:
         [option.name, option.kind, str(option.default), option.help]
         for option in registry.describe_options(method)
     ]
-    listings = [Listing(["method", name], facts)]
+    parts = [TextTable(["method", name], facts)]
     if options:
-        listings.append(Listing(["option", "kind", "default", "meaning"], options))
-    return listings
+        parts.append(TextTable(["option", "kind", "default", "meaning"], options))
+    return parts
 
 
-def _models() -> Listing:
+def _models() -> TextTable:
     rows = []
     for card in known_models().values():
         methods = ", ".join(weights.method for weights in card.draft_weights)
         rows.append([card.name, _source(card), methods or "-"])
-    return Listing(["model", "weights", "drafters for"], rows)
+    return TextTable(["model", "weights", "drafters for"], rows)
 
 
-def _model(card: ModelCard) -> Listing:
+def _model(card: ModelCard) -> TextTable:
     rows = [
         ["title", card.title],
         ["weights", _source(card)],
@@ -133,10 +133,10 @@ def _model(card: ModelCard) -> Listing:
         rows.append(["parameters", f"{card.shape.num_parameters / 1e9:.2f} billion"])
     if card.note:
         rows.append(["note", card.note])
-    return Listing(["model", card.name], rows)
+    return TextTable(["model", card.name], rows)
 
 
-def _drafters(card: ModelCard) -> Listing:
+def _drafters(card: ModelCard) -> TextTable:
     """A row for each method with a checkpoint; the others need none."""
     rows = []
     total = card.shape.num_parameters if card.shape else None
@@ -153,14 +153,14 @@ def _drafters(card: ModelCard) -> Listing:
             for other in card.alternatives
             if other.method == entry.name
         ]
-    return Listing(["method", "checkpoint", "parameters", "of the target"], rows)
+    return TextTable(["method", "checkpoint", "parameters", "of the target"], rows)
 
 
 def _source(card: ModelCard) -> str:
     return "embedded" if card.is_embedded else card.repo
 
 
-def _datasets() -> Listing:
+def _datasets() -> TextTable:
     rows = [
         [
             card.name,
@@ -174,10 +174,10 @@ def _datasets() -> Listing:
     rows += [
         [name, "-", f"BROKEN: {error.message}", "-", "no"] for name, error in broken_cards().items()
     ]
-    return Listing(["dataset", "column", "description", "prompts", "default"], rows)
+    return TextTable(["dataset", "column", "description", "prompts", "default"], rows)
 
 
-def _dataset(card: TaskCard) -> Listing:
+def _dataset(card: TaskCard) -> TextTable:
     rows = [
         ["column", card.title],
         ["description", card.description],
@@ -192,7 +192,7 @@ def _dataset(card: TaskCard) -> Listing:
     if card.hub is not None:
         rows.append(["hub", f"{card.hub.id} ({card.hub.split})"])
     rows += [[f"sub-task {task.name}", task.title] for task in card.tasks if card.group]
-    return Listing(["dataset", card.name], rows)
+    return TextTable(["dataset", card.name], rows)
 
 
 def _run_path(name: str) -> Path | None:
@@ -201,9 +201,9 @@ def _run_path(name: str) -> Path | None:
     return next((path for path in paths if (path / HEADER).is_file()), None)
 
 
-def _runs() -> Listing:
+def _runs() -> TextTable:
     headings = ["run", "status", "progress", "model", "methods", "begun"]
-    return Listing(headings, [*map(_run_row, list_runs(RUNS))])
+    return TextTable(headings, [*map(_run_row, list_runs(RUNS))])
 
 
 def _run_row(run: ListedRun) -> list[str]:
@@ -224,7 +224,7 @@ def _progress(path: Path, header: RunHeader) -> str:
     return str(done) if header.num_records is None else f"{done} of {header.num_records}"
 
 
-def _run(path: Path) -> list[Listing | str]:
+def _run(path: Path) -> list[TextTable | str]:
     from specbench.report import facts
 
     header = read_header(path)
@@ -239,8 +239,8 @@ def _run(path: Path) -> list[Listing | str]:
         for spelling, about in header.methods.items()
     ]
     return [
-        Listing(["run", str(path)], rows),
-        Listing(["method", "name", "options in effect", "weights"], methods),
+        TextTable(["run", str(path)], rows),
+        TextTable(["method", "name", "options in effect", "weights"], methods),
         f"To repeat it, every setting written out:\n{facts.full_command(header)}",
     ]
 
@@ -266,7 +266,7 @@ def _weights(header: RunHeader, spelling: str) -> str:
     return f"{text}, {layout} layout" if layout else text
 
 
-_KINDS: Mapping[str, Callable[[], Listing]] = {
+_KINDS: Mapping[str, Callable[[], TextTable]] = {
     "methods": _methods,
     "models": _models,
     "datasets": _datasets,
@@ -274,15 +274,15 @@ _KINDS: Mapping[str, Callable[[], Listing]] = {
 }
 
 
-def _print(listing: Listing) -> None:
+def _print(shown: TextTable) -> None:
     """The table on stdout; 160 columns wide in a file or a pipe."""
     from rich.table import Table
 
     from specbench.report.console import SafeConsole
 
     table = Table(box=None, pad_edge=False)
-    for heading in listing.headings:
-        table.add_column(heading, no_wrap=heading == listing.headings[0], overflow="fold")
-    for row in listing.rows:
+    for heading in shown.headings:
+        table.add_column(heading, no_wrap=heading == shown.headings[0], overflow="fold")
+    for row in shown.rows:
         table.add_row(*map(printable, row))
     SafeConsole(plain_width=160).print(table)

@@ -89,7 +89,7 @@ MaxNewTokens = Annotated[
         metavar="N", help="Tokens per answer [default: 128 for tiny and stand-ins, else 512]"
     ),
 ]
-Repeats = Annotated[int, typer.Option(metavar="N", help="Passes over all prompts.")]
+Repeats = Annotated[int, typer.Option(metavar="N", help="Repeats of all prompts.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.")]
 Dtype = Annotated[str, typer.Option(metavar="DTYPE", help="auto, float32, bfloat16 or float16.")]
 Quantize = Annotated[

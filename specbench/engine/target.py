@@ -144,11 +144,11 @@ class Target:
             positions = (depths + length).clamp_(max=self.context - 1)
             mask = dense_mask(start, bias, length + n)
             return self._run_model(tree.tokens, positions, windowed(mask, positions, self._kinds))
-        logits, *seen = self._step(
+        logits, *captured = self._step(
             tree.tokens, depths, bias, start, cache_span=cache_span, needs=needs
         )
-        hidden = seen.pop(0) if needs.hidden else None
-        return Forward(logits, hidden, dict(zip(needs.layer_inputs, seen, strict=True)))
+        hidden = captured.pop(0) if needs.hidden else None
+        return Forward(logits, hidden, dict(zip(needs.layer_inputs, captured, strict=True)))
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the nodes of `path` (root first) from the last `forward`; drop the others."""
@@ -206,9 +206,9 @@ class Target:
             TreeMask(start, bias, cache_span),
         )
         hidden, inputs = self._stack(tokens, self.cache, slots, tree_mask, needs.layer_inputs)
-        seen = [inputs[layer] for layer in needs.layer_inputs]
+        captured = [inputs[layer] for layer in needs.layer_inputs]
         logits = self.execution.ops.project(hidden, self._head.weight, self._head.bias)
-        return (logits, *([hidden] if needs.hidden else []), *seen)
+        return (logits, *([hidden] if needs.hidden else []), *captured)
 
     def _gather_path(self, chosen: Tensor, start: Tensor, *, length: int) -> tuple[Tensor, ...]:
         """The chosen path as `AcceptedPath`, and copies of its rows, which begin at `start` []."""
@@ -231,11 +231,11 @@ class Target:
             use_cache=True,
             logits_to_keep=1 if mask is None else 0,
         )
-        seen = self._captured
+        captured = self._captured
         return Forward(
             out.logits[0],
-            seen["hidden"][0] if self._needs.hidden else None,
-            {i: seen[i][0] for i in self._needs.layer_inputs},
+            captured["hidden"][0] if self._needs.hidden else None,
+            {i: captured[i][0] for i in self._needs.layer_inputs},
         )
 
     def _hooks(self, needs: Needs) -> list[Any]:
@@ -259,9 +259,9 @@ class Target:
         self._captured[len(self.layers)] = output if is_tensor else output[0]
 
 
-def _keep_input(seen: dict[int | str, Tensor], index: int) -> Any:
+def _keep_input(captured: dict[int | str, Tensor], index: int) -> Any:
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen[index] = args[0] if args else kwargs["hidden_states"]
+        captured[index] = args[0] if args else kwargs["hidden_states"]
 
     return hook
 

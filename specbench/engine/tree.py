@@ -105,10 +105,10 @@ class TreeLayout:
         """[max_siblings, nodes] int64: row r holds each node's r-th child, or 0 if it has none."""
         parents = self.parents.tolist()
         rows: list[list[int]] = []
-        seen = [0] * len(parents)
+        num_children = [0] * len(parents)
         for node, parent in enumerate(parents[1:], start=1):
-            rank = seen[parent]
-            seen[parent] += 1
+            rank = num_children[parent]
+            num_children[parent] += 1
             if rank == len(rows):
                 rows.append([0] * len(parents))
             rows[rank][parent] = node

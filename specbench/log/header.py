@@ -51,7 +51,7 @@ class SpecValues(Struct, frozen=True):
     max_new_tokens: Annotated[
         int | None, doc("token budget of an answer; null for the model's default")
     ] = None
-    repeats: Annotated[int, doc("passes over all prompts")] = 1
+    repeats: Annotated[int, doc("repeats of all prompts")] = 1
     seed: Annotated[int, doc("seed of every draw")] = 0
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
     threads: Annotated[int | None, doc("CPU threads of one operation; null to choose")] = None

@@ -33,7 +33,7 @@ MARGIN = 1.05
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """The result of one check. `is_ok` None is a fact without a verdict."""
 
     name: str
@@ -48,27 +48,27 @@ def examine(
     *,
     threads: int | None = None,
     is_offline: bool,
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """The lines of `specbench doctor`."""
     facts = environment.capture()
     versions = f"Python {facts.python}, torch {facts.torch.version}"
-    yield Finding("software", None, f"specbench {facts.specbench}, {versions}")
+    yield Diagnosis("software", None, f"specbench {facts.specbench}, {versions}")
     spec = RunSpec(
         model=model, methods=(BASELINE,), device=device, weights=weights, threads=threads
     )
     setup = make_engine_setup(spec, is_offline=is_offline)
     where, why = setup.device.name, setup.device.reason
-    yield Finding("device", None, f"{where}; no GPU, because {why}" if why else where)
-    yield Finding("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
+    yield Diagnosis("device", None, f"{where}; no GPU, because {why}" if why else where)
+    yield Diagnosis("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
     with EngineBackend(setup) as backend:
         context = backend.target.context
-        yield Finding("model", None, f"{setup.card.title} in {setup.dtype}, context {context}")
+        yield Diagnosis("model", None, f"{setup.card.title} in {setup.dtype}, context {context}")
         yield _threads(backend.describe().threads)
         yield _tree(backend.target)
         yield from _baseline(setup, backend)
 
 
-def _threads(found: Threads | None) -> Finding:
+def _threads(found: Threads | None) -> Diagnosis:
     """The number of CPU threads, who chose it, and how threads wait."""
     assert found is not None
     tried = ", ".join(f"{count}: {1e3 * s:.2f} ms" for count, s in found.step_s.items())
@@ -83,10 +83,10 @@ def _threads(found: Threads | None) -> Finding:
         "own": "wait as your variables say",
         "unknown": "may spin while they wait, which is slow beside other work",
     }[found.waiting]
-    return Finding("threads", None, f"{found.num}, {chosen}; they {wait}")
+    return Diagnosis("threads", None, f"{found.num}, {chosen}; they {wait}")
 
 
-def _tree(target: Target) -> Finding:
+def _tree(target: Target) -> Diagnosis:
     """Compare a branch of a tree with a plain sequence: the logits must agree."""
     import torch
 
@@ -105,10 +105,10 @@ def _tree(target: Target) -> Finding:
         difference = (on_tree - plain).abs().max().item()
     scale = plain.abs().max().item()
     is_ok = difference <= scale * 40 * torch.finfo(target.dtype).eps
-    return Finding("tree", is_ok, f"a branch differs from a plain forward by {difference:.1e}")
+    return Diagnosis("tree", is_ok, f"a branch differs from a plain forward by {difference:.1e}")
 
 
-def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Finding]:
+def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
     """Compare vanilla in our loop with the model's own `generate`: tokens and speed."""
     target = backend.target
     tokens_agree, ours_s, theirs_s = True, [], []
@@ -122,23 +122,23 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Finding]:
             if turn:  # the first round warms up
                 ours_s.append(seconds)
                 theirs_s.append(other_s)
-    yield Finding(
+    yield Diagnosis(
         "baseline tokens", tokens_agree,
         "vanilla in our loop " + ("equals" if tokens_agree else "DIFFERS from") + " generate",
     )  # fmt: skip
     ratio = statistics.median(ours_s) / statistics.median(theirs_s)
     rate = NUM_TOKENS / statistics.median(ours_s)
-    yield Finding(
+    yield Diagnosis(
         "baseline speed", ratio <= MARGIN,
         f"{rate:.0f} tokens/s, {ratio:.2f} of the time that generate takes",
     )  # fmt: skip
     yield _bandwidth(target, rate)
 
 
-def _bandwidth(target: Target, steps_per_s: float) -> Finding:
+def _bandwidth(target: Target, steps_per_s: float) -> Diagnosis:
     """The memory's bandwidth, and how much of it vanilla uses."""
     found = measure_traffic(target)
-    return Finding(
+    return Diagnosis(
         "memory bandwidth", None,
         f"{found.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "
         f"({found.target_bytes / 1e6:.1f} MB a step, cache {found.cache_bytes / 1e6:.1f} MB) "

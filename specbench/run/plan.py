@@ -14,9 +14,8 @@ from specbench.data.prompts import Prompt, PromptSet, load_prompt_sets, plan_tas
 from specbench.errors import UserError
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups
+from specbench.run.backends import make_setup
 from specbench.run.backends.base import Setup
-from specbench.run.backends.engine_setup import make_engine_setup
-from specbench.run.backends.server.setup import make_server_setup
 from specbench.run.spec import RunSpec
 
 
@@ -66,8 +65,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
-    make_setup = make_server_setup if spec.backend == "server" else make_engine_setup
-    setup: Setup = make_setup(spec, is_offline=is_offline)
+    setup = make_setup(spec, is_offline=is_offline)
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     return Plan(spec, setup, sets, budget)

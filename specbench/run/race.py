@@ -41,11 +41,11 @@ Watch = Callable[[str, Written], None]
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
     """Complete a request with each method of a setup, and yield its completion when it is done."""
     loaded = load_engine(setup)
-    watched = {label: _Watched(drafter) for label, drafter in loaded.drafters.items()}
-    drafters = cast("dict[str, Drafter]", watched)
+    streamed = {label: _StreamedDrafter(drafter) for label, drafter in loaded.drafters.items()}
+    drafters = cast("dict[str, Drafter]", streamed)
     with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
         backend.warm_up([request])
-        for label, drafter in watched.items():
+        for label, drafter in streamed.items():
             drafter.watch = partial(watch, label)
             done = backend.complete(label, request)
             yield label, replace(done, decode_s=done.decode_s - drafter.seconds)
@@ -55,25 +55,25 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
 class Recording:
     """What methods wrote and when, kept to show them side by side at the speed they had."""
 
-    seen: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
+    written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
     done: dict[str, Completion] = field(default_factory=dict)
 
     def watch(self, label: str, written: Written) -> None:
         """Keep the text after a step; a `Watch`."""
-        self.seen.setdefault(label, []).append((perf_counter(), written))
+        self.written.setdefault(label, []).append((perf_counter(), written))
 
     def timeline(self) -> list[tuple[float, str, Written]]:
         """Seconds since the start of its method, the method and what it had written, by time."""
         events = []
         for label, done in self.done.items():
-            seen = self.seen.get(label, [])
-            for moment, written in seen:
-                events.append((done.prefill_s + moment - seen[0][0], label, written))
+            steps = self.written.get(label, [])
+            for moment, written in steps:
+                events.append((done.prefill_s + moment - steps[0][0], label, written))
             events.append((done.wall_s, label, Written(done.token_ids, done.accept_lengths)))
         return sorted(events, key=lambda event: event[0])
 
 
-class _Watched:
+class _StreamedDrafter:
     """A drafter that tells what its steps have written. `seconds` is the time that telling took."""
 
     watch: Callable[[Written], None] | None = None

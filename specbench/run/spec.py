@@ -10,6 +10,7 @@ from msgspec import ValidationError, convert
 from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import SpecValues
+from specbench.run.backends import SETUPS
 from specbench.types import Sampling
 
 CHOICES = {
@@ -19,7 +20,7 @@ CHOICES = {
     "history": ("shared", "own"),
     "weights": ("hub", "stand-in"),
     "execution": ("auto", "eager", "graph"),
-    "backend": ("", "server"),
+    "backend": tuple(SETUPS),
     "serving_engine": ("", "vllm", "sglang", "llamacpp"),
 }
 """Values that a field may have. A device may have a number too, as in "cuda:1"."""

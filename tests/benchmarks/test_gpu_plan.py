@@ -43,10 +43,10 @@ def run(parts: list[Part], out: Path, seconds: float = 60) -> tuple[dict[str, En
     return ledger.ended(), said
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
+def assert_eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it does not come to pass"
+        assert time.monotonic() < end, f"still false after {seconds:g} s"
         time.sleep(0.05)
 
 
@@ -102,7 +102,7 @@ def test_at_its_limit_a_part_is_killed_with_all_that_it_started(tmp_path: Path) 
     assert str(slow.reason).startswith("killed at its limit of 3 s")
     assert slow.figures == {"seen": 1}
     child = int((tmp_path / "slow" / "log.txt").read_text())
-    until(lambda: not is_alive(child))
+    assert_eventually(lambda: not is_alive(child))
     assert ended["next"].status == "ok"
 
 
@@ -114,7 +114,7 @@ def test_processes_that_a_part_leaves_running_are_killed(tmp_path: Path) -> None
     )
     run([part("one", code)], tmp_path)
     child = int((tmp_path / "one" / "log.txt").read_text())
-    until(lambda: not is_alive(child))
+    assert_eventually(lambda: not is_alive(child))
 
 
 def test_a_part_begins_only_if_its_estimate_fits_and_ends_with_the_time(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def begin(out: Path) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], env=env, cwd=ROOT)
     log = out / "slow" / "log.txt"
-    until(lambda: log.exists() and log.read_text() and (out / RUNNING).exists())
+    assert_eventually(lambda: log.exists() and log.read_text() and (out / RUNNING).exists())
     return process
 
 
@@ -189,7 +189,7 @@ def test_a_kill_loses_the_running_part_alone_and_a_later_call_goes_on(tmp_path: 
     assert [line["part"] for line in read_lines(tmp_path / "parts.jsonl")] == ["first"]
     quick = [part(name, FIGURE) for name in ("first", "slow", "last")]
     ended, _ = run(quick, tmp_path)
-    until(lambda: not is_alive(left))
+    assert_eventually(lambda: not is_alive(left))
     assert [one.status for one in ended.values()] == ["ok"] * 3
     names = [line["part"] for line in read_lines(tmp_path / "parts.jsonl")]
     assert names == ["first", "slow", "last"]
@@ -200,19 +200,19 @@ def test_an_interrupt_ends_the_running_part(tmp_path: Path) -> None:
     left = json.loads((tmp_path / RUNNING).read_text())["pid"]
     process.send_signal(signal.SIGINT)
     process.wait()
-    until(lambda: not is_alive(left))
+    assert_eventually(lambda: not is_alive(left))
     assert not (tmp_path / RUNNING).exists()
 
 
 def test_a_command_that_is_terminated_ends_the_running_part(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--only", "doctor"]
     process = subprocess.Popen([*command, "--out", str(tmp_path)], cwd=ROOT)
-    until((tmp_path / RUNNING).exists, 300)
-    until(lambda: (tmp_path / RUNNING).read_text())
+    assert_eventually((tmp_path / RUNNING).exists, 300)
+    assert_eventually(lambda: (tmp_path / RUNNING).read_text())
     left = json.loads((tmp_path / RUNNING).read_text())["pid"]
     process.terminate()
     assert process.wait() == 143
-    until(lambda: not is_alive(left))
+    assert_eventually(lambda: not is_alive(left))
     assert not (tmp_path / "parts.jsonl").exists()
 
 

@@ -1,4 +1,4 @@
-"""The GPU suite rehearsed on a CPU, without the parts that need a GPU."""
+"""The GPU suite on a CPU, without the parts that need a GPU."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measure_on_cpu(out: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.slow
-def test_the_plan_is_rehearsed_without_a_gpu_and_without_some_packages(tmp_path: Path) -> None:
+def test_the_plan_runs_without_a_gpu_and_without_some_packages(tmp_path: Path) -> None:
     out, work = tmp_path / "out", tmp_path / "work"
     options = ("--plan", "--model", "tiny", "--contexts", "24", "--work", str(work))
     first = measure_on_cpu(out, *options, "--only", "contexts", "--only", "tests")

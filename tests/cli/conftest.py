@@ -69,5 +69,5 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
         labels = ["vanilla"] * spec.is_baseline_run + [*spec.methods]
         return FakeSetup({label: answers.get(label, answering(1)) for label in labels})
 
-    monkeypatch.setattr(plan, "make_engine_setup", make_setup)
+    monkeypatch.setattr(plan, "make_setup", make_setup)
     return answers

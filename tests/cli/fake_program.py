@@ -50,7 +50,7 @@ def no_plots(report: Report) -> tuple[Plot, ...]:
 
 if __name__ == "__main__":
     plots.make_plots = no_plots
-    plan.make_engine_setup = make_setup  # type: ignore[assignment,attr-defined]
+    plan.make_setup = make_setup  # type: ignore[assignment,attr-defined]
     run.quiet_libraries = lambda: None  # type: ignore[attr-defined]
     environment.capture = lambda: make_header().environment
     main()

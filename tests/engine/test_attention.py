@@ -66,8 +66,8 @@ def test_doctor_measures_without_it(
 ) -> None:
     monkeypatch.setattr(doctor, "PROMPTS", doctor.PROMPTS[:1])
     monkeypatch.setattr(doctor, "NUM_TOKENS", 4)
-    findings = list(doctor.examine("tiny", "cpu", is_offline=True))
-    assert findings and cuda.cudnn_sdp_enabled() is setting
+    diagnoses = list(doctor.examine("tiny", "cpu", is_offline=True))
+    assert diagnoses and cuda.cudnn_sdp_enabled() is setting
     assert len(seen) > 1 and not any(seen)
 
 

@@ -52,8 +52,8 @@ class Quick(TritonOps):
         return call.by(TORCH)
 
     def linear(self, call: LinearCall) -> Tensor:
-        if self._watched is not None:
-            self._watched.append(call)
+        if self._linear_calls is not None:
+            self._linear_calls.append(call)
         return call.by(TORCH)
 
 

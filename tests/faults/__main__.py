@@ -17,15 +17,15 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := set(given.areas) - set(area_names()):
         parser.error(f"no area {', '.join(sorted(unknown))}; there are {', '.join(area_names())}")
-    outcomes = []
+    results = []
     for name in given.areas or area_names():
         area = load_area(name)
-        outcome = run_area(area, given.tries or area.scaled(given.scale), given.seed)
-        for seed, reason in outcome.failures.items():
+        result = run_area(area, given.tries or area.scaled(given.scale), given.seed)
+        for seed, reason in result.failures.items():
             print(f"{name}, seed {seed}: {reason}", file=sys.stderr, flush=True)
-        outcomes.append(outcome)
-    print(table(outcomes))
-    return 1 if any(one.failures for one in outcomes) else 0
+        results.append(result)
+    print(table(results))
+    return 1 if any(one.failures for one in results) else 0
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Area:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AreaResult:
     """The result of an area. `failures` are reasons by seed."""
 
     area: str
@@ -61,11 +61,11 @@ def load_area(name: str) -> Area:
     return Area(name.replace("_", " "), module.TRIES, module.attack)
 
 
-def run_area(area: Area, tries: int, seed: int = 0) -> Outcome:
+def run_area(area: Area, tries: int, seed: int = 0) -> AreaResult:
     """Make `tries` attacks with the seeds `seed`, `seed + 1` and so on."""
-    outcome = Outcome(area.name, range(seed, seed + tries))
+    result = AreaResult(area.name, range(seed, seed + tries))
     began = perf_counter()
-    for one in outcome.seeds:
+    for one in result.seeds:
         with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as folder:
             try:
                 with time_limit(LONGEST_S, "the attack"):
@@ -73,15 +73,15 @@ def run_area(area: Area, tries: int, seed: int = 0) -> Outcome:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # whatever an attack raises is its failure
-                outcome.failures[one] = f"{type(error).__name__}: {error}"
-    outcome.seconds = perf_counter() - began
-    return outcome
+                result.failures[one] = f"{type(error).__name__}: {error}"
+    result.seconds = perf_counter() - began
+    return result
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(results: list[AreaResult]) -> str:
     """One line an area: tries, failures, seeds, seconds."""
     lines = [f"{'area':24}{'tries':>7}{'failures':>10}{'seeds':>14}{'seconds':>9}"]
-    for one in outcomes:
+    for one in results:
         seeds = f"{one.seeds.start} to {one.seeds.stop - 1}"
         lines.append(
             f"{one.area:24}{len(one.seeds):7}{len(one.failures):10}{seeds:>14}{one.seconds:9.1f}"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError
 from specbench.registry import get
@@ -54,7 +55,8 @@ def change(path: Path, edit: Callable[[Tensors], object]) -> None:
     torch.save(tensors, path)
 
 
-def refusal(method: str, target: Target, folder: Path) -> CheckpointError:
+def assert_refused(method: str, target: Target, folder: Path) -> CheckpointError:
+    """Check that the folder is refused by its name with a hint; returns the error."""
     with pytest.raises(CheckpointError) as caught:
         build_in(folder, method, target)
     assert caught.value.hint
@@ -64,13 +66,13 @@ def refusal(method: str, target: Target, folder: Path) -> CheckpointError:
 
 def test_a_missing_tensor_is_named(method: str, target: Target, folder: Path) -> None:
     change(folder / FILES[method], lambda tensors: tensors.pop(ONE_KEY[method]))
-    message = refusal(method, target, folder).message
+    message = assert_refused(method, target, folder).message
     assert f"lacks {ONE_KEY[method]}" in message or f"tensors: {ONE_KEY[method]}" in message
 
 
 def test_an_extra_tensor_is_named(method: str, target: Target, folder: Path) -> None:
     change(folder / FILES[method], lambda t: t.update({"layers.1.stray.weight": torch.zeros(2)}))
-    assert "tensors: layers.1.stray.weight" in refusal(method, target, folder).message
+    assert "tensors: layers.1.stray.weight" in assert_refused(method, target, folder).message
 
 
 def test_a_misshapen_tensor_is_named_with_both_shapes(
@@ -78,7 +80,7 @@ def test_a_misshapen_tensor_is_named_with_both_shapes(
 ) -> None:
     key = ONE_KEY[method]
     change(folder / FILES[method], lambda t: t.update({key: t[key][..., 1:].clone()}))
-    message = refusal(method, target, folder).message
+    message = assert_refused(method, target, folder).message
     assert f"{key} of shape [" in message
     assert "not [" in message
 
@@ -86,7 +88,7 @@ def test_a_misshapen_tensor_is_named_with_both_shapes(
 def test_something_else_than_tensors_is_refused(method: str, target: Target, folder: Path) -> None:
     for content in ([1, 2], {"a": {"b": torch.zeros(1)}}, {"a": 1.0}, torch.zeros(2)):
         torch.save(content, folder / FILES[method])
-        refusal(method, target, folder)
+        assert_refused(method, target, folder)
 
 
 def test_a_damaged_file_is_refused(method: str, target: Target, folder: Path) -> None:
@@ -97,7 +99,7 @@ def test_a_damaged_file_is_refused(method: str, target: Target, folder: Path) ->
         content[:-1], content[:200] + bytes(200) + content[400:], pickle.dumps({"a": 1}),
     ):  # fmt: skip
         path.write_bytes(damaged)
-        refusal(method, target, folder)
+        assert_refused(method, target, folder)
 
 
 class Malicious:
@@ -119,7 +121,7 @@ def test_code_in_a_pickle_is_never_executed(
         assert zipfile.is_zipfile(path)
     else:
         path.write_bytes(pickle.dumps(code))
-    assert "executed" in refusal(method, target, folder).message
+    assert "executed" in assert_refused(method, target, folder).message
     assert not trace.exists()
 
 
@@ -130,9 +132,9 @@ def test_a_broken_config_is_refused(
 ) -> None:
     folder = MAKERS[name](target, tmp_path)
     (folder / "config.json").write_text(content)
-    assert "config" in refusal(name, target, folder).message
+    assert "config" in assert_refused(name, target, folder).message
     (folder / "config.json").unlink()
-    assert "config.json" in refusal(name, target, folder).message
+    assert "config.json" in assert_refused(name, target, folder).message
 
 
 @pytest.mark.parametrize("value", [{"num_attention_heads": 3}, {"num_attention_heads": "four"},
@@ -143,15 +145,15 @@ def test_a_config_that_contradicts_the_tensors_is_refused(
     name: str, value: dict[str, Any], target: Target, tmp_path: Path
 ) -> None:
     folder = MAKERS[name](target, tmp_path, **value)
-    refusal(name, target, folder)
+    assert_refused(name, target, folder)
 
 
 def test_an_empty_folder_is_refused_with_the_missing_file(
     method: str, target: Target, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    assert FILES[method] in refusal(method, target, tmp_path / "empty").message
-    assert FILES[method] in refusal(method, target, tmp_path / "nowhere").message
+    assert FILES[method] in assert_refused(method, target, tmp_path / "empty").message
+    assert FILES[method] in assert_refused(method, target, tmp_path / "nowhere").message
 
 
 def test_a_head_of_another_target_is_refused(method: str, target: Target, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_a_head_of_another_target_is_refused(method: str, target: Target, tmp_pa
         other = random_target(layers=4, **changes)
         folder = MAKERS[method](other, tmp_path / str(changes))
         if method != "eagle3" or "hidden_size" in changes:
-            refusal(method, target, folder)
+            assert_refused(method, target, folder)
 
 
 def test_without_a_checkpoint_the_error_says_how_to_name_one(target: Target) -> None:
@@ -180,7 +182,7 @@ def test_an_unknown_hydra_architecture_is_refused_by_name(target: Target, tmp_pa
         ({"hidden_state_offset": 1}, "earlier hidden state"),
     ):
         (folder / "config.json").write_text(json.dumps({"hydra_head_arch": "mlp", **change_}))
-        assert word in refusal("hydra", target, folder).message
+        assert word in assert_refused("hydra", target, folder).message
 
 
 @pytest.mark.parametrize("offsets", [-1, 1000, "repeated"])
@@ -196,15 +198,15 @@ def test_a_vocabulary_map_beyond_the_vocabulary_is_refused(
         )
 
     change(folder / FILES["eagle3"], edit)
-    assert "d2t" in refusal("eagle3", target, folder).message
+    assert "d2t" in assert_refused("eagle3", target, folder).message
 
 
 def test_the_inverse_vocabulary_map_has_a_shape_too(target: Target, tmp_path: Path) -> None:
     folder = MAKERS["eagle3"](target, tmp_path)
     change(folder / FILES["eagle3"], lambda tensors: tensors.update(t2d=torch.zeros(3)))
-    assert "t2d of shape [3]" in refusal("eagle3", target, folder).message
+    assert "t2d of shape [3]" in assert_refused("eagle3", target, folder).message
     change(folder / FILES["eagle3"], lambda tensors: tensors.pop("t2d"))
-    build_in(folder, "eagle3", target)
+    assert isinstance(build_in(folder, "eagle3", target), Drafter)
 
 
 @pytest.mark.parametrize("layers", [[1, 1, 2], [0, 1, 5], [-1, 0, 1], "all", None])
@@ -214,7 +216,7 @@ def test_layers_that_the_target_does_not_have_are_refused(
     """None: the formula names layer 2 twice on a target with four."""
     key = "eagle_aux_hidden_state_layer_ids"
     folder = MAKERS["eagle3"](target, tmp_path, **{key: layers})
-    assert key in refusal("eagle3", target, folder).message
+    assert key in assert_refused("eagle3", target, folder).message
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_a_field_that_asks_for_other_arithmetic_is_refused_by_name(
     name: str, fields: dict[str, Any], named: str, target: Target, tmp_path: Path
 ) -> None:
     folder = MAKERS[name](target, tmp_path, **fields)
-    assert named in refusal(name, target, folder).message
+    assert named in assert_refused(name, target, folder).message
 
 
 @pytest.mark.parametrize("switch", ["fc_norm", "norm_before_fc", "norm_output"])
@@ -243,17 +245,17 @@ def test_eagle_refuses_the_switches_of_eagle3(switch: str, target: Target, tmp_p
     written: list[dict[str, Any]] = [{switch: True}, {"eagle_config": {switch: True}}]
     for number, fields in enumerate(written):
         folder = MAKERS["eagle"](target, tmp_path / str(number), **fields)
-        assert f"{switch} True" in refusal("eagle", target, folder).message
+        assert f"{switch} True" in assert_refused("eagle", target, folder).message
 
 
 def test_fields_that_ask_for_what_is_computed_are_accepted(target: Target, tmp_path: Path) -> None:
     fields = {"use_last_layernorm": True, "use_mtp_layernorm": False, "parallel_draft_step": 1}
     folder = MAKERS["eagle3"](target, tmp_path, norm_output=False, eagle_config=fields)
-    build_in(folder, "eagle3", target)
+    assert isinstance(build_in(folder, "eagle3", target), Drafter)
 
 
 def test_constants_of_old_files_are_accepted(target: Target, tmp_path: Path) -> None:
     folder = MAKERS["eagle"](target, tmp_path)
     constant = {"layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(4)}
     change(folder / FILES["eagle"], lambda tensors: tensors.update(constant))
-    build_in(folder, "eagle", target)
+    assert isinstance(build_in(folder, "eagle", target), Drafter)

@@ -94,7 +94,7 @@ def test_a_sampled_tree_has_the_distribution_of_each_node(tmp_path: Path) -> Non
             assert tokens[node] not in [tokens[i] for i in earlier]
 
 
-def test_typical_acceptance_takes_the_likeliest_of_the_likely_tokens() -> None:
+def test_typical_acceptance_takes_the_most_likely_of_the_likely_tokens() -> None:
     layout = TreeLayout.from_parents([0, 0, 0, 1, 2], "cpu")
     tree = DraftTree(torch.tensor([9, 1, 2, 3, 3]), layout, num_verify=5)
     p = torch.full((5, 10), 1e-9)

@@ -24,8 +24,8 @@ ALIASES = [
 ]
 
 
-def test_the_aliases_are_the_models_of_the_papers_and_ours() -> None:
-    assert list(known_models()) == ALIASES
+def test_the_models_of_the_papers_and_ours_are_known() -> None:
+    assert set(ALIASES) <= set(known_models())
 
 
 @pytest.mark.parametrize(

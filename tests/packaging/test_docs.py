@@ -87,7 +87,9 @@ def test_every_method_shown_exists_with_its_options(document: Path) -> None:
     for arguments in commands(document, "specbench"):
         for option, value in pairwise(arguments):
             for choice in registry.parse_choices([value] if option == "--method" else []):
-                registry.make_options(registry.get(choice.name), choice.given)
+                method = registry.get(choice.name)
+                options = registry.make_options(method, choice.given)
+                assert all(hasattr(options, name) for name in choice.given)
 
 
 @each_document

@@ -32,6 +32,7 @@ from tests.report.drawing import (
     with_limits,
     with_phases,
 )
+from tests.support.headers import values_of
 
 EVERY_RUN = [
     nine_methods,
@@ -105,6 +106,17 @@ def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
         assert svg == to_svg(second[name][1])
         assert b"<dc:date>" not in svg
         assert b"EAGLE-3</text>" in svg
+
+
+def test_control_characters_in_names_are_drawn_as_escapes() -> None:
+    described = values_of(report_of(nine_methods).sources[0].info)
+    described["methods"]["pld"]["title"] = "P\u241b[31mLD"
+    described["columns"] = {task: f"\x1b{title}" for task, title in described["columns"].items()}
+    described["id"] = "\x7f"
+    report = make_report(FakeRun(nine_methods().records, described))
+    svgs = [to_svg(picture) for _, picture in drawn(report).values()]
+    assert any(b"P\\x1b[31mLD" in svg for svg in svgs)
+    assert not any(sign in svg for svg in svgs for sign in (b"\x1b", b"\x7f", "\u241b".encode()))
 
 
 def test_the_memory_limit_is_drawn_and_described() -> None:

@@ -19,7 +19,7 @@ from tests.support.backend import FakeSetup, answering
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     setup = FakeSetup({"vanilla": answering(1)})
-    monkeypatch.setattr(plan, "make_engine_setup", lambda spec, *, is_offline: setup)
+    monkeypatch.setattr(plan, "make_setup", lambda spec, *, is_offline: setup)
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
 
 

@@ -60,6 +60,70 @@ def _scaled(x, norm, squares, columns, size, HAS_NORM: tl.constexpr):
 
 
 @triton.jit
+def _prefetch_rows(
+    weight, rows, num_out, size,
+    IS_GATED: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Prefetch the first STAGES blocks of these rows of weight [num_out, size]."""
+    step: tl.constexpr = LINE_BITS // weight.dtype.element_ty.primitive_bitwidth
+    lines = tl.minimum(tl.arange(0, STAGES * BLOCK // step) * step, size - step)[None, :]
+    kept = weight + tl.minimum(rows, num_out - 1)[:, None] * size
+    fetch(kept + lines)
+    if IS_GATED:
+        fetch(kept + num_out.to(tl.int64) * size + lines)
+
+
+@triton.jit
+def _staged_sums(
+    x, norm, places, others, sums, other_sums, is_row, size,
+    HAS_NORM: tl.constexpr, IS_GATED: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Add up products, with the weights loaded through STAGES buffers in shared memory."""
+    columns = tl.arange(0, BLOCK)
+    squares = tl.zeros([BLOCK], tl.float32)
+    for begin in tl.range(0, size, BLOCK, num_stages=STAGES):
+        mask = is_row & (begin + columns < size)[None, :]
+        part = tl.load(places + begin, mask=mask, other=0.0)
+        values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
+        sums += part.to(tl.float32) * values[None, :]
+        if IS_GATED:
+            other_part = tl.load(others + begin, mask=mask, other=0.0)
+            other_sums += other_part.to(tl.float32) * values[None, :]
+    return sums, other_sums, squares
+
+
+@triton.jit
+def _sums_ahead(
+    x, norm, places, others, sums, other_sums, is_row, size,
+    HAS_NORM: tl.constexpr, IS_GATED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Add up products, with each block of weights requested before the previous one is used."""
+    columns = tl.arange(0, BLOCK)
+    squares = tl.zeros([BLOCK], tl.float32)
+    mask = is_row & (columns < size)[None, :]
+    coming = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
+    if IS_GATED:
+        other_coming = tl.load(others, mask=mask, other=0.0, eviction_policy="evict_first")
+    follow(EARLY)
+    # Unrolled, because an iteration waits at its end for the loads it passes to the next.
+    for begin in tl.range(0, size, BLOCK, loop_unroll_factor=2):
+        part = coming
+        ahead = begin + BLOCK
+        mask = is_row & (ahead + columns < size)[None, :]
+        coming = tl.load(places + ahead, mask=mask, other=0.0, eviction_policy="evict_first")
+        if IS_GATED:
+            other_part = other_coming
+            other_coming = tl.load(
+                others + ahead, mask=mask, other=0.0, eviction_policy="evict_first"
+            )
+        values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
+        sums += part.to(tl.float32) * values[None, :]
+        if IS_GATED:
+            other_sums += other_part.to(tl.float32) * values[None, :]
+    return sums, other_sums, squares
+
+
+@triton.jit
 def project_row(
     x, weight, bias, norm, out, num_out, size, eps,
     HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
@@ -71,55 +135,27 @@ def project_row(
     A norm's weights are applied to x and its scale to the sums. If gated, weight is
     [2 * num_out, size] and the result silu(first half) * second half. The weights are loaded
     through STAGES buffers in shared memory, and an early launch prefetches them to the L2 cache
-    before `x` is ready. Without stages, each block is requested before the previous one is used,
-    and the first one before `x` is ready.
+    before `x` is ready. Without stages, the first block is requested before `x` is ready.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     is_row = (rows < num_out)[:, None]
-    columns = tl.arange(0, BLOCK)
-    places = weight + rows[:, None] * size + columns[None, :]
+    places = weight + rows[:, None] * size + tl.arange(0, BLOCK)[None, :]
     others = places + num_out.to(tl.int64) * size
     sums = tl.zeros([ROWS, BLOCK], tl.float32)
     other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
-    squares = tl.zeros([BLOCK], tl.float32)
     if STAGES:
         if EARLY:
-            step: tl.constexpr = LINE_BITS // weight.dtype.element_ty.primitive_bitwidth
-            lines = tl.minimum(tl.arange(0, STAGES * BLOCK // step) * step, size - step)[None, :]
-            kept = weight + tl.minimum(rows, num_out - 1)[:, None] * size
-            fetch(kept + lines)
-            if IS_GATED:
-                fetch(kept + num_out.to(tl.int64) * size + lines)
+            _prefetch_rows(weight, rows, num_out, size, IS_GATED, BLOCK, STAGES)
         follow(EARLY)
-        for begin in tl.range(0, size, BLOCK, num_stages=STAGES):
-            mask = is_row & (begin + columns < size)[None, :]
-            part = tl.load(places + begin, mask=mask, other=0.0)
-            values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
-            sums += part.to(tl.float32) * values[None, :]
-            if IS_GATED:
-                other_part = tl.load(others + begin, mask=mask, other=0.0)
-                other_sums += other_part.to(tl.float32) * values[None, :]
+        sums, other_sums, squares = _staged_sums(
+            x, norm, places, others, sums, other_sums, is_row, size,
+            HAS_NORM, IS_GATED, BLOCK, STAGES,
+        )  # fmt: skip
     else:
-        mask = is_row & (columns < size)[None, :]
-        coming = tl.load(places, mask=mask, other=0.0, eviction_policy="evict_first")
-        if IS_GATED:
-            other_coming = tl.load(others, mask=mask, other=0.0, eviction_policy="evict_first")
-        follow(EARLY)
-        # Unrolled, because an iteration waits at its end for the loads it passes to the next.
-        for begin in tl.range(0, size, BLOCK, loop_unroll_factor=2):
-            part = coming
-            ahead = begin + BLOCK
-            mask = is_row & (ahead + columns < size)[None, :]
-            coming = tl.load(places + ahead, mask=mask, other=0.0, eviction_policy="evict_first")
-            if IS_GATED:
-                other_part = other_coming
-                other_coming = tl.load(
-                    others + ahead, mask=mask, other=0.0, eviction_policy="evict_first"
-                )
-            values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
-            sums += part.to(tl.float32) * values[None, :]
-            if IS_GATED:
-                other_sums += other_part.to(tl.float32) * values[None, :]
+        sums, other_sums, squares = _sums_ahead(
+            x, norm, places, others, sums, other_sums, is_row, size,
+            HAS_NORM, IS_GATED, BLOCK, EARLY,
+        )  # fmt: skip
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares) / size + eps)

@@ -82,7 +82,7 @@ class TritonOps(GuardedOps):
         self._few = few
         self._products = Products(num_processors, self._how)
         self._measured_by: tuple[Timer, Sequence[FewLaunch]] | None = None
-        self._watched: list[LinearCall] | None = None
+        self._linear_calls: list[LinearCall] | None = None
 
     def measure_by(self, timer: Timer, few: Sequence[FewLaunch]) -> None:
         """From now on, choose launches of prepared chains with `timer`; `few` are allowed."""
@@ -103,12 +103,12 @@ class TritonOps(GuardedOps):
 
     def watch(self, run: Callable[[], object]) -> list[LinearCall]:
         """Calls of linear layers during `run`."""
-        self._watched = []
+        self._linear_calls = []
         try:
             run()
-            return self._watched
+            return self._linear_calls
         finally:
-            self._watched = None
+            self._linear_calls = None
 
     @or_torch("norms")
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
@@ -143,8 +143,8 @@ class TritonOps(GuardedOps):
 
     def linear(self, call: LinearCall) -> Tensor:
         """Run a linear layer with its chosen launch."""
-        if self._watched is not None:
-            self._watched.append(call)
+        if self._linear_calls is not None:
+            self._linear_calls.append(call)
         product, by_torch = call.product, partial(self._torchs, call)
         launch = None if product is None else self.launch_of(product)
         if launch is None or not call.is_dense:

@@ -15,6 +15,7 @@ from specbench.report.plots.style import (
     LINE,
     Look,
     Plot,
+    drawable,
     figure,
     frame,
     legend,
@@ -140,7 +141,7 @@ def _draw_run(
     axes.axhline(1.0, zorder=3, **LINE)
     if tasks and tasks[-1].name == MEAN:
         axes.axvline(len(tasks) - 1.5, color="0.7", linewidth=0.8)
-    axes.set_xticks(range(len(tasks)), [task.title for task in tasks])
+    axes.set_xticks(range(len(tasks)), [drawable(task.title) for task in tasks])
     axes.set_xlim(-0.55, max(1, len(tasks)) - 0.45)
     axes.set_ylim(bottom=0)
     axes.margins(y=0.1)
@@ -151,7 +152,8 @@ def _draw_bars(axes: Axes, bars: Sequence[_Bar], look: Look) -> None:
     """The bars of one method, or the reason for a missing value."""
     for bar in bars:
         if isinstance(bar.value, Missing):
-            axes.text(bar.centre, 0, f" {bar.value.reason}", rotation=90, color="0.35", **_SMALL)
+            reason = f" {drawable(bar.value.reason)}"
+            axes.text(bar.centre, 0, reason, rotation=90, color="0.35", **_SMALL)
             continue
         axes.bar(bar.centre, bar.value.value, bar.width, **look.bar)
         if interval := interval_of(bar.value):
@@ -216,7 +218,7 @@ def _draw_machines(report: Report) -> Figure:
                 if isinstance(value, Estimate):
                     bar = _Bar(i + (j + 0.5 - len(shown) / 2) * width, width * 0.92, value)
                     _draw_bars(axes, [bar], look)
-        names = [label.replace(", ", "\n") for label in rates]
+        names = [drawable(label).replace(", ", "\n") for label in rates]
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.55, len(names) - 0.45)
         axes.tick_params(axis="x", length=0)

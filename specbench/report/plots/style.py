@@ -40,6 +40,12 @@ _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<")
 _BASELINE_COLOUR = "#777777"
 _PLAIN_TEXT: Any = {"text.parse_math": False}
 """Names from outside may have a "$", which begins a formula otherwise."""
+_ESCAPES = {
+    first + code: f"\\x{code:02x}"
+    for first, codes in ((0, {*range(0x20)} - {0x0A}), (0x2400, range(0x20)), (0, [0x7F]))
+    for code in codes
+} | {0x2421: "\\x7f"}
+"""Control characters but line breaks, and the pictures that `specbench.outside` puts for them."""
 INK, FAINT, EDGE = "#222222", "#666666", "#333333"
 LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": (0, (4, 3))}
 
@@ -90,6 +96,11 @@ class Panel:
     run: RunResults
 
 
+def drawable(text: str) -> str:
+    """The text with escapes for control characters and their pictures, which fonts lack."""
+    return text.translate(_ESCAPES)
+
+
 def panels(report: Report) -> list[Panel]:
     """A panel for each temperature and run, in the order of the tables."""
     results = report.results
@@ -105,7 +116,7 @@ def looks(report: Report) -> dict[str, Look]:
     spellings of it, with other options, take those that are free.
     """
     labels = {
-        method.method: method.label
+        method.method: drawable(method.label)
         for block in report.results.blocks
         for method in block.methods
         if not method.reason
@@ -136,7 +147,7 @@ def figure(title: str, subtitle: str, height: float) -> Figure:
     """An empty figure of the common width, with titles above `height` inches."""
     from matplotlib.figure import Figure
 
-    lines = wrap(subtitle, 118)
+    lines = wrap(drawable(subtitle), 118)
     head = 0.4 + 0.16 * len(lines)
     total = height + head
     drawn = Figure(figsize=(WIDTH, total), layout="constrained")
@@ -180,7 +191,7 @@ def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = 
     """Title, labels and grid of an axes. The title breaks where a neighbour's begins."""
     grid_spec = axes.get_gridspec()
     columns = grid_spec.ncols if grid_spec else 1
-    lines = "\n".join(wrap(title, 104 // columns - 4))
+    lines = "\n".join(wrap(drawable(title), 104 // columns - 4))
     axes.set_title(lines, fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)

@@ -1,1 +1,27 @@
-"""Backends: whatever completes requests and says what it is."""
+"""Backends: whatever completes requests and says what it is. A module is loaded when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specbench.run.backends.base import Setup
+    from specbench.run.spec import RunSpec
+
+SETUPS = {
+    "": "engine_setup.make_engine_setup",
+    "server": "server.setup.make_server_setup",
+}
+"""Value of `--backend` -> the function that makes its setup; the engine is in this process."""
+
+
+def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
+    """Find and check what the spec's backend needs.
+
+    Raises:
+        UserError: an unknown name, a wrong value, or a missing or broken file.
+    """
+    module, _, name = SETUPS[spec.backend].rpartition(".")
+    setup: Setup = getattr(import_module(f"{__name__}.{module}"), name)(spec, is_offline=is_offline)
+    return setup

@@ -62,7 +62,7 @@ def attack(random: Random, folder: Path) -> None:
     file.write_bytes(_damaged(random, file.read_bytes()))
     command = _draw(random, COMMANDS)
     places = {"RUN": runs / "damaged", "WHOLE": runs / "whole"}
-    with mock.patch("specbench.run.plan.make_engine_setup", _refuse):
+    with mock.patch("specbench.run.plan.make_setup", _refuse):
         specbench(*(places.get(word, word) for word in command), folder=folder)
 
 
