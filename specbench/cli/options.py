@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -102,6 +103,18 @@ def numbers(option: str, values: Many, kind: Callable[[str], Number]) -> tuple[N
         return tuple(dict.fromkeys(kind(text) for text in split(values)))
     except ValueError as error:
         raise UserError(f"{option}: {error}.", "Give numbers, such as 1 or 1,4.") from error
+
+
+def words(option: str, text: str) -> tuple[str, ...]:
+    """The words of a command line, quoted as in a shell.
+
+    Raises:
+        UserError: a quote has no end.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UserError(f"{option} {text}: {error}.", "Close the quotes.") from error
 
 
 def given(context: typer.Context) -> list[str]:

@@ -185,7 +185,10 @@ class BlockRunner:
                 key, request, answer, self.codec, began=began, is_prompt_sent=is_prompt_sent
             )
         except Exception as error:  # of a server, a template or a tokenizer
-            return self._failed(key, num_prompt_tokens, error)
+            failed = self._failed(key, num_prompt_tokens, error)
+            await asyncio.sleep(0)  # a process that died is known as dead a moment later
+            death = server.death()
+            return replace(failed, error=f"{failed.error} {death}") if death else failed
 
     def _failed(self, key: RecordKey, num_prompt_tokens: int, error: Exception) -> Record:
         text = error.message if isinstance(error, SpecbenchError) else describe_error(error)

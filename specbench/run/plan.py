@@ -17,6 +17,7 @@ from specbench.registry import expand_groups
 from specbench.run.backends.base import Setup
 from specbench.run.backends.engine_setup import make_engine_setup
 from specbench.run.backends.server.setup import make_server_setup
+from specbench.run.backends.server.started_setup import make_started_setup
 from specbench.run.spec import RunSpec
 
 
@@ -66,11 +67,18 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
-    make_setup = make_server_setup if spec.backend == "server" else make_engine_setup
-    setup: Setup = make_setup(spec, is_offline=is_offline)
+    setup = _make_setup(spec, is_offline=is_offline)
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     return Plan(spec, setup, sets, budget)
+
+
+def _make_setup(spec: RunSpec, *, is_offline: bool) -> Setup:
+    if spec.serving_engine:
+        return make_started_setup(spec, is_offline=is_offline)
+    if spec.backend == "server":
+        return make_server_setup(spec, is_offline=is_offline)
+    return make_engine_setup(spec, is_offline=is_offline)
 
 
 def _source(spec: RunSpec) -> str:
