@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -171,3 +171,41 @@ def test_an_engine_that_cannot_run_is_refused(
 ) -> None:
     said = specbench("run", *more)
     assert (said.code, message in said.err) == (2, True), said.err
+
+
+def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
+    specbench: Specbench, prompts: Path
+) -> None:
+    generate = greedy_of(TINY / "target")
+
+    def right(prompt: Sequence[int]) -> Sequence[int]:
+        return generate(prompt, 4)
+
+    def wrong(prompt: Sequence[int]) -> Sequence[int]:
+        return (*generate(prompt, 4)[:2], 77, 78)
+
+    good, bad = Stub(answer=right, eos=EOS), Stub(answer=wrong, eos=EOS)
+    with serving(good), serving(bad):
+        call = ("--prompts", prompts, "--max-new-tokens", 4, "--dtype", "float32")
+        assert run(specbench, [good, bad], *call).code == 0
+    said = specbench("audit", "out")
+    assert said.code == 1
+    rows = {line.split()[0]: line for line in said.out.splitlines() if " of 4" in line}
+    assert "4 of 4" in rows["Vanilla"] and "identical" in rows["Vanilla"]
+    assert "0 of 4" in rows["EAGLE-3"] and rows["EAGLE-3"].split()[-1] == "bug"
+
+
+def greedy_of(folder: Path) -> Callable[[Sequence[int], int], tuple[int, ...]]:
+    """Greedy answers of a model by its own `generate`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(str(folder))
+
+    def generate(prompt: Sequence[int], number: int) -> tuple[int, ...]:
+        with torch.inference_mode():
+            ids = torch.tensor([list(prompt)])
+            out = model.generate(ids, max_new_tokens=number, do_sample=False, eos_token_id=None)
+        return tuple(out[0, len(prompt) :].tolist())
+
+    return generate
