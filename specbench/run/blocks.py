@@ -34,7 +34,7 @@ from specbench.run.texts import token_ends
 from specbench.types import Record, RecordKey
 
 SETTLE_S = 0.05
-"""Seconds that a server has to bring its counters up to date."""
+"""Seconds that a server has to bring its counters up to date, or to be known as dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,8 @@ class BlockRunner:
             )
         except Exception as error:  # of a server, a template or a tokenizer
             failed = self._failed(key, num_prompt_tokens, error)
-            await asyncio.sleep(0)  # a process that died is known as dead a moment later
+            if server.client.dead_reason and not server.death():
+                await asyncio.sleep(SETTLE_S)  # a process that dies is known as dead a bit later
             death = server.death()
             return replace(failed, error=f"{failed.error} {death}") if death else failed
 

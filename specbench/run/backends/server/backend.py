@@ -80,6 +80,7 @@ class ServerBackend:
 
     def __exit__(self, *exception: object) -> None:
         try:
+            self._end_requests()
             self.run(self.source.close())
         finally:
             self._runner.close()
@@ -87,6 +88,15 @@ class ServerBackend:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine."""
         return self._runner.run(work)
+
+    def _end_requests(self) -> None:
+        """Cancel what an interrupt left under way."""
+        loop = self._runner.get_loop()
+        while tasks := asyncio.all_tasks(loop):
+            for task in tasks:
+                task.cancel()
+            with suppress(KeyboardInterrupt):  # a task raises the same one again
+                loop.run_until_complete(asyncio.wait(tasks))
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         return BackendInfo(servers=self.source.describe(), blocks=tuple(self.blocks))

@@ -39,7 +39,7 @@ def main() -> int:
             log.write(f"{sys.argv[2]} cannot be started: {error}\n".encode())
             return 127
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
-    while child.poll() is None and not stop.wait(0.05):
+    while child.poll() is None and not stop.wait(0.02):
         pass
     status = child.poll()
     end_descendants()
