@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage check faults gpu reports gate baseline docs
+.PHONY: help setup run test test-engines coverage check faults gpu reports gate baseline docs
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,7 @@ help:
 	@echo "make setup   create $(VENV) and install specbench with the tested versions"
 	@echo "make run     set up, then measure every method on the embedded model"
 	@echo "make test    set up, then run all tests"
+	@echo "make test-engines  set up, then test with the serving engines that are installed"
 	@echo "make coverage  branch coverage of the last make test, with the lines that it missed"
 	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
 	@echo "make check   set up, then ruff, mypy and the import order"
@@ -56,8 +57,12 @@ run: setup
 WORKERS ?= auto
 
 test: $(KERNELS)
-	$(BIN)/python -m pytest -m "not net" -n $(WORKERS) --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -m "not net and not engine" -n $(WORKERS) --dist loadfile --cov --cov-report=
 	@$(BIN)/python -m tests.support.room_coverage
+
+# Engines have environments of their own: SPECBENCH_VLLM=/path/to/vllm names its command.
+test-engines: setup
+	$(BIN)/python -m pytest -m engine -rs tests/engines
 
 coverage: setup
 	@$(BIN)/python -m tests.support.room_coverage

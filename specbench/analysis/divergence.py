@@ -62,7 +62,8 @@ def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Ag
         compared = own.sort_values("turn", kind="stable")
         if history == "own":
             differs = ~compared["is_same"]
-            chats = [compared[name] for name in ("task", "sample_id", "repeat")]
+            names = ("task", "sample_id", "repeat", "concurrency", "request_rate")
+            chats = [compared[name] for name in names]
             num_earlier = differs.groupby(chats, observed=True).cumsum() - differs
             compared = compared[num_earlier == 0]
         different = compared[~compared["is_same"]]

@@ -126,9 +126,9 @@ def _measure(
     gaps = chain.from_iterable(record.serving.gaps_s for record in done if record.serving)
     tokens = sum(record.num_tokens + record.prompt_tokens for record in done)
     num_tokens = sum(record.num_tokens for record in done)
-    num_good = sum(_is_good(record, limits) for record in done)
-    duration_s = sum(block.duration_s for block in blocks)
     per_block = _per_block(blocks, draws)
+    share_good = sum(_is_good(record, limits) for record in done) / max(len(records), 1)
+    requests = per_block(lambda block: block.num_requests)
     output = per_block(lambda block: block.num_tokens)
     scaled = output.value / num_tokens if isinstance(output, Estimate) and num_tokens else 0.0
     return ServingMetrics(
@@ -139,7 +139,7 @@ def _measure(
         request_throughput=per_block(lambda block: block.num_requests - block.num_failed),
         output_throughput=output,
         total_throughput=Estimate(tokens * scaled) if scaled else NOT_RUN,
-        goodput=Estimate(num_good / duration_s) if limits and duration_s else NO_LIMITS,
+        goodput=_share(requests, share_good) if limits else NO_LIMITS,
         throughput_ratio=_ratio(blocks, baseline, draws),
         engine_mat=_engine_mat(blocks, done),
         acceptance_rates=_acceptance_rates(blocks),
@@ -163,6 +163,13 @@ def _per_block(
         return draws.estimates({"value": Ratio(top, bottom)})["value"]
 
     return throughput
+
+
+def _share(throughput: Value, share: float) -> Value:
+    """A share of a throughput, which a run that was interrupted has of only some records."""
+    if isinstance(throughput, Missing):
+        return throughput
+    return Estimate(throughput.value * share)
 
 
 def _ratio(blocks: Sequence[BlockHeader], baseline: Sequence[BlockHeader], draws: Draws) -> Value:

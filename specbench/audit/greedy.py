@@ -18,6 +18,7 @@ from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.audit.model import RunModel
 from specbench.audit.verdicts import Difference, GreedyAudit, near_tie
 from specbench.log.header import RunHeader
+from specbench.models.cards import DTYPES
 from specbench.types import Record, Request
 
 NUM_BEST = 100
@@ -38,7 +39,9 @@ def audit_greedy(
     if agreement.divergences:
         assert model is not None
         say(f"{agreement.method}: looking at {len(agreement.divergences)} differences …")
-        examiner = _Examiner(table, model, run_dtype=info.model.dtype, is_recheck=is_recheck)
+        known = info.model.dtype in DTYPES  # a server's may be unknown
+        run_dtype = info.model.dtype if known else model.dtype
+        examiner = _Examiner(table, model, run_dtype=run_dtype, is_recheck=is_recheck)
         differences = [examiner.examine(divergence) for divergence in agreement.divergences]
     is_lossless = info.method(agreement.method).is_lossless
     return GreedyAudit(agreement, tuple(differences), is_lossless)

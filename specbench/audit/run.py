@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 from specbench.analysis.divergence import find_agreements
 from specbench.analysis.metrics import Run
-from specbench.analysis.records import make_table
+from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import audit_greedy
 from specbench.audit.model import RunModel
 from specbench.audit.sampled import audit_sampled, sampled_records
+from specbench.audit.served import agreement_with_ours
 from specbench.audit.verdicts import Audit
 from specbench.errors import UserError
 
@@ -37,8 +38,10 @@ def audit(
     """
     info, table = run.header, make_table(run.records)
     agreements = find_agreements(table, info.spec.values.history)
-    sampled = sampled_records(table) if num_seeds else {}
-    if not agreements and not sampled:
+    sampled = sampled_records(table) if num_seeds and not info.servers else {}
+    if info.servers and any(record.key.temperature for record in run.records):
+        say("Sampled answers of servers are not audited: only the server could draw them again.")
+    if not agreements and not sampled and not info.servers:
         raise UserError(
             f"Run {info.id} has nothing to audit: no method except vanilla finished a greedy "
             "sample that vanilla finished too, and none was sampled.",
@@ -46,7 +49,11 @@ def audit(
         )
     has_divergence = any(agreement.divergences for agreement in agreements.values())
     model = None
-    if has_divergence or sampled:
+    if info.servers:
+        say("Vanilla: the server's against the engine in this process.")
+        model, is_recheck = open_model(False), False  # the methods are the servers'
+        agreements = {BASELINE: agreement_with_ours(table, info, model), **agreements}
+    elif has_divergence or sampled:
         model = open_model(is_recheck or bool(sampled))
     greedy = [
         audit_greedy(agreement, table, info, model=model, is_recheck=is_recheck, say=say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -124,6 +125,18 @@ def num_threads(text: str) -> int | None:
         return int(text)
     except ValueError as error:
         raise UserError(f"--threads {text} is no number.", "Give auto, 1 or more.") from error
+
+
+def words(option: str, text: str) -> tuple[str, ...]:
+    """The words of a command line, quoted as in a shell.
+
+    Raises:
+        UserError: a quote has no end.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UserError(f"{option} {text}: {error}.", "Close the quotes.") from error
 
 
 def given(context: typer.Context) -> list[str]:

@@ -28,6 +28,7 @@ from specbench.cli.options import (
     quiet_libraries,
     split,
     temperatures,
+    words,
 )
 
 if TYPE_CHECKING:
@@ -122,6 +123,20 @@ Backend = Annotated[
         autocompletion=complete.choice("engine", "server"),
     ),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Start this engine as the server of each method: vllm, sglang or llamacpp.",
+        autocompletion=complete.choice("vllm", "sglang", "llamacpp"),
+    ),
+]
+EngineCommand = Annotated[
+    str, typer.Option(metavar="COMMAND", help="The engine's command, if it is not on the PATH.")
+]
+EngineArgs = Annotated[
+    str, typer.Option(metavar="ARGS", help="More arguments for the engine, in quotes.")
+]
 Url = Annotated[
     Many, typer.Option(metavar="URL", help="Address of a running server; one for each --label.")
 ]
@@ -184,6 +199,9 @@ def run(
     check_drafts: CheckDrafts = False,
     phases: Phases = False,
     backend: Backend = "engine",
+    engine: Engine = "",
+    engine_command: EngineCommand = "",
+    engine_args: EngineArgs = "",
     url: Url = None,
     label: Label = None,
     served_model: ServedModel = "",
@@ -226,7 +244,10 @@ def run(
         execution=execution,
         trace=trace,
         check_drafts=check_drafts,
-        backend="" if backend == "engine" else backend,
+        backend="server" if engine else "" if backend == "engine" else backend,
+        serving_engine=engine,
+        engine_command=words("--engine-command", engine_command),
+        engine_args=words("--engine-args", engine_args),
         urls=split(url),
         labels=split(label),
         served_model=served_model,

@@ -18,18 +18,10 @@ SCHEMA = 1
 
 _ABSENT = frozenset(
     {"num_records", "preparation", "roofline", "kernels", "execution", "gpu", "shape"}
-    | {
-        "segments",
-        "template_sha256",
-        "check_drafts",
-        "sample",
-        "threads",
-        "top_k",
-        "servers",
-        "blocks",
-    }
-    | {"backend", "serving_engine", "urls", "labels", "served_model", "concurrency"}
-    | {"quantize", "quantization", "request_rates", "goodput", "request_timeout_s"}
+    | {"segments", "template_sha256", "check_drafts", "sample", "threads", "top_k", "servers"}
+    | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
+    | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
+    | {"quantize", "quantization"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -73,6 +65,10 @@ class SpecValues(Struct, frozen=True):
     serving_engine: Annotated[
         str, doc("engine that is started as a server: vllm, sglang or llamacpp; else absent")
     ] = ""
+    engine_command: Annotated[
+        tuple[str, ...], doc("command of that engine; absent for the usual one")
+    ] = ()
+    engine_args: Annotated[tuple[str, ...], doc("further arguments of that command")] = ()
     urls: Annotated[tuple[str, ...], doc("addresses of running servers; absent if none")] = ()
     labels: Annotated[tuple[str, ...], doc("methods that these servers run")] = ()
     served_model: Annotated[str, doc("the model's name at the servers, if it was given")] = ""

@@ -11,7 +11,13 @@ from typing import Any
 from msgspec.structs import asdict
 
 from specbench.analysis.metrics import BASELINE
-from specbench.log.header import MethodHeader, PromptsHeader, RunHeader, WeightsHeader
+from specbench.log.header import (
+    MethodHeader,
+    PromptsHeader,
+    RunHeader,
+    SpecValues,
+    WeightsHeader,
+)
 from specbench.log.machine import UNKNOWN
 
 _OPTIONS = (
@@ -174,6 +180,7 @@ def full_command(info: RunHeader) -> str:
     cards = [name for name in (spec.asked or spec.values).tasks if name.endswith(".toml")]
     own = {Path(card).stem for card in cards}
     values["tasks"] = tuple(t for t in values["tasks"] if t.partition("/")[0] not in own)
+    methods = [] if spec.values.urls else methods
     parts = ["specbench run", " ".join(f"--method {shlex.quote(method)}" for method in methods)]
     for option in _OPTIONS:
         key = _OTHER_NAMES.get(option, option.replace("-", "_"))
@@ -185,8 +192,28 @@ def full_command(info: RunHeader) -> str:
         parts.append(f"--{option} {shlex.quote(text)}")
     parts += [f"--task {shlex.quote(card)}" for card in cards]
     parts += [f"--{flag}" for flag in _FLAGS if values[flag.replace("-", "_")]]
+    parts += _server_options(spec.values)
     parts += [] if has_baseline else ["--no-baseline"]
     return _wrapped(part for part in parts if part)
+
+
+def _server_options(values: SpecValues) -> Iterable[str]:
+    """The options of a run on servers; none for the engine in this process."""
+    if not values.backend:
+        return
+    yield f"--engine {values.serving_engine}" if values.serving_engine else "--backend server"
+    for url, label in zip(values.urls, values.labels or ("server",), strict=False):
+        yield f"--url {shlex.quote(url)} --label {shlex.quote(label)}"
+    several = {
+        "engine-command": shlex.join(values.engine_command),
+        "engine-args": shlex.join(values.engine_args),
+        "served-model": values.served_model,
+        "concurrency": ",".join(map(str, values.concurrency)),
+        "request-rate": ",".join(f"{rate:g}" for rate in values.request_rates),
+        "goodput": values.goodput,
+        "request-timeout": f"{values.request_timeout_s:g}" if values.request_timeout_s else "",
+    }
+    yield from (f"--{name} {shlex.quote(text)}" for name, text in several.items() if text)
 
 
 def _wrapped(parts: Iterable[str], width: int = 88) -> str:

@@ -21,13 +21,20 @@ from specbench.run.backends.server.records import make_record
 from specbench.run.load import at_rate, closed_loop
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
-from specbench.run.requests import Sample, loads, make_chat, make_request, samples, seed_of
+from specbench.run.requests import (
+    Sample,
+    make_chat,
+    make_request,
+    reply_key,
+    samples,
+    seed_of,
+)
 from specbench.run.runner import Sink
 from specbench.run.texts import token_ends
 from specbench.types import Record, RecordKey
 
 SETTLE_S = 0.05
-"""Seconds that a server has to bring its counters up to date."""
+"""Seconds that a server has to bring its counters up to date, or to be known as dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +182,7 @@ class BlockRunner:
         """One record. Whatever goes wrong becomes an error record, and the run goes on."""
         num_prompt_tokens = 0
         try:
-            messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key, sample))
+            messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key))
             prompt_ids = self.codec.render(messages)
             num_prompt_tokens = len(prompt_ids)
             request = make_request(self.plan, prompt_ids, key.request)
@@ -185,23 +192,22 @@ class BlockRunner:
                 key, request, answer, self.codec, began=began, is_prompt_sent=is_prompt_sent
             )
         except Exception as error:  # of a server, a template or a tokenizer
-            return self._failed(key, num_prompt_tokens, error)
+            failed = self._failed(key, num_prompt_tokens, error)
+            if server.client.dead_reason and not server.death():
+                await asyncio.sleep(SETTLE_S)  # a process that dies is known as dead a bit later
+            death = server.death()
+            return replace(failed, error=f"{failed.error} {death}") if death else failed
 
     def _failed(self, key: RecordKey, num_prompt_tokens: int, error: Exception) -> Record:
         text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
         seed = seed_of(self.plan.spec.seed, key.request)
         return Record(key, "error", num_prompt_tokens, seed=seed, error=text)
 
-    def _replies(self, key: RecordKey, sample: Sample) -> Sequence[Record]:
-        """Replies to the earlier turns: the method's own, or those of the first method in the first
-        repeat at the first load, which every other block comes after.
-        """
-        method, own = key.method, sample
-        if self.plan.spec.history == "shared":
-            method, first = self.plan.setup.labels[0], loads(self.plan.spec)[0]
-            own = replace(sample, repeat=0, load=first)
-        keys = [RecordKey(method, *own.key(turn)) for turn in range(key.turn)]
-        return [self._known[one] for one in keys if one in self._known]
+    def _replies(self, key: RecordKey) -> Sequence[Record]:
+        """Replies to the earlier turns."""
+        own = reply_key(self.plan.spec, self.plan.setup.labels[0], key)
+        earlier = (self._known.get(replace(own, turn=turn)) for turn in range(key.turn))
+        return [record for record in earlier if record is not None]
 
     def _keep(self, record: Record) -> None:
         self._known[record.key] = record

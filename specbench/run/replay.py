@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from specbench.errors import UserError
-from specbench.log.header import RunHeader
+from specbench.log.header import RunHeader, SpecValues
 from specbench.log.store import StoredRun
+from specbench.models.cards import DTYPES
 from specbench.run.backends.engine import EngineBackend
 from specbench.run.backends.engine_setup import EngineSetup
 from specbench.run.methods import BASELINE
 from specbench.run.plan import Plan, make_plan
-from specbench.run.requests import make_chat
+from specbench.run.requests import make_chat, reply_key
 from specbench.run.spec import RunSpec
 from specbench.types import Record, RecordKey, Request, Sampling
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_NO_SERVER: dict[str, object] = {
+    name: getattr(SpecValues(), name)
+    for name in (
+        "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels",
+        "served_model", "concurrency", "request_rates", "goodput", "request_timeout_s",
+    )
+}  # fmt: skip
+"""The values of a run on servers, for the engine in this process."""
 _RESTORE = "Restore them as they were, or make the run again."
 
 
@@ -43,14 +52,16 @@ class Replay:
         values = structs.asdict(asked) | {
             "methods": asked.methods if has_methods else (BASELINE,),
             "is_baseline_run": True,
-            "dtype": dtype or run.header.model.dtype,
+            "dtype": dtype or _own_dtype(run.header),
             "phases": False,
             "trace": False,
+            **_NO_SERVER,
         }
         plan = make_plan(RunSpec(**values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)
         _check_same(run.header, plan, plan.setup)
         self._spec, self._codec = plan.spec, plan.setup.codec
+        self._asked = RunSpec(**structs.asdict(asked))
         self._prompts = {
             (task, prompt.sample_id): prompt
             for task, prompts in plan.prompts.items()
@@ -121,9 +132,14 @@ class Replay:
 
     def _history(self, key: RecordKey) -> list[Record]:
         """The replies to the turns before this one, as the run's `history` had them."""
-        own = replace(key, method=self._first) if self._spec.history == "shared" else key
+        own = reply_key(self._asked, self._first, key)
         earlier = (self._records.get(replace(own, turn=turn)) for turn in range(key.turn))
         return [record for record in earlier if record is not None]
+
+
+def _own_dtype(header: RunHeader) -> str:
+    """The run's dtype; that of a server is unknown, and the device's usual one stands in."""
+    return header.model.dtype if header.model.dtype in DTYPES else "auto"
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from specbench.data.prompts import Prompt
@@ -106,6 +106,22 @@ def seed_of(run_seed: int, key: RequestKey) -> int:
     parts = (run_seed, key.task, key.sample_id, key.turn, key.repeat)
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:
+    """The key of the answer that follows a request as history, at the same turn.
+
+    With `history` "shared" it is that of the first method. Servers answer one method after the
+    other: there it is of the first repeat at the first load, which all others come after.
+    """
+    if spec.history == "own":
+        return key
+    if spec.backend != "server":
+        return replace(key, method=first)
+    load = loads(spec)[0]
+    return replace(
+        key, method=first, repeat=0, concurrency=load.concurrency, request_rate=load.request_rate
+    )
 
 
 def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:

@@ -24,6 +24,9 @@ from specbench.run.resume import check_keys, check_memory, num_missing, resumed_
 from specbench.run.runner import Runner
 from specbench.types import Record
 
+ENGINE_LOGS = "engines"
+"""The folder in a run with the logs of the engines that it started."""
+
 
 def run_plan(
     plan: Plan,
@@ -57,6 +60,8 @@ def run_plan(
             check_keys(plan, stored)
             check_memory(plan, stored)
         backend = backend or plan.setup.open(before)
+        if isinstance(backend, ServerBackend):
+            backend.source.folder = path / ENGINE_LOGS
 
         def end(status: Status) -> None:
             ended = backend.describe(read_run(path).records).added_to(header)

@@ -96,6 +96,7 @@ def check_server_values(values: SpecValues) -> None:
         "--concurrency": values.concurrency,
         "--request-rate": values.request_rates,
         "--goodput": values.goodput,
+        "--engine": values.serving_engine,
         "--request-timeout": values.request_timeout_s is not None,
     }
     if not values.backend and (unused := [name for name, value in given.items() if value]):

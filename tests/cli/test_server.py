@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -99,10 +100,10 @@ def test_a_server_that_dies_leaves_failed_samples_and_exit_code_1(
 def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
     specbench: Specbench, prompts: Path
 ) -> None:
-    with serving(stub(context=56)) as server:
+    with serving(stub(context=52)) as server:
         said = run(specbench, [server], "--prompts", prompts, "--max-new-tokens", 50)
     assert said.code == 2
-    assert "do not fit into the 56 tokens of the server's context" in said.err
+    assert "do not fit into the 52 tokens of the server's context" in said.err
     assert not Path("out").exists()
 
 
@@ -130,3 +131,81 @@ def test_wrong_options_are_refused_with_their_value(
     said = specbench("run", *more)
     assert said.code == 2
     assert message in said.err
+
+
+def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
+    specbench: Specbench, prompts: Path
+) -> None:
+    fake = Path(__file__).parents[1] / "support" / "fake_engine.py"
+    call = ("run", "--engine", "vllm", "--engine-command", f"{sys.executable} {fake}")
+    methods = ("--method", "ngram,eagle3:num_tokens=3,sps", "--prompts", prompts, "--quiet")
+    said = specbench(
+        *call, *methods, "--engine-args", f"--eos {EOS} --fail eagle3", "--output", "out"
+    )
+    stored = read_run(Path("out"))
+    assert said.code == 1
+    failed = {record.key.method: record.error for record in stored.records if not record.is_ok}
+    assert [*failed] == ["eagle3:num_tokens=3"]
+    assert "RuntimeError: no memory left" in (failed["eagle3:num_tokens=3"] or "")
+    done = {record.key.method for record in stored.records if record.is_ok}
+    assert done == {"vanilla", "ngram", "sps"}
+    assert stored.header.servers["sps"].software == "vLLM 0.32.0"
+    assert "serve" in stored.header.servers["sps"].command
+    assert "starting draft_model" in Path("out/engines/sps.log").read_text()
+    assert "N-gram" in said.out and "SpS" in said.out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--engine", "sglang", "--method", "medusa"), "No method of SGLang 'medusa'"),
+        (("--engine", "vllm", "--engine-command", "no-such-vllm"), "vLLM is not installed"),
+        (("--engine", "vlm"), "No engine 'vlm'. Did you mean 'vllm'"),
+        (("--engine", "vllm", "--url", "a:1"), "starts its own servers"),
+        (("--engine", "vllm", "--method", "ngram:k=2"), "No option of vLLM's ngram 'k'"),
+        (("--engine", "vllm", "--engine-args", "'"), "No closing quotation"),
+    ],
+)
+def test_an_engine_that_cannot_run_is_refused(
+    specbench: Specbench, more: Sequence[str], message: str
+) -> None:
+    said = specbench("run", *more)
+    assert (said.code, message in said.err) == (2, True), said.err
+
+
+def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(
+    specbench: Specbench, prompts: Path
+) -> None:
+    generate = greedy_of(TINY / "target")
+
+    def right(prompt: Sequence[int]) -> Sequence[int]:
+        return generate(prompt, 4)
+
+    def wrong(prompt: Sequence[int]) -> Sequence[int]:
+        return (*generate(prompt, 4)[:2], 77, 78)
+
+    good, bad = Stub(answer=right, eos=EOS), Stub(answer=wrong, eos=EOS)
+    with serving(good), serving(bad):
+        call = ("--prompts", prompts, "--max-new-tokens", 4, "--dtype", "float32")
+        assert run(specbench, [good, bad], *call).code == 0
+    said = specbench("audit", "out")
+    assert said.code == 1
+    rows = {line.split()[0]: line for line in said.out.splitlines() if " of 4" in line}
+    assert "4 of 4" in rows["Vanilla"] and "identical" in rows["Vanilla"]
+    assert "0 of 4" in rows["EAGLE-3"] and rows["EAGLE-3"].split()[-1] == "bug"
+
+
+def greedy_of(folder: Path) -> Callable[[Sequence[int], int], tuple[int, ...]]:
+    """Greedy answers of a model by its own `generate`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(str(folder))
+
+    def generate(prompt: Sequence[int], number: int) -> tuple[int, ...]:
+        with torch.inference_mode():
+            ids = torch.tensor([list(prompt)])
+            out = model.generate(ids, max_new_tokens=number, do_sample=False, eos_token_id=None)
+        return tuple(out[0, len(prompt) :].tolist())
+
+    return generate

@@ -12,6 +12,7 @@ import pytest
 from specbench.analysis.loads import Load
 from specbench.log.header import BlockHeader, ServerHeader
 from specbench.report.build import Report, make_report
+from specbench.report.facts import full_command
 from specbench.types import Record
 from tests.analysis.run_factory import FakeRun
 from tests.analysis.test_serving import answer, block, run
@@ -99,3 +100,17 @@ def test_the_page_has_both_plots(report: Report) -> None:
 def test_a_doubtful_number_is_warned_about(made: FakeRun, words: str) -> None:
     notes = make_report(made).results.notes
     assert any(words in note.text for note in notes if note.is_warning)
+
+
+def test_the_full_command_names_servers_and_loads() -> None:
+    made = served()
+    values = msgspec.structs.replace(
+        made.header.spec.values, backend="server", urls=("http://a:1", "http://b:2"),
+        labels=("vanilla", "eagle3"), methods=("vanilla", "eagle3"), request_timeout_s=30.0,
+    )  # fmt: skip
+    spec = msgspec.structs.replace(made.header.spec, values=values)
+    command = " ".join(full_command(msgspec.structs.replace(made.header, spec=spec)).split())
+    command = command.replace("\\ ", "")
+    assert "--url http://a:1 --label vanilla --url http://b:2 --label eagle3" in command
+    assert "--concurrency 1,8 --request-rate 2.5 --goodput ttft:60 --request-timeout 30" in command
+    assert "--method" not in command

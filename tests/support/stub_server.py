@@ -39,7 +39,7 @@ class Stub:
     most_at_once: int = 0
     counters: dict[str, float] = field(default_factory=dict)
     root: str = ""
-    num_active: int = 0
+    active: set[int] = field(default_factory=set)
     stop: Callable[[], object] = lambda: None
 
     def app(self) -> web.Application:
@@ -90,15 +90,15 @@ class Stub:
             return web.json_response({"error": {"message": message}}, status=int(fault))
         if fault == "html answer":
             return web.Response(text="<html>bad gateway</html>", content_type="text/html")
-        self.num_active += 1
-        self.most_at_once = max(self.most_at_once, self.num_active)
+        self.active.add(number)
+        self.most_at_once = max(self.most_at_once, len(self.active))
         try:
-            return await self._stream(request, body, fault)
+            return await self._stream(request, body, fault, number)
         finally:
-            self.num_active -= 1
+            self.active.discard(number)
 
     async def _stream(
-        self, request: web.Request, body: Mapping[str, Any], fault: str
+        self, request: web.Request, body: Mapping[str, Any], fault: str, number: int
     ) -> web.StreamResponse:
         if fault == "hangs":
             await asyncio.sleep(3600)
@@ -113,8 +113,8 @@ class Stub:
             self.counters["spec_decode_num_accepted_tokens_total"] += accepted
             self.counters["spec_decode_num_drafts_total"] += len(self.accepted_per_step or ())
         chunks = chunks_of(self, request.path, prompt, ids, is_eos=is_eos)
-        for number, chunk in enumerate(chunks):
-            if number == 2 and fault:
+        for position, chunk in enumerate(chunks):
+            if position == 2 and fault:
                 if fault == "drops" and request.transport:
                     request.transport.abort()
                     return response
@@ -131,6 +131,7 @@ class Stub:
                 chunk = chunk.replace(f'"completion_tokens": {len(ids)}', '"completion_tokens": 99')
             await asyncio.sleep(self.delay_s)
             await response.write(f"data: {chunk}\n\n".encode())
+        self.active.discard(number)  # before the client can know
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response

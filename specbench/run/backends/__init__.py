@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 SETUPS = {
     "": "engine_setup.make_engine_setup",
     "server": "server.setup.make_server_setup",
+    "started": "server.started_setup.make_started_setup",
 }
-"""Value of `--backend` -> the function that makes its setup; the engine is in this process."""
+"""Value of `--backend` -> the function that makes its setup; the engine is in this process.
+
+"started" is not a value: it is a server that `--engine` starts.
+"""
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
@@ -22,6 +26,6 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    module, _, name = SETUPS[spec.backend].rpartition(".")
+    module, _, name = SETUPS["started" if spec.serving_engine else spec.backend].rpartition(".")
     setup: Setup = getattr(import_module(f"{__name__}.{module}"), name)(spec, is_offline=is_offline)
     return setup

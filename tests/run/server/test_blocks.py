@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from specbench.data.prompts import Prompt
+from specbench.errors import RunFolderError
 from specbench.log.header import BlockHeader
 from specbench.run.backends.base import Message
-from specbench.run.backends.server.backend import RunningServers, ServerBackend
+from specbench.run.backends.server.backend import OpenServer, RunningServers, ServerBackend
 from specbench.run.backends.server.find import FoundServer
 from specbench.run.backends.server.protocols import Completions, Llamacpp, StreamProtocol
 from specbench.run.blocks import BlockRunner, blocks
@@ -88,7 +89,7 @@ def run(
         class Sink:
             def append(self, record: Record) -> None:
                 stored.append(record)
-                num_active.append(sum(one.num_active for one in stubs.values()))
+                num_active.append(sum(len(one.active) for one in stubs.values()))
 
         with backend:
             runner = BlockRunner(plan, backend, Sink(), Watcher(), Letters())
@@ -252,3 +253,46 @@ def test_later_turns_follow_the_first_replies_of_the_first_method() -> None:
 def test_records_are_written_only_while_no_request_is_under_way() -> None:
     done = run({"vanilla": Stub(delay_s=0.002)}, concurrency=(8,))
     assert done.num_active_at_writes == [0] * 7
+
+
+class Stopping:
+    """A sink that raises this at its third record, if anything."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self._error, self.num_records = error, 0
+
+    def append(self, record: Record) -> None:
+        self.num_records += 1
+        if self.num_records == 3 and self._error:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RunFolderError("the disk is full")])
+def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
+    with serving(Stub()) as stub:
+        found = FoundServer(stub.root, "tiny", "a stub", Completions(), True)
+        plan = plan_of(["vanilla"], RunSpec(backend="server", concurrency=(2,)))
+        sink = Stopping(error)
+        with ServerBackend(RunningServers({"vanilla": found}, request_s=5), 1) as backend:
+            runner = BlockRunner(plan, backend, sink, Watcher(), Letters())
+            with pytest.raises(type(error)):
+                list(runner.run())
+    assert sink.num_records == 3
+
+
+class Dying(RunningServers):
+    """Servers whose process has ended."""
+
+    async def open(self, method: str) -> OpenServer:
+        server = await super().open(method)
+        return OpenServer(server.client, server.found, lambda: "The engine ended with status 7.")
+
+
+def test_a_record_says_how_the_engine_ended() -> None:
+    with serving(Stub(fault="drops")) as stub:
+        found = FoundServer(stub.root, "tiny", "a stub", Completions(), True)
+        plan = plan_of(["vanilla"], RunSpec(backend="server"))
+        with ServerBackend(Dying({"vanilla": found}, request_s=5), 1) as backend:
+            runner = BlockRunner(plan, backend, Stopping(None), Watcher(), Letters())
+            first = next(runner.run())
+    assert (first.error or "").endswith("tokens had arrived. The engine ended with status 7.")

@@ -6,9 +6,10 @@ Must not know prompts, the order of requests, nor reports.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from specbench.errors import SpecbenchError
@@ -27,10 +28,12 @@ T = TypeVar("T")
 
 
 class OpenServer:
-    """A server with its client."""
+    """A server with its client. `death` says how its process ended; empty while it runs."""
 
-    def __init__(self, client: Client, found: FoundServer) -> None:
-        self.client, self.found = client, found
+    def __init__(
+        self, client: Client, found: FoundServer, death: Callable[[], str] = lambda: ""
+    ) -> None:
+        self.client, self.found, self.death = client, found, death
 
     async def complete(self, ask: ChatRequest) -> Answer:
         """The answer to a request. Raises RequestFailed if there is none."""
@@ -49,8 +52,10 @@ class OpenServer:
 class ServerSource(Protocol):
     """The servers of methods: some run already, some are started when their turn comes."""
 
-    @property
-    def is_one_at_a_time(self) -> bool: ...
+    is_one_at_a_time: bool
+    folder: Path
+    """Where logs of servers go."""
+
     async def open(self, method: str) -> OpenServer:
         """The server of a method, answering. Raises SpecbenchError if it does not."""
         ...
@@ -75,6 +80,7 @@ class ServerBackend:
 
     def __exit__(self, *exception: object) -> None:
         try:
+            self._end_requests()
             self.run(self.source.close())
         finally:
             self._runner.close()
@@ -82,6 +88,15 @@ class ServerBackend:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine."""
         return self._runner.run(work)
+
+    def _end_requests(self) -> None:
+        """Cancel what an interrupt left under way."""
+        loop = self._runner.get_loop()
+        while tasks := asyncio.all_tasks(loop):
+            for task in tasks:
+                task.cancel()
+            with suppress(KeyboardInterrupt):  # a task raises the same one again
+                loop.run_until_complete(asyncio.wait(tasks))
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         return BackendInfo(servers=self.source.describe(), blocks=tuple(self.blocks))
@@ -131,6 +146,7 @@ class RunningServers:
     is_one_at_a_time = False
 
     def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float) -> None:
+        self.folder = Path()
         self._found, self._request_s = servers, request_s
         self._open: dict[str, OpenServer] = {}
         self._stack = AsyncExitStack()

@@ -1,7 +1,7 @@
 """Requests to one server: an answer streamed and timed, or the reason why there is none.
 
 Knows HTTP and time limits. A request is sent again only if the server refused it before it began.
-Every request has a connection of its own: servers drop idle ones, which would look like a failure.
+A connection is used again only at once: servers drop idle ones, which would look like a failure.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CONNECT_S, SHORT_S, REQUEST_S = 10.0, 5.0, 600.0
 """Seconds to connect, for a short question to the server, and by default for a request."""
+KEPT_S = 1.0
+"""Seconds after which an idle connection is not used again."""
 MOST_ATTEMPTS, FIRST_WAIT_S, MOST_WAIT_S = 4, 0.25, 10.0
 API_KEY = "SPECBENCH_API_KEY"
 """The environment variable with the key that a server asks for."""
@@ -45,7 +47,7 @@ class Client:
         key = os.environ.get(API_KEY)
         self._session: ClientSession = ClientSession(
             headers={"Authorization": f"Bearer {key}"} if key else None,
-            connector=TCPConnector(limit=0, force_close=True),
+            connector=TCPConnector(limit=0, keepalive_timeout=KEPT_S),
             timeout=ClientTimeout(total=self._request_s, sock_connect=CONNECT_S),
         )
         return self
@@ -106,6 +108,8 @@ class Client:
 
         url = self.root + protocol.path
         headers = {"Content-Type": "application/json"}
+        if protocol.name == "llamacpp":  # drops connections that it said it would keep
+            headers["Connection"] = "close"
         reader = AnswerReader(protocol, perf_counter())
         try:
             async with self._session.post(

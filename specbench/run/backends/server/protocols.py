@@ -39,8 +39,7 @@ class Counts:
     decode_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True, gc=False):
     """One event of a stream: new text, new tokens, and at its end the reason and the counts.
 
     `finish` is the server's own word for the end. `is_whole` marks a text that repeats those of
@@ -86,6 +85,9 @@ class _Choice(Struct, frozen=True):
 class _Usage(Struct, frozen=True):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+
+
+_NO_CHOICE, _NO_USAGE = _Choice(), _Usage()
 
 
 class _Speculation(Struct, frozen=True):
@@ -180,8 +182,8 @@ class Completions:
 
     def read(self, data: bytes) -> Event:
         chunk = _read_chunk(data)
-        usage = chunk.usage or _Usage()
-        choice = chunk.choices[0] if chunk.choices else _Choice()
+        usage = chunk.usage or _NO_USAGE
+        choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
         text = choice.text or ""
         if choice.delta:
             text = (choice.delta.reasoning_content or "") + (choice.delta.content or "")
@@ -192,7 +194,7 @@ class Completions:
             num_tokens=usage.completion_tokens,
             prompt_tokens=usage.prompt_tokens,
             counts=_counts(chunk.metrics) if chunk.metrics else None,
-            error=_error(chunk.error),
+            error=None if chunk.error is None else _error(chunk.error),
         )
 
 

@@ -1,0 +1,74 @@
+"""Runs a command, and ends it with all its descendants when the program that asked for it is gone.
+
+`python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open. When
+it is closed, by that program or by the system after a kill, everything that was started is ended.
+A script of its own, which imports nothing of the package.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+
+WAIT_S = 10.0
+"""Seconds between the request to end and the kill."""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> int:
+    """Run the command; its exit status, or 1 if it was ended."""
+    adopt_orphans()
+    stop = threading.Event()
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, lambda number, frame: stop.set())
+    with open(sys.argv[1], "ab") as log:  # noqa: PTH123  # bytes, appended
+        try:
+            child = subprocess.Popen(
+                sys.argv[2:],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.write(f"{sys.argv[2]} cannot be started: {error}\n".encode())
+            return 127
+    threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
+    while child.poll() is None and not stop.wait(0.02):
+        pass
+    status = child.poll()
+    end_descendants()
+    return 1 if status is None else status
+
+
+def adopt_orphans() -> None:
+    """Let processes whose parent ends become children of this one, where the system can do so."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_descendants() -> None:
+    """End all descendants, and kill those that do not end."""
+    found = psutil.Process().children(recursive=True)
+    for one in found:
+        with contextlib.suppress(psutil.Error):
+            one.terminate()
+    psutil.wait_procs(found, timeout=WAIT_S)
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+
+
+def _wait_for_end_of_input(stop: threading.Event) -> None:
+    while os.read(0, 4096):  # sys.stdin would hold a lock when the interpreter ends
+        pass
+    stop.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
