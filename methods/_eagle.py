@@ -219,7 +219,6 @@ class EagleDrafter(Drafter):
         self.weights_layout = model.layout
         self._execution = execution
         self._num_scratch = max(num_scratch, padded_path_length(depth))
-        self._feed = execution.wrap(self.feed)
         self._captured: tuple[Tensor, ...]  # of the last forward
         self._missing: AcceptedPath  # pairs not yet fed to the draft model, as rows of `_captured`
 
@@ -243,7 +242,7 @@ class EagleDrafter(Drafter):
         self._missing = result.accepted
 
     def skip(self, state: State) -> None:
-        self._feed(*self.draft_inputs(state), cache_span=self.cache_span(state))
+        self.feed(*self.draft_inputs(state), cache_span=self.cache_span(state))
 
     def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
         """Inputs of a draft: the arguments of `feed`."""

@@ -7,9 +7,12 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
-from specbench.engine.target import Forward
+from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import DraftTree
 from specbench.methods._static_tree import StaticTree
+
+ROWS = 128
+"""Positions of the prompt whose logits are held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,9 @@ class Options:
     tree: str = field(
         default="recycling_80",
         metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
+    )
+    prompt: bool = field(
+        default=False, metadata={"help": "also fill the table with the prompt's logits"}
     )
     scope: Literal["request", "run"] = field(
         default="request", metadata={"help": "run: keep the table from prompt to prompt"}
@@ -36,8 +42,8 @@ class Recycling(Drafter):
     Models with Token Recycling"; behaviour checked against Spec-Bench's inference_recycling.py.
 
     Deviation: the official table starts with zeros, which repeat one token below a node; here a
-    row starts with token 0 and the last ones of the vocabulary. The official code keeps the table
-    from prompt to prompt, which is `scope=run` here.
+    row starts with the tokens 0, 1, 2 and so on. The official code keeps the table from prompt to
+    prompt, which is `scope=run` here.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -49,15 +55,25 @@ class Recycling(Drafter):
         sizes = torch.bincount(tree.layout.depths)[1:].tolist()
         self._above = parents[1:].split(sizes)
         self._ranks = tree.ranks[1:].split(sizes)
-        self._unknown = -torch.arange(self._width, device=target.device) % target.vocab_size
+        self._unknown = torch.arange(self._width, device=target.device)
         self._table = self._unknown.repeat(target.vocab_size, 1)
         self._first = self._table.clone()
+        if options.prompt:
+            self.needs = Needs(hidden=True, all_prompt_positions=True)
+        self._head = target.model.get_output_embeddings()
         self._ops = target.execution.ops
         self._fill = target.execution.wrap(self._filled)
-        self._learn = target.execution.wrap(self._learned)
+        self._learn = self._learned
+        if not context.skipped_depth:  # steps of many sizes would be captured late
+            self._learn = target.execution.wrap(self._learned)
 
     def start(self, state: State, prefill: Forward) -> None:
         self._table.copy_(self._first)
+        if prefill.hidden is None:
+            return
+        prompt = torch.tensor(state.request.prompt_ids, device=self._table.device)
+        for tokens, hidden in zip(prompt.split(ROWS), prefill.hidden.split(ROWS), strict=True):
+            self._learned(tokens, self._head(hidden), torch.full_like(tokens[:1], len(tokens)))
 
     def propose(self, state: State) -> DraftTree:
         root = torch.full((1,), state.pending, device=self._table.device)

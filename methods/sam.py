@@ -46,19 +46,19 @@ class SamDecoding(Drafter):
 
     Deviation: an index of the tokens' positions replaces the suffix automaton; it finds the same
     matches. A copy ends with the text; officially zeros follow. There is no automaton of a corpus.
-    The table of `recycling` starts empty; officially the prompt's logits fill it, and it is kept
-    from prompt to prompt (`scope=run`).
+    The official code keeps the table from prompt to prompt, which is `scope=run` here.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
         self._device = context.target.device
+        context = replace(context, skipped_depth=options.num_tokens)
         if options.other == "eagle2":
             given = eagle2.METHOD.options(total_tokens=61, depth=5, weights=options.weights)
-            context = replace(context, skipped_depth=options.num_tokens)
             self._other: Drafter = eagle2.build(given, context)
         else:
-            self._other = recycling.Recycling(recycling.Options(tree="sam_60"), context)
+            table = recycling.Options(tree="sam_60", prompt=True)
+            self._other = recycling.Recycling(table, context)
         self.needs, self.rule = self._other.needs, self._other.rule
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
         self._text = Occurrences()
@@ -99,9 +99,6 @@ class SamDecoding(Drafter):
 
     def capture_graphs(self, num_tokens: int) -> None:
         self._other.capture_graphs(num_tokens)
-
-    def bytes_read(self, num_nodes: float) -> float:
-        return self._other.bytes_read(num_nodes)
 
 
 METHOD = Method(

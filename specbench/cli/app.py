@@ -12,6 +12,7 @@ from specbench.cli import (
     catalog,
     check,
     compare,
+    datastore,
     doctor,
     fetch,
     init,
@@ -88,6 +89,7 @@ app.command()(catalog.show)
 app.command()(doctor.doctor)
 app.command()(fetch.fetch)
 app.command()(train.train)
+app.add_typer(datastore.commands, name="datastore")
 app.command()(race.race)
 app.command()(init.init)
 app.command()(schema.schema)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace
@@ -24,6 +24,9 @@ from specbench.log.store import HEADER, ListedRun, list_runs, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.models.sizes import num_parameters
 from specbench.outside import printable
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,13 @@ def _methods() -> TextTable:
     return TextTable(["method", "summary", "from"], rows)
 
 
+def _checkpoint(method: Method) -> str:
+    """The files that a method needs, in words."""
+    if any(option.name == "datastore" for option in registry.describe_options(method)):
+        return "a file: datastore=FILE"
+    return f"the model card's {method.weights!r}" if method.weights else "none needed"
+
+
 def _method(name: str) -> list[TextTable]:
     method = registry.get(name)
     facts = [
@@ -101,7 +111,7 @@ def _method(name: str) -> list[TextTable]:
         ["summary", method.summary],
         ["paper", method.paper or "-"],
         ["lossless", "yes" if method.is_lossless else "no"],
-        ["checkpoint", f"the model card's {method.weights!r}" if method.weights else "none needed"],
+        ["checkpoint", _checkpoint(method)],
     ]
     options = [
         [option.name, option.kind, str(option.default), option.help]

@@ -176,7 +176,10 @@ def _read_header(file: Path, size: int) -> tuple[dict[str, TensorEntry], int]:
 
 
 def identify(path: Path) -> WeightsHeader:
-    """The commit of a folder and the hashes of its files."""
+    """The commit of a folder and the hashes of its files, or the hash of a single file."""
+    if path.is_file():
+        file = FileHeader(path.stat().st_size, cached_sha256(path))
+        return WeightsHeader(revision=None, files={path.name: file})
     revision = path.name if path.parent.name == "snapshots" else None
     suffixes = (".json", ".model", ".jinja", ".txt")
     files = [file for file in sorted(path.iterdir()) if file.suffix in suffixes and file.is_file()]

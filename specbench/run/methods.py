@@ -44,9 +44,9 @@ class RunMethod:
 
     @property
     def label(self) -> str:
-        """The name in records and tables. A checkpoint goes by its last name, not its path."""
+        """The name in records and tables. A file goes by its last name, not its path."""
         given = {
-            key: Path(value).name if key == "weights" else value
+            key: Path(value).name if key in ("weights", "datastore") else value
             for key, value in self.asked.given.items()
         }
         return printable(str(registry.MethodChoice(self.asked.name, given)))
@@ -152,7 +152,8 @@ def select_methods(
         if spec.weights == "stand-in":
             hint = "A stand-in has the built-in heads, and the SpS draft of the model card."
         else:
-            hint = f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID."
+            file = "datastore=FILE" if hasattr(missing[0].options, "datastore") else ""
+            hint = f"Name one: --method {names[0]}:{file or 'weights=DIR_OR_HUB_ID'}."
             if card.is_known:
                 hint += f" `specbench show {card.name}` lists what there is."
         raise UserError(f"{card.name} has no checkpoint for {', '.join(names)}.", hint)
@@ -188,6 +189,21 @@ def _with_defaults(name: str) -> RunMethod:
     return RunMethod(registry.MethodChoice(name), method, method.options())
 
 
+def find_datastore(options: Any) -> Path | None:
+    """The file that the option `datastore` names; None without it.
+
+    Raises:
+        CheckpointError: there is no such file.
+    """
+    given = getattr(options, "datastore", "")
+    if given and not Path(given).expanduser().is_file():
+        raise CheckpointError(
+            f"Datastore {given} is not a file.",
+            "Make one: specbench datastore build FILE.jsonl --model M --output F.",
+        )
+    return Path(given).expanduser() if given else None
+
+
 def find_checkpoint(
     card: ModelCard, method: Method, options: Any, *, is_offline: bool
 ) -> ResolvedWeights:
@@ -195,6 +211,8 @@ def find_checkpoint(
     name = method.weights_with(options)
     if name is None:
         return ResolvedWeights(None)
+    if datastore := find_datastore(options):
+        return ResolvedWeights(datastore)
     if given := getattr(options, "weights", ""):
         what = f"The {method.name} checkpoint"
         is_model = name == "sps"

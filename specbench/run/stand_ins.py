@@ -13,7 +13,7 @@ from specbench.errors import UserError
 from specbench.models.cards import Dtype, ModelCard, draft_shapes, known_models
 from specbench.models.checkpoints import read_config
 from specbench.models.memory import BYTES, GraphUse, MemoryNeed, check_need, estimate, graph_bytes
-from specbench.run.methods import ResolvedWeights
+from specbench.run.methods import ResolvedWeights, find_datastore
 from specbench.types import Shape
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def find_weights(stand_in: StandIn, method: Method, options: Any) -> ResolvedWei
     name = method.weights_with(options)
     if name is None:
         return ResolvedWeights(None)
+    if datastore := find_datastore(options):
+        return ResolvedWeights(datastore)
     if given := getattr(options, "weights", ""):
         raise UserError(
             f"--method {method.name}:weights={given} names weights, but a stand-in has its own.",

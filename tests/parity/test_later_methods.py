@@ -2,8 +2,8 @@
 
 `accept_lengths.json` holds the accept lengths that the official drafting code reached on the golden
 prompts, whose first output token it was given with the prompt: Spec-Bench's inference_recycling.py
-(a new table per prompt, and one table for all), vLLM's n-gram proposer
-and ArcticInference's suffix_tree.cc.
+(a new table per prompt, and one table for all), vLLM's n-gram proposer,
+ArcticInference's suffix_tree.cc and SAM-Decoding's samd/draft.py (both tables).
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "pld",
         {"min_ngram": 2, "ngram": 4, "num_tokens": 5, "allow_shorter": True},
     ),
+    "sam": ("sam", {}),
+    "sam_run": ("sam", {"scope": "run"}),
     "suffix": ("suffix", {}),
     "suffix_run": ("suffix", {"scope": "run"}),
     "suffix_tree": ("suffix", {"shape": "tree"}),

@@ -7,16 +7,24 @@ from pathlib import Path
 
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.target import Target
+from specbench.methods._datastore import Datastore
 from specbench.registry import get, make_options
 from tests.methods.checkpoints import MAKERS
-from tests.support.models import random_llama, save
+from tests.support.models import prompts, random_llama, save
 
 
 def _sps(target: Target, folder: Path) -> Path:
     return save(random_llama(layers=2, seed=1, vocab_size=target.vocab_size), folder)
 
 
-WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {"sps": _sps, **MAKERS}
+def _datastore(target: Target, folder: Path) -> Path:
+    path = folder.with_suffix(".safetensors")
+    texts = [[token % target.vocab_size for token in prompt] for prompt in prompts()]
+    Datastore.build([*texts, [3, 4, 5, 6] * 3]).save(path)
+    return path
+
+
+WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {"sps": _sps, "rest": _datastore, **MAKERS}
 """Model-card key of a method's weights -> a maker of a random checkpoint in its format."""
 
 

@@ -203,7 +203,11 @@ def _setup(
         dtype,
         device.name,
         what=f"Model {card.name}",
-        drafts=[one.weights for one in chosen.methods if isinstance(one.weights, Path)],
+        drafts=[
+            one.weights
+            for one in chosen.methods
+            if isinstance(one.weights, Path) and one.weights.is_dir()
+        ],
         graphs=_graph_use(spec, mode, chosen.methods),
         quantize=spec.quantize,
     )

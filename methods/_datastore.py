@@ -1,0 +1,90 @@
+"""A datastore: the token ids of a corpus, sorted so that any continuation is found by bisection.
+
+One safetensors file holds `token_ids` [tokens] and `order` [tokens], the positions sorted by the
+tokens that follow. Knows token ids, not methods or tokenizers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from specbench.errors import CheckpointError
+
+SORTED_BY = 32
+"""Tokens that decide the order; a longer context cannot be looked up."""
+SEPARATOR = -1
+"""Ends each text of the corpus."""
+
+
+class Datastore:
+    """A sorted corpus that is read into memory."""
+
+    def __init__(self, token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> None:
+        self._token_ids, self._order = token_ids, order
+
+    @property
+    def largest_id(self) -> int:
+        return int(self._token_ids.max())
+
+    @classmethod
+    def build(cls, texts: Iterable[Sequence[int]]) -> Datastore:
+        """Sort the texts, given as token ids."""
+        token_ids = np.array([t for text in texts for t in (*text, SEPARATOR)], dtype=np.int32)
+        rank = np.unique(token_ids, return_inverse=True)[1].astype(np.int64) + 1
+        width = 1
+        while width < SORTED_BY:  # each round doubles the number of tokens that decide
+            after = np.zeros_like(rank)
+            after[:-width] = rank[width:]
+            rank = np.unique(rank * (len(rank) + 1) + after, return_inverse=True)[1] + 1
+            width *= 2
+        return cls(token_ids, np.argsort(rank, kind="stable").astype(np.int32))
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        part = path.with_name(f"{path.name}.part")
+        save_file({"token_ids": self._token_ids, "order": self._order}, part)
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Datastore:
+        """Read a file that `save` wrote.
+
+        Raises:
+            CheckpointError: it is no datastore.
+        """
+        try:
+            parts = load_file(path)
+            token_ids, order = parts["token_ids"], parts["order"]
+        except (OSError, SafetensorError, KeyError) as error:
+            raise CheckpointError(
+                f"{path} is not a datastore: {error}.",
+                "Make one: specbench datastore build FILE.jsonl --model M --output F.",
+            ) from error
+        if not len(token_ids) or token_ids.shape != order.shape:
+            raise CheckpointError(
+                f"{path} is not a datastore: {len(token_ids)} tokens, {len(order)} in order.",
+                "Make it anew: specbench datastore build.",
+            )
+        return cls(token_ids, order)
+
+    def continuations(self, context: Sequence[int], length: int, most: int) -> list[list[int]]:
+        """Up to `length` tokens after each occurrence of `context`, for at most `most` of them."""
+        size, wanted = len(context), list(context)
+
+        def tokens(position: int) -> list[int]:
+            return self._token_ids[position : position + size].tolist()
+
+        begin = bisect_left(self._order, wanted, key=tokens)
+        end = bisect_right(self._order, wanted, lo=begin, key=tokens)
+        found = []
+        for position in self._order[begin : min(end, begin + most)].tolist():
+            text = self._token_ids[position + size : position + size + length].tolist()
+            found.append(text[: text.index(SEPARATOR)] if SEPARATOR in text else text)
+        return found

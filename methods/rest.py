@@ -1,0 +1,115 @@
+"""REST: continuations of the last tokens in a datastore, drafted as a tree by their frequency."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.tree import DraftTree, TreeLayout, padded_size
+from specbench.errors import CheckpointError, UserError
+from specbench.methods._datastore import SORTED_BY, Datastore
+
+NUM_MATCHES = 5000
+"""Most occurrences that are counted in a step."""
+
+Tokens = tuple[int, ...]
+"""Tokens from the root to a node, without the root's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of REST."""
+
+    datastore: str = field(
+        default="", metadata={"help": "file made by `specbench datastore build`"}
+    )
+    max_span: int = field(default=16, metadata={"help": "longest context looked up", "min": 1})
+    min_span: int = field(default=2, metadata={"help": "shortest context looked up", "min": 1})
+    length: int = field(default=10, metadata={"help": "tokens of a continuation", "min": 1})
+    num_tokens: int = field(default=64, metadata={"help": "most tokens drafted", "min": 1})
+
+    def __post_init__(self) -> None:
+        if not self.min_span <= self.max_span <= SORTED_BY:
+            raise UserError(
+                f"rest cannot look up contexts of {self.min_span} to {self.max_span} tokens.",
+                f"Give min_span at most max_span, and max_span at most {SORTED_BY}.",
+            )
+
+
+class Rest(Drafter):
+    """Looks up the last tokens in a datastore, the longest context first.
+
+    The continuations of the first context that occurs form a trie. Its most frequent nodes are the
+    draft; then the nodes with the longest paths are dropped until the paths of all nodes have
+    `num_tokens` distinct tokens together, each path counted by itself.
+
+    Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour read in
+    FasterDecoding/REST, DraftRetriever/src/lib.rs, and not compared by running it.
+
+    Deviation: of equally frequent nodes the shallower is kept, then the one found first; officially
+    chance decides. Without a match the step runs on the pending token alone; officially a dummy
+    token (id 100) is drafted. Continuations end with the text that they are from.
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        self._options = options
+        self._device = context.target.device
+        assert isinstance(context.weights, Path)
+        self._datastore = Datastore.load(context.weights)
+        if self._datastore.largest_id >= context.target.vocab_size:
+            raise CheckpointError(
+                f"{context.weights} holds token {self._datastore.largest_id}; the target's "
+                f"vocabulary has {context.target.vocab_size}.",
+                "Build the datastore with this model.",
+            )
+        self.tree_sizes = range(1, 2 + options.num_tokens)
+
+    def propose(self, state: State) -> DraftTree:
+        paths = self._paths(state)
+        if not paths:
+            return state.chain()
+        nodes = {path: node for node, path in enumerate([(), *paths])}
+        parents = [0, *(nodes[path[:-1]] for path in paths)]
+        layout = TreeLayout.from_parents(parents, self._device)
+        return DraftTree(state.chain([path[-1] for path in paths]).tokens, layout, len(nodes))
+
+    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        for size in sorted(set(map(padded_size, self.tree_sizes))):
+            yield DraftTree.star(size, self._device, max_depth=self._options.length)
+
+    def _paths(self, state: State) -> list[Tokens]:
+        """The paths of the draft's nodes, parents first."""
+        options = self._options
+        found: list[list[int]] = []
+        for span in range(min(options.max_span, len(state.token_ids)), options.min_span - 1, -1):
+            context = state.token_ids[-span:]
+            found = self._datastore.continuations(context, options.length, NUM_MATCHES)
+            if found:
+                break
+        counts = Counter(tuple(text[:end]) for text in found for end in range(1, len(text) + 1))
+        best = sorted(counts, key=lambda path: (-counts[path], len(path)))[: options.num_tokens]
+        return _cut(best, options.num_tokens)
+
+
+def _cut(paths: list[Tokens], most: int) -> list[Tokens]:
+    """Drop the longest paths until all have at most `most` distinct tokens together."""
+    kept = sorted(paths, key=lambda path: (len(set(path)), len(path)))
+    total = sum(len(set(path)) for path in kept)
+    while total > most:
+        total -= len(set(kept.pop()))
+    return kept
+
+
+METHOD = Method(
+    name="rest",
+    title="REST",
+    summary="drafts the most frequent continuations of the last tokens in a datastore",
+    paper="He et al. 2023, REST: Retrieval-Based Speculative Decoding",
+    options=Options,
+    build=Rest,
+    weights="rest",
+)

@@ -1,0 +1,65 @@
+"""`specbench datastore`: make the datastores that the method `rest` looks continuations up in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli.options import Offline, Template, quiet_libraries, say
+
+commands = typer.Typer(help="Make a datastore for the method rest.", no_args_is_help=True)
+
+
+@commands.callback()
+def _group() -> None:
+    """Keep `build` a command of its own."""
+
+
+@commands.command()
+def build(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Chats (turns, messages or ShareGPT) or text, as JSONL or JSON."
+        ),
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="The target: a known model, a folder or a Hub id.")
+    ],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The datastore to write.")],
+    template: Template = "auto",
+    offline: Offline = False,
+) -> None:
+    """Sort the tokens of a corpus into a datastore."""
+    from specbench.errors import UserError
+    from specbench.methods._datastore import Datastore
+    from specbench.models.cards import find_model
+    from specbench.models.chat import load_codec
+    from specbench.models.hub import resolve_model
+    from specbench.training.examples import encode, read_examples
+
+    if output.exists():
+        raise UserError(f"--output {output} exists.", "Name a new file.")
+    if not output.parent.is_dir():
+        raise UserError(f"--output {output}: its folder does not exist.", "Make it first.")
+    left_out: Counter[str] = Counter()
+    examples = read_examples(data, left_out)
+    card = find_model(model)
+    quiet_libraries()
+    codec = load_codec(resolve_model(card, offline=offline), card, template)
+    longest = 1 << 40  # nothing is cut
+    texts = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
+    if not texts:
+        raise UserError(f"{data} holds no text of three tokens or more.", "Give more text.")
+    Datastore.build(texts).save(output)
+    for reason, count in left_out.items():
+        say(f"Left out: {count} {reason}")
+    num_tokens = sum(map(len, texts))
+    say(
+        f"Datastore: {output} ({len(texts):,} texts, {num_tokens:,} tokens)\n"
+        f"Run it: specbench run --model {model} --method rest:datastore={output}",
+        is_error=False,
+    )

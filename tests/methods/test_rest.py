@@ -1,0 +1,77 @@
+"""REST: a datastore finds every occurrence, and its most frequent continuations are drafted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, State
+from specbench.errors import CheckpointError, UserError
+from specbench.methods._datastore import Datastore
+from specbench.methods.rest import _cut
+from specbench.registry import get, make_options
+from specbench.run.methods import find_datastore
+from specbench.types import Request, Sampling
+from tests.support.models import random_target
+
+TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
+
+
+def drafted(folder: Path, *text: int, **options: str) -> list[tuple[int, int]]:
+    """Parent and token of each draft node."""
+    path = folder / "store.safetensors"
+    Datastore.build(TEXTS).save(path)
+    method = get("rest")
+    context = BuildContext(random_target(layers=1), path)
+    state = State(Request(text, 8), Sampler(Sampling(), torch.device("cpu")), 8)
+    tree = method.build(make_options(method, options), context).propose(state)
+    return list(zip(tree.layout.parents.tolist(), tree.tokens.tolist(), strict=True))[1:]
+
+
+def test_continuations_are_those_of_every_occurrence_and_end_with_their_text() -> None:
+    store = Datastore.build(TEXTS)
+    found = store.continuations([4, 5], 3, 10)
+    assert sorted(found) == [[], [6, 7], [6, 8], [6, 8, 1]]
+    assert len(store.continuations([4, 5], 3, 2)) == 2
+    assert store.continuations([5, 4], 3, 10) == []
+    assert sorted(store.continuations([8], 1, 10)) == [[], [1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ((1, 4, 5), {}, [(0, 6), (1, 8), (1, 7), (2, 1)]),
+        ((9, 4, 5), {}, [(0, 6), (1, 8)]),  # the longest context that occurs
+        ((1, 4, 5), {"length": "1"}, [(0, 6)]),
+        ((1, 4, 5), {"num_tokens": "3"}, [(0, 6), (1, 8)]),
+        ((1, 5), {}, []),
+        ((1, 4, 5), {"min_span": "3"}, []),
+    ],
+)
+def test_the_most_frequent_continuations_are_a_tree(
+    text: tuple[int, ...], options: dict[str, str], expected: Any, tmp_path: Path
+) -> None:
+    assert drafted(tmp_path, *text, **options) == expected
+
+
+def test_the_longest_paths_are_dropped_first() -> None:
+    assert _cut([(1,), (1, 2), (1, 2, 3), (4,)], 4) == [(1,), (4,), (1, 2)]
+
+
+def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
+    method, target = get("rest"), random_target(layers=1)
+    path = tmp_path / "other.safetensors"
+    path.write_bytes(b"no")
+    with pytest.raises(CheckpointError, match="is not a datastore"):
+        method.build(method.options(), BuildContext(target, path))
+    Datastore.build([[1, 50]]).save(path)
+    with pytest.raises(CheckpointError, match="holds token 50; the target's vocabulary has 50"):
+        method.build(method.options(), BuildContext(target, path))
+    with pytest.raises(CheckpointError, match="is not a file"):
+        find_datastore(method.options(datastore=str(tmp_path / "absent")))
+    with pytest.raises(UserError, match="contexts of 5 to 4 tokens"):
+        make_options(method, {"min_span": "5", "max_span": "4"})
