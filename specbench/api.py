@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from specbench.errors import SpecbenchError, UserError
 from specbench.types import Completion, Request
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from torch import Tensor
 
     from specbench.log.store import StoredRun
     from specbench.run.backends.engine import EngineBackend
@@ -283,6 +282,8 @@ def _quiet_libraries() -> Iterator[None]:
 
 
 def _flat(input_ids: Sequence[int] | Tensor) -> tuple[int, ...]:
+    from torch import Tensor
+
     listed: list[Any] = input_ids.tolist() if isinstance(input_ids, Tensor) else [*input_ids]
     if listed and isinstance(listed[0], list):
         if len(listed) != 1:

@@ -123,3 +123,8 @@ def test_the_command_line_sets_the_policy_before_torch_is_loaded(tmp_path: Path)
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.endswith("PASSIVE\n"), done.stderr
+
+
+def test_the_python_api_leaves_torch_to_be_imported_after_the_policy_is_set() -> None:
+    code = "import sys, specbench; specbench.run, specbench.load; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -151,11 +151,16 @@ class EngineBackend:
                 drafter.weights_layout,
             )
         if self._before is None:
-            self._threads = choose_again(self.target, self._threads)
+            self._choose_threads_again(self._threads)
         seconds = round(perf_counter() - began, 3)
         if self._preparation:
             self._preparation = replace_part(self._preparation, warm_up_s=seconds)
         self._late_before = num_late(self.target)
+
+    def _choose_threads_again(self, chosen: Threads) -> None:
+        self._threads = choose_again(self.target, chosen)
+        if self._roofline and self._threads.num != chosen.num:
+            self._roofline = measure_traffic(self.target)
 
     def complete(self, method: str, request: Request) -> Completion:
         import torch
