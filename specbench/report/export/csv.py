@@ -66,6 +66,8 @@ def files(report: Report) -> Mapping[str, str]:
 def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     """A line per cell of `metrics`, which are of this run."""
     frame = summary_frame(metrics)
+    if frame.empty:
+        return frame
     methods = [run.info.method(method) for method in frame["method"]]
     return frame.assign(
         **_identity(run),
@@ -78,6 +80,8 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
 def _category_cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     """A line per category: `task` is split in two, and the lines over all are left out."""
     frame = _cells(run, metrics)
+    if frame.empty:
+        return frame
     frame = frame[frame["task"].isin(metrics.tasks)]
     task, category = zip(*(name.split(BETWEEN, 1) for name in frame["task"]), strict=True)
     frame = frame.assign(task=task)
