@@ -71,7 +71,8 @@ def test_texts_become_the_token_ids_that_the_official_code_was_given() -> None:
 
     folder = FOLDER / "target"
     codec = load_codec(folder, find_model(str(folder)), "none")
-    texts = [json.loads(line)["text"] for line in (FOLDER / "prompts.jsonl").open()]
+    lines = (FOLDER / "prompts.jsonl").read_text().strip().split("\n")
+    texts = [json.loads(line)["text"] for line in lines]
     ours = [codec.render([{"role": "user", "content": text}]) for text in texts]
     assert ours == prompt_ids()
     assert codec.eos_ids == {2}
