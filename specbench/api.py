@@ -185,12 +185,23 @@ class Run:
     def summary(self) -> DataFrame:
         """One row a cell (method, temperature, task), with intervals and reasons for gaps.
 
-        `analysis.frames.summary_frame` has the columns.
+        `analysis.frames.summary_frame` has the columns. A run on servers at several loads has one
+        row a cell and load, with the columns `concurrency` and `request_rate`.
         """
+        import pandas as pd
+
         from specbench.analysis.frames import summary_frame
+        from specbench.analysis.loads import loads_of, split_by_load
         from specbench.analysis.metrics import measure
 
-        return summary_frame(measure(self))
+        parts = split_by_load(self)
+        if len(parts) == 1:
+            return summary_frame(measure(self))
+        frames = [
+            summary_frame(measure(part)).assign(**loads_of(part.header)[0]._asdict())
+            for part in parts
+        ]
+        return pd.concat(frames, ignore_index=True)
 
 
 def read_run(path: str | Path) -> Run:

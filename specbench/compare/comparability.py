@@ -96,6 +96,8 @@ _CIRCUMSTANCES = {
     "float32 precision": "environment.torch.float32_matmul_precision",
     "environment variables": "environment.variables",
     "--execution": "spec.values.execution",
+    "--concurrency": "spec.values.concurrency",
+    "--request-rate": "spec.values.request_rates",
 }
 """The compared parts: name -> place in a header."""
 

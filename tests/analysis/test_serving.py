@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,9 @@ from specbench.analysis.loads import Load, loads_of, split_by_load
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
+from specbench.api import Run
 from specbench.log.header import BlockHeader, RunHeader
+from specbench.log.store import StoredRun
 from specbench.types import Record, RecordKey, Serving
 from tests.analysis.run_factory import FakeRun
 from tests.support.headers import make_header
@@ -182,3 +185,13 @@ def test_an_interval_needs_several_blocks() -> None:
     output = only(run(records, blocks, [ONE])).output_throughput
     assert isinstance(output, Estimate) and output.interval is not None
     assert number(output) in output.interval
+
+
+def test_the_summary_of_a_run_has_a_row_for_each_load(tmp_path: Path) -> None:
+    slow, fast = two_methods(FOUR), two_methods()
+    blocks = [*fast.header.blocks, *slow.header.blocks]
+    whole = run([*fast.records, *slow.records], blocks, [ONE, FOUR])
+    stored = StoredRun(tmp_path, whole.header, tuple(whole.records))
+    cells = Run(stored).summary.query("task == 'gsm8k' and method == 'eagle3'")
+    assert cells["concurrency"].tolist() == [1, 4]
+    assert cells["speedup"].tolist() == pytest.approx([2.0, 2.0])
