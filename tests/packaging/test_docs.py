@@ -74,7 +74,12 @@ def test_every_link_within_the_project_leads_to_a_file(document: Path) -> None:
 def test_every_command_shown_exists_with_its_options(document: Path) -> None:
     program = typer.main.get_command(app)
     known = {
-        name: {option for parameter in command.params for option in parameter.opts}
+        name: {
+            option
+            for one in (command, *getattr(command, "commands", {}).values())
+            for parameter in one.params
+            for option in parameter.opts
+        }
         for name, command in program.commands.items()  # type: ignore[attr-defined]
     }
     for name, *arguments in commands(document, "specbench"):
