@@ -9,11 +9,10 @@ import torch
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.graphs.capture import run_in_every_bucket
-from specbench.engine.load import load_target
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.engine.weights import pass_bytes
-from specbench.errors import UserError
+from specbench.methods._draft_model import fit_vocabulary, load_draft_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,9 @@ class SpeculativeSampling(Drafter):
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
-        if context.weights is None:
-            raise UserError(
-                "sps has no draft model for this target.",
-                "Name one: --method sps:weights=DIR_OR_HUB_ID",
-            )
-        target = context.target
         self._options = options
-        self._model = load_target(
-            context.weights, dtype=target.dtype, device=target.device, execution=target.execution
-        )
-        self._vocab_size = target.vocab_size
+        self._model = load_draft_model("sps", context)
+        self._vocab_size = context.target.vocab_size
         self._num_tokens = options.num_tokens
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -69,7 +60,7 @@ class SpeculativeSampling(Drafter):
         rows: list[torch.Tensor] = []
         scores: list[torch.Tensor] = []
         for _ in range(min(self._num_tokens, state.remaining - 1)):
-            logits = self._fit(model.extend(feed))
+            logits = fit_vocabulary(model.extend(feed), self._vocab_size)
             if sampler.sampling.is_greedy:
                 feed = logits.argmax(-1, keepdim=True)
                 scores.append(logits.gather(0, feed))
@@ -116,11 +107,6 @@ class SpeculativeSampling(Drafter):
 
     def bytes_read(self, num_nodes: float) -> float:
         return pass_bytes(self._model.model) * (num_nodes - 1)  # one pass per draft token
-
-    def _fit(self, logits: torch.Tensor) -> torch.Tensor:
-        """Cut or pad draft logits [vocab] to the target's padded vocabulary."""
-        missing = self._vocab_size - logits.shape[-1]
-        return torch.nn.functional.pad(logits, (0, missing), value=float("-inf"))
 
 
 METHOD = Method(

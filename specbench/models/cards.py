@@ -20,6 +20,8 @@ from specbench.types import Shape as Shape
 Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 
+DRAFT_MODELS = ("sps", "pard")
+"""Weights of drafters that are language models, with a tokenizer of their own."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TINY = _PACKAGE / "zoo" / "tiny"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")

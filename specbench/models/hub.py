@@ -13,7 +13,7 @@ from pathlib import Path
 
 from specbench.data.hub import TIMEOUT_S, HubFailure
 from specbench.errors import CheckpointError, UserError
-from specbench.models.cards import DraftWeights, ModelCard
+from specbench.models.cards import DRAFT_MODELS, DraftWeights, ModelCard
 from specbench.models.checkpoints import (
     WEIGHT_SUFFIXES,
     check_checkpoint,
@@ -68,9 +68,9 @@ def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
 
 
 def resolve_weights(card: ModelCard, weights: DraftWeights, *, offline: bool) -> Path:
-    """The folder with a drafter's config and weights (and, for `sps`, its tokenizer)."""
+    """The folder with a drafter's config and weights (and, for a draft model, its tokenizer)."""
     what = f"The {weights.method} drafter of {card.name}"
-    is_model = weights.method == "sps"
+    is_model = weights.method in DRAFT_MODELS
     path = resolve(
         weights.repo,
         weights.revision,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from specbench.models.cards import DraftWeights, ModelCard, Shape, draft_parameters
+from specbench.models.cards import DRAFT_MODELS, DraftWeights, ModelCard, Shape, draft_parameters
 from specbench.models.checkpoints import safetensors_header, weight_files
 
 NUM_MEDUSA_HEADS = 5
@@ -24,7 +24,7 @@ def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
     """
     if Path(weights.repo).is_dir():
         return _count(Path(weights.repo))
-    if weights.method == "sps":
+    if weights.method in DRAFT_MODELS:
         return draft_parameters().get(weights.repo)
     return None if card.shape is None else _from_shape(card.shape, weights.method)
 

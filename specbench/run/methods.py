@@ -12,7 +12,7 @@ from msgspec import structs
 from specbench import registry
 from specbench.errors import CheckpointError, UserError
 from specbench.log.header import MethodHeader, WeightsHeader
-from specbench.models.cards import ModelCard
+from specbench.models.cards import DRAFT_MODELS, ModelCard
 from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.models.hub import resolve, resolve_weights
 from specbench.outside import printable
@@ -215,7 +215,7 @@ def find_checkpoint(
         return ResolvedWeights(datastore)
     if given := getattr(options, "weights", ""):
         what = f"The {method.name} checkpoint"
-        is_model = name == "sps"
+        is_model = name in DRAFT_MODELS
         path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
         check_checkpoint(path, what=what, needs_tokenizer=is_model)
         return ResolvedWeights(path)

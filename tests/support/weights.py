@@ -17,6 +17,12 @@ def _sps(target: Target, folder: Path) -> Path:
     return save(random_llama(layers=2, seed=1, vocab_size=target.vocab_size), folder)
 
 
+def _pard(target: Target, folder: Path) -> Path:
+    model = random_llama(layers=2, seed=1, vocab_size=target.vocab_size)
+    model.config.pard_token = target.vocab_size - 1
+    return save(model, folder)
+
+
 def _datastore(target: Target, folder: Path) -> Path:
     path = folder.with_suffix(".safetensors")
     texts = [[token % target.vocab_size for token in prompt] for prompt in prompts()]
@@ -24,7 +30,9 @@ def _datastore(target: Target, folder: Path) -> Path:
     return path
 
 
-WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {"sps": _sps, "rest": _datastore, **MAKERS}
+WEIGHTS: dict[str, Callable[[Target, Path], Path]] = {
+    "sps": _sps, "pard": _pard, "rest": _datastore, **MAKERS,
+}  # fmt: skip
 """Model-card key of a method's weights -> a maker of a random checkpoint in its format."""
 
 

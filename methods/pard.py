@@ -1,0 +1,110 @@
+"""PARD: a draft model that is trained to predict several tokens in one pass, through masks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.graphs.capture import run_in_every_bucket
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree, padded_size
+from specbench.engine.weights import pass_bytes
+from specbench.errors import CheckpointError
+from specbench.methods._draft_model import fit_vocabulary, load_draft_model
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of PARD."""
+
+    num_tokens: int = field(default=12, metadata={"help": "draft tokens per step", "min": 1})
+    weights: str = field(default="", metadata={"help": "draft model, a folder or hub id"})
+
+
+class Pard(Drafter):
+    """Drafts a chain in one pass of a small model with its own cache.
+
+    The pass reads the tokens committed since the last one, then a mask token for each further
+    draft token. The mask token is `pard_token` of the model's config. The rows of mask tokens do
+    not stay in the cache. Above temperature 0, draft tokens are drawn independently with the
+    request's own settings: none of them has seen the others.
+
+    Source: An et al. 2025, "PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model
+    Adaptation"; behaviour checked against AMD-AGI/PARD, pard/pard_infer.py.
+
+    Deviation: the official code drafts before the target's first token, the engine after it. The
+    official code has no temperature.
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        self._model = model = load_draft_model("pard", context)
+        mask = getattr(model.config, "pard_token", None)
+        if not isinstance(mask, int) or not 0 <= mask < model.vocab_size:
+            raise CheckpointError(
+                f"{context.weights} has no mask token for PARD: pard_token is {mask!r}, and the "
+                f"vocabulary has {model.vocab_size} tokens.",
+                "Use a draft model that was trained with PARD; its config.json has pard_token.",
+            )
+        self._num_tokens, self._vocab_size = options.num_tokens, context.target.vocab_size
+        self._masks = torch.full((self._num_tokens - 1,), mask, device=model.device)
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._model.crop(0)
+
+    def propose(self, state: State) -> DraftTree:
+        model, sampler = self._model, state.sampler
+        count = min(self._num_tokens, state.remaining - 1)
+        if count < 1:
+            return state.chain()
+        if model.cache.length == 0:
+            model.prefill(state.token_ids[:-1], num_new=state.remaining + self._num_tokens)
+        missing = torch.tensor(state.token_ids[model.cache.length :], device=model.device)
+        logits = self._pass(torch.cat([missing, self._masks]))[len(missing) - 1 :][:count]
+        model.commit(range(len(missing)))
+        logits = fit_vocabulary(logits, self._vocab_size)
+        if sampler.sampling.is_greedy:
+            drawn, q, score = logits.argmax(-1), None, logits.amax()
+        else:
+            probs = sampler.probs(logits)
+            drawn, score = sampler.draw(probs), probs[:, 0].amax()  # NaN in a whole row, if any
+            q = torch.cat([torch.zeros_like(probs[:1]), probs])
+        return DraftTree.chain(torch.cat([missing[-1:], drawn]), q, score[None])
+
+    def _pass(self, tokens: Tensor) -> Tensor:
+        """Logits [n, vocab] of the draft model after each of `tokens` [n]."""
+        chain = DraftTree.chain(tokens)
+        size = self._model.execution.num_nodes(chain.num_nodes)
+        return self._model.forward(chain.padded(size)).logits[: chain.num_nodes]
+
+    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
+        device, is_greedy = sampler.generator.device, sampler.sampling.is_greedy
+        for size in sorted({padded_size(n) for n in range(1, self._num_tokens + 2)}):
+            tokens = torch.zeros(size, dtype=torch.long, device=device)
+            logits = torch.zeros(size, self._vocab_size, dtype=self._model.dtype, device=device)
+            q = None if is_greedy or size == 1 else sampler.probs(logits)
+            score = (logits if q is None else q)[0, :1]
+            yield DraftTree.chain(tokens, q, None if size == 1 else score)
+
+    def capture_graphs(self, num_tokens: int) -> None:
+        missing = range(1, self._num_tokens + 2)  # all draft tokens and the target's, at most
+        for size in sorted({padded_size(n + self._num_tokens - 1) for n in missing}):
+            tokens = torch.zeros(size, dtype=torch.long, device=self._model.device)
+            run_in_every_bucket(self._model, DraftTree.chain(tokens), num_tokens)
+        self._model.crop(0)
+
+    def bytes_read(self, num_nodes: float) -> float:
+        return pass_bytes(self._model.model)
+
+
+METHOD = Method(
+    name="pard",
+    title="PARD",
+    summary="PARD: a small draft model proposes a chain in one pass, through mask tokens",
+    paper="An et al. 2025, PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model",
+    options=Options,
+    build=Pard,
+    weights="pard",
+)
