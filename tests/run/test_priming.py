@@ -20,7 +20,7 @@ from tests.support.weights import build
 
 
 def backend_of(target: Target, drafters: Mapping[str, Drafter]) -> EngineBackend:
-    setup = SimpleNamespace(has_phases=False, is_traced=False, checks_drafts=False)
+    setup = SimpleNamespace(has_phases=False, is_traced=False, checks_drafts=False, threads=None)
     return EngineBackend(
         cast(Any, setup), loaded=LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
     )
