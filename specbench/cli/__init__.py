@@ -5,6 +5,7 @@ Importing this package imports no command, so that parts of it stay cheap to use
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -16,6 +17,9 @@ def main() -> None:
     from specbench.machine.threads import wait_passively
 
     wait_passively()
+    # transformers imports torchao where it is installed, which then tells of kernels that it lacks.
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     from specbench.cli.app import app
     from specbench.cli.interrupts import Interrupted
     from specbench.cli.streams import check_arguments, checked_streams

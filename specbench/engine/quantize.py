@@ -5,7 +5,6 @@ Linear layers of the decoder are quantised; embeddings and the output head keep 
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
@@ -25,8 +24,6 @@ def quantization_config(name: str, device: torch.device) -> Any:
     Raises:
         UserError: torchao is not installed.
     """
-    noisy = logging.getLogger("torch.utils._pytree")  # warns of how torchao registers its enums
-    noisy.setLevel(logging.ERROR)
     try:
         from torchao.quantization import (
             Int4WeightOnlyConfig,
