@@ -95,7 +95,7 @@ class Phases:
     draft_s: Annotated[float, doc("drafter: observe the last step, propose the next tree")]
     verify_s: Annotated[float, doc("forward of the target")]
     commit_s: Annotated[float, doc("acceptance rule, and commit of the accepted path")]
-    host_s: Annotated[float, doc("the rest: tokens are counted, nothing is computed")]
+    host_s: Annotated[float, doc("the rest, on the host: counting tokens")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def _global(
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; at any place.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
     ] = False,
 ) -> None:
     """Declare the options of the program itself; `main` reads `--debug`."""

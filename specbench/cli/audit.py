@@ -13,7 +13,7 @@ def audit(
     run: RunArgument,
     dtype: Annotated[
         str | None,
-        typer.Option(metavar="DTYPE", help="Repeat the steps that differ in this dtype: float32."),
+        typer.Option(metavar="DTYPE", help="Compute differing steps again in this dtype: float32."),
     ] = None,
     seeds: Annotated[
         int, typer.Option(metavar="N", help="Draws per context at T > 0; 0 for none.")

@@ -128,7 +128,7 @@ def _models() -> TextTable:
     for card in known_models().values():
         methods = ", ".join(weights.method for weights in card.draft_weights)
         rows.append([card.name, _source(card), methods or "-"])
-    return TextTable(["model", "weights", "drafters for"], rows)
+    return TextTable(["model", "weights", "draft weights for"], rows)
 
 
 def _model(card: ModelCard) -> TextTable:

@@ -16,7 +16,7 @@ def fetch(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="A model, with all its drafters.",
+            help="A model, with all its draft weights.",
             autocompletion=complete.models,
         ),
     ] = None,
@@ -29,7 +29,7 @@ def fetch(
         ),
     ] = None,
 ) -> None:
-    """Download prompts, models and drafters ahead of a run."""
+    """Download prompts, models and draft weights ahead of a run."""
     from specbench.run.fetch import fetch as fetch_files
 
     tasks = split(dataset) or (() if model else None)

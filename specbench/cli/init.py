@@ -1,4 +1,4 @@
-"""`specbench init`: a package to start a method of one's own from."""
+"""`specbench init`: write a package with a method to start from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def init(
         Path | None, typer.Option(metavar="DIR", help="Folder [default: specbench-NAME]")
     ] = None,
 ) -> None:
-    """Write a package with a method that works, to be changed."""
+    """Write a package with a working method, for you to change."""
     from specbench import registry
 
     if kind != "method":

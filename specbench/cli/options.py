@@ -37,7 +37,7 @@ Threads = Annotated[
     str,
     typer.Option(
         metavar="N",
-        help="CPU threads of one operation; auto takes the fastest for a step.",
+        help="CPU threads of one operation; auto measures which number is fastest.",
         autocompletion=complete.choice("auto", "1"),
     ),
 ]

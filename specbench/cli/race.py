@@ -1,4 +1,4 @@
-"""`specbench race`: methods that answer one prompt in front of one's eyes."""
+"""`specbench race`: methods answer one prompt in the terminal."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def race(
     in_turns: Annotated[
         bool,
         typer.Option(
-            "--in-turns", help="Show the methods side by side, once all are done, at their speed."
+            "--in-turns", help="Show the answers side by side afterwards, at the speed they had."
         ),
     ] = False,
     offline: Offline = False,
 ) -> None:
-    """Watch methods answer one prompt, one after the other or in turns."""
+    """Watch methods answer one prompt, one after the other or side by side."""
     from specbench.report.console import SafeConsole
     from specbench.run.backends.engine_setup import make_engine_setup
     from specbench.run.race import Recording, Written

@@ -42,7 +42,7 @@ Method = Annotated[
     Many,
     typer.Option(
         metavar="METHOD,...",
-        help="Methods, such as pld,sps:num_tokens=4 [default: papers; or: all]",
+        help="Methods, such as pld,sps:num_tokens=4 [default: papers and plug-ins; or: all]",
         autocompletion=complete.methods,
     ),
 ]
@@ -76,14 +76,14 @@ Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N pr
 Sample = Annotated[
     int | None, typer.Option(metavar="N", help="Use N prompts of a task, drawn with the seed.")
 ]
-Task = Annotated[
-    Many, typer.Option(metavar="FILE.toml", help="The card of a task that is your own.")
-]
+Task = Annotated[Many, typer.Option(metavar="FILE.toml", help="Card of a task of your own.")]
 Temperature = Annotated[
     Many, typer.Option(metavar="T,...", help="0 is greedy; several values are all run [default: 0]")
 ]
 TopP = Annotated[float, typer.Option(metavar="P", help="Nucleus sampling at T > 0.")]
-TopK = Annotated[int, typer.Option(metavar="K", help="The K most likely tokens; 0 is off.")]
+TopK = Annotated[
+    int, typer.Option(metavar="K", help="Sample among the K likeliest tokens; 0: off.")
+]
 MaxNewTokens = Annotated[
     int | None,
     typer.Option(
@@ -144,25 +144,25 @@ Label = Annotated[
     Many, typer.Option(metavar="NAME", help="Method of the server at --url; vanilla: the baseline.")
 ]
 ServedModel = Annotated[
-    str, typer.Option(metavar="NAME", help="The model's name at the server, if it is another one.")
+    str, typer.Option(metavar="NAME", help="The model's name at the server, if it differs.")
 ]
 Concurrency = Annotated[
     Many, typer.Option(metavar="N,...", help="Requests that a server gets at once [default: 1]")
 ]
 RequestRate = Annotated[
-    Many, typer.Option(metavar="R,...", help="Requests per second, at random times.")
+    Many, typer.Option(metavar="R,...", help="Requests per second to a server, at random times.")
 ]
 Goodput = Annotated[
     str, typer.Option(metavar="LIMITS", help="Limits in ms of a good request: ttft:500,tpot:50")
 ]
 RequestTimeout = Annotated[
-    float | None, typer.Option(metavar="S", help="Most seconds of a request [default: 600]")
+    float | None, typer.Option(metavar="S", help="Time limit of a request [default: 600]")
 ]
 Phases = Annotated[
     bool, typer.Option("--phases", help="Time the phases of a step; reports no speedup.")
 ]
 LogJson = Annotated[
-    bool, typer.Option("--log-json", help="Write progress as JSON, one event a line.")
+    bool, typer.Option("--log-json", help="Write progress as JSON, one event per line.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the table only.")]
 

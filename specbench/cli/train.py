@@ -31,7 +31,7 @@ def train(
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the head.")],
     steps: Annotated[
-        int, typer.Option(metavar="N", help="Training steps; more of them extend one.")
+        int, typer.Option(metavar="N", help="Training steps; --resume with more extends it.")
     ] = 2000,
     rows: Annotated[int, typer.Option(metavar="N", help="Examples per step.")] = 8,
     length: Annotated[int, typer.Option(metavar="N", help="Longest example, in tokens.")] = 1024,

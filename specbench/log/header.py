@@ -51,7 +51,7 @@ class SpecValues(Struct, frozen=True):
     quantize: Annotated[str, doc("int8 or int4 weights; absent for those of the checkpoint")] = ""
     template: Annotated[str, doc("chat template: auto, none, thinking or a name")] = "auto"
     history: Annotated[
-        Literal["shared", "own"], doc("replies a later turn sees: the first method's, or its own")
+        Literal["shared", "own"], doc("earlier answers in a chat: the first method's, or its own")
     ] = "shared"
     is_baseline_run: Annotated[bool, doc("vanilla is run even if it is not asked for")] = True
     phases: Annotated[bool, doc("phases of every step are timed")] = False
@@ -103,7 +103,7 @@ class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint. A stand-in's files are those of the small model it embeds."""
 
     is_stand_in: Annotated[bool, doc("weights of a stand-in")] = False
-    num_numbers: Annotated[int | None, doc("numbers in a stand-in's tensors")] = None
+    num_numbers: Annotated[int | None, doc("number of values in a stand-in's tensors")] = None
     seed: Annotated[int | None, doc("seed of a stand-in's noise")] = None
     revision: Annotated[str | None, doc("commit on the Hub; null for a local folder")]
     files: Annotated[dict[str, FileHeader], doc("files by name")]
@@ -301,11 +301,11 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     finished: Annotated[str | None, doc("end in UTC, ISO 8601; null while it runs")] = None
     command: Annotated[tuple[str, ...], doc("arguments of the command")] = ()
     spec: Annotated[SpecHeader, doc("values of the run")]
-    environment: Annotated[Environment, doc("hardware and software at first")]
+    environment: Annotated[Environment, doc("hardware and software at the start")]
     segments: Annotated[
         tuple[Segment, ...], doc("resumptions by --force on another machine; absent if none")
     ] = ()
-    warnings: Annotated[tuple[str, ...], doc("sentences about what makes the run doubtful")] = ()
+    warnings: Annotated[tuple[str, ...], doc("sentences about doubts in the run")] = ()
     model: Annotated[ModelHeader, doc("target model")]
     methods: Annotated[dict[str, MethodHeader], doc("methods by spelling")]
     no_checkpoint: Annotated[

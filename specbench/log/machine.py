@@ -60,11 +60,11 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     num: Annotated[int, doc("CPU threads of one operation while methods complete prompts")]
     chosen_by: Annotated[
         Literal["option", "environment", "torch", "measured"],
-        doc("--threads, OMP_NUM_THREADS or MKL_NUM_THREADS, torch's default, or a measurement"),
+        doc("environment: OMP_NUM_THREADS or MKL_NUM_THREADS; option: --threads; torch: default"),
     ]
     waiting: Annotated[
         Literal["passive", "own", "unknown"],
-        doc("threads without work sleep, do as the user's variables say, or may spin"),
+        doc("passive: waiting threads sleep; own: the user decides; unknown: they may spin"),
     ]
     step_s: Annotated[
         dict[str, float], doc("seconds of a step of the target by number of threads tried")

@@ -72,7 +72,7 @@ class RecordLine(
     ] = ()
     num_paused: Annotated[
         Whole,
-        doc("attempts that a pause slowed down: 1, the times are of the repeat; 2, both"),
+        doc("attempts that a pause slowed down; after 1, the times are of the second attempt"),
     ] = 0
     serving: Annotated[Serving | None, doc("figures of an answer from a server; else absent")] = (
         None

@@ -13,7 +13,7 @@ from specbench.types import Record, TracedStep, doc
 class TraceLine(KeyFields, frozen=True, kw_only=True, omit_defaults=True):
     """The traced steps of one record."""
 
-    steps: Annotated[tuple[TracedStep, ...], doc("steps with a tree that has log-probabilities")]
+    steps: Annotated[tuple[TracedStep, ...], doc("steps whose tree has log-probabilities")]
 
 
 def to_trace_line(record: Record) -> TraceLine:
