@@ -152,15 +152,18 @@ def _measure(
 def _per_block(
     blocks: Sequence[BlockHeader], draws: Draws
 ) -> Callable[[Callable[[BlockHeader], float]], Value]:
-    """A function from an amount of a block to its throughput, with an interval over blocks."""
+    """A function from an amount of a block to its throughput, with an interval over blocks.
+
+    A block in which everything failed counts with its time, and leaves no interval.
+    """
 
     def throughput(amount: Callable[[BlockHeader], float]) -> Value:
-        used = [block for block in blocks if amount(block) > 0 and block.duration_s > 0]
-        if not used:
-            return NOT_RUN
+        used = [block for block in blocks if block.duration_s > 0]
         top = np.array([[amount(block)] for block in used], dtype=np.float64)
-        bottom = np.array([[block.duration_s] for block in used])
-        return draws.estimates({"value": Ratio(top, bottom)})["value"]
+        if not top.any():
+            return NOT_RUN
+        ratio = Ratio(top, np.array([[block.duration_s] for block in used]))
+        return draws.estimates({"value": ratio})["value"] if top.all() else ratio.estimate
 
     return throughput
 
@@ -202,7 +205,12 @@ def _engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
 
 
 def _acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
-    """Accepted tokens at each draft position / drafts [positions], by the server's counters."""
+    """Accepted tokens at each draft position / drafts [positions], by the server's counters.
+
+    Empty without counters, or if they count other requests too.
+    """
+    if _counters_problem(blocks):
+        return ()
     drafts = sum(block.counters.get("num_drafts", 0.0) for block in blocks)
     rates: list[float] = []
     while drafts:

@@ -114,6 +114,16 @@ def test_a_failed_request_is_no_throughput_and_never_good() -> None:
     assert number(found.request_throughput) == number(found.goodput) == 1.5
 
 
+def test_the_time_of_a_block_that_failed_counts() -> None:
+    plain = two_methods()
+    lost = block("eagle3", ONE, duration_s=6.0, repeat=1, num_failed=4, num_tokens=0)
+    found = only(
+        FakeRun(plain.records, replace_part(plain.header, blocks=(*plain.header.blocks, lost)))
+    )
+    assert found.request_throughput == Estimate(4 / 8.0)
+    assert found.output_throughput == Estimate(44 / 8.0)
+
+
 def test_mat_without_steps_is_made_from_what_was_accepted() -> None:
     metrics = measured(two_methods())
     assert number(metrics.pooled("eagle3", 0.0).mat) == pytest.approx(10 / 5)
