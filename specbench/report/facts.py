@@ -22,8 +22,8 @@ from specbench.log.machine import UNKNOWN
 
 _OPTIONS = (
     "model", "dataset", "prompts", "limit", "sample", "temperature", "top-p", "top-k",
-    "max-new-tokens", "repeats", "seed", "device", "threads", "dtype", "template", "history",
-    "execution", "weights",
+    "max-new-tokens", "repeats", "seed", "device", "threads", "dtype", "quantize", "template",
+    "history", "execution", "weights",
 )  # fmt: skip
 """Options of `specbench run` whose value the header keeps under the option's name."""
 _OTHER_NAMES = {"dataset": "tasks", "temperature": "temperatures"}

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from specbench.analysis.loads import Load
-from specbench.log.header import BlockHeader, ServerHeader
+from specbench.log.header import BlockHeader, ServerHeader, SpecHeader, SpecValues
 from specbench.report.build import Report, make_report
 from specbench.report.facts import full_command
 from specbench.types import Record
@@ -100,6 +100,13 @@ def test_the_page_has_both_plots(report: Report) -> None:
 def test_a_doubtful_number_is_warned_about(made: FakeRun, words: str) -> None:
     notes = make_report(made).results.notes
     assert any(words in note.text for note in notes if note.is_warning)
+
+
+def test_the_full_command_names_the_format_of_quantised_weights() -> None:
+    made = served()
+    values = msgspec.structs.replace(SpecValues(), quantize="int4")
+    header = msgspec.structs.replace(made.header, spec=SpecHeader(values=values))
+    assert "--quantize int4" in full_command(header)
 
 
 def test_the_full_command_names_servers_and_loads() -> None:
