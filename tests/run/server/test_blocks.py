@@ -20,7 +20,7 @@ from specbench.run.blocks import BlockRunner, blocks
 from specbench.run.plan import Plan
 from specbench.run.requests import planned_keys
 from specbench.run.spec import RunSpec
-from specbench.types import Record
+from specbench.types import Record, Request
 from tests.support.backend import fake_plan
 from tests.support.stub_server import TEXT, Stub, serving
 from tests.support.watching import Watcher
@@ -286,6 +286,19 @@ class Dying(RunningServers):
     async def open(self, method: str) -> OpenServer:
         server = await super().open(method)
         return OpenServer(server.client, server.found, lambda: "The engine ended with status 7.")
+
+
+@pytest.mark.parametrize(("source", "num_requests"), [(RunningServers, 1), (Dying, 2)])
+def test_a_server_that_was_started_again_is_warmed_up_again(
+    source: type[RunningServers], num_requests: int
+) -> None:
+    with serving(Stub()) as stub:
+        found = FoundServer(stub.root, "tiny", "a stub", Completions(), True)
+        with ServerBackend(source({"vanilla": found}, request_s=5), 1) as backend:
+            backend.warm_up([Request((1, 8), 4)])
+            for _ in range(2):
+                backend.run(backend.open("vanilla"))
+    assert len(stub.requests) == num_requests
 
 
 def test_a_record_says_how_the_engine_ended() -> None:

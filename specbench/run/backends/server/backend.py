@@ -28,7 +28,12 @@ T = TypeVar("T")
 
 
 class OpenServer:
-    """A server with its client. `death` says how its process ended; empty while it runs."""
+    """A server with its client. `death` says how its process ended; empty while it runs.
+
+    A server that is started again is another one, which is not warm.
+    """
+
+    is_warm = False
 
     def __init__(
         self, client: Client, found: FoundServer, death: Callable[[], str] = lambda: ""
@@ -69,7 +74,6 @@ class ServerBackend:
 
     def __init__(self, source: ServerSource, num_at_once: int) -> None:
         self.source, self._num_at_once = source, num_at_once
-        self._warm: set[str] = set()
         self._requests: Sequence[Request] = ()
         self.blocks: list[BlockHeader] = []
 
@@ -120,12 +124,10 @@ class ServerBackend:
         Raises:
             SpecbenchError: it does not answer.
         """
-        if self.source.is_one_at_a_time:
-            self._warm &= {method}
         server = await self.source.open(method)
-        if method not in self._warm:
+        if not server.is_warm:
             await self._warm_up(server)
-            self._warm.add(method)
+            server.is_warm = True
         return server
 
     async def _warm_up(self, server: OpenServer) -> None:
