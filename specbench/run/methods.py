@@ -157,15 +157,19 @@ def select_methods(
             if card.is_known:
                 hint += f" `specbench show {card.name}` lists what there is."
         raise UserError(f"{card.name} has no checkpoint for {', '.join(names)}.", hint)
-    labels = [one.label for one in found]
+    check_labels([one.label for one in found])
+    is_told = named or card.is_known
+    return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Raise UserError if two methods have one label, so that their records would be mixed."""
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(
                 f"Two methods would both be called {label!r} in the tables.",
                 "Give their checkpoint folders different names.",
             )
-    is_told = named or card.is_known
-    return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
 
 
 def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> tuple[list[RunMethod], tuple[str, ...]]:

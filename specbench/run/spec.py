@@ -74,13 +74,11 @@ class RunSpec(SpecValues, frozen=True):
                     "quantize": "format of quantised weights",
                 }.get(name, name)
                 raise unknown_name(kind, value, filter(None, choices))
-
-        if self.quantize and (self.backend or self.weights == "stand-in"):
-            what = "A server" if self.backend else "A stand-in"
-            raise UserError(
-                f"{what} is not quantised by --quantize {self.quantize}.", "Leave it out."
-            )
         check_server_values(self)
+        if self.quantize and self.weights == "stand-in":
+            raise UserError(
+                f"A stand-in is not quantised by --quantize {self.quantize}.", "Leave it out."
+            )
 
     def sampling(self, temperature: float) -> Sampling:
         """The sampling at one of the run's temperatures."""
@@ -89,7 +87,9 @@ class RunSpec(SpecValues, frozen=True):
 
 
 def check_server_values(values: SpecValues) -> None:
-    """Raise UserError for loads or limits of a server that cannot be."""
+    """Raise UserError for options of servers without one, options of the engine with one, and
+    loads or limits that cannot be.
+    """
     given = {
         "--url": values.urls,
         "--label": values.labels,
@@ -112,6 +112,20 @@ def check_server_values(values: SpecValues) -> None:
             if not 0 < number < float("inf"):
                 raise UserError(f"{option} {number:g} is not possible.", "Give a number above 0.")
     parse_goodput(values.goodput)
+    of_engine = {
+        "--threads": values.threads is not None,
+        "--quantize": values.quantize,
+        "--execution": values.execution != "auto",
+        "--weights": values.weights != "hub",
+        "--phases": values.phases,
+        "--trace": values.trace,
+        "--check-drafts": values.check_drafts,
+    }
+    if values.backend and (unused := [name for name, value in of_engine.items() if value]):
+        raise UserError(
+            f"{', '.join(unused)} is for methods in this process, not for servers.",
+            "Leave it out.",
+        )
 
 
 def make_spec(**values: Any) -> RunSpec:

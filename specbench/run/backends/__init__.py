@@ -12,12 +12,10 @@ if TYPE_CHECKING:
 SETUPS = {
     "": "engine_setup.make_engine_setup",
     "server": "server.setup.make_server_setup",
-    "started": "server.started_setup.make_started_setup",
 }
-"""Value of `--backend` -> the function that makes its setup; the engine is in this process.
-
-"started" is not a value: it is a server that `--engine` starts.
-"""
+"""Value of `--backend` -> the function that makes its setup; the engine is in this process."""
+STARTED_SETUP = "server.started_setup.make_started_setup"
+"""The function that makes the setup of servers that `--engine` starts."""
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
@@ -26,6 +24,7 @@ def make_setup(spec: RunSpec, *, is_offline: bool = False) -> Setup:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    module, _, name = SETUPS["started" if spec.serving_engine else spec.backend].rpartition(".")
+    path = STARTED_SETUP if spec.serving_engine else SETUPS[spec.backend]
+    module, _, name = path.rpartition(".")
     setup: Setup = getattr(import_module(f"{__name__}.{module}"), name)(spec, is_offline=is_offline)
     return setup

@@ -28,12 +28,14 @@ from specbench.run.backends.server.engines.base import WEIGHTS, Engine, EngineMe
 from specbench.run.backends.server.find import FoundServer, find_server
 from specbench.run.backends.server.setup import method_header, model_header, server_values
 from specbench.run.backends.server.started import Start, StartedServers
-from specbench.run.methods import BASELINE
+from specbench.run.methods import BASELINE, check_labels
 from specbench.run.spec import RunSpec
 
 _NUM_TOKENS = "num_tokens"
 _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
+_SLOTS_AT_A_RATE = 64
+"""Requests at once that an engine takes if requests come at a rate; further ones wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,7 @@ class EngineRun:
 
     @property
     def label(self) -> str:
-        given = {
-            key: Path(value).name if key == WEIGHTS else value
-            for key, value in self.asked.given.items()
-        }
-        return str(MethodChoice(self.asked.name, given))
+        return _label(self.asked)
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ class StartedSetup:
                 num_tokens=one.num_tokens,
                 port=port,
                 context=self.context,
-                num_at_once=max(spec.concurrency, default=1) if not spec.request_rates else 64,
+                num_at_once=max((*spec.concurrency, _SLOTS_AT_A_RATE if spec.request_rates else 1)),
                 dtype=spec.dtype if spec.dtype != "auto" else "",
                 is_cpu=self.device == "cpu",
                 scratch=scratch,
@@ -203,7 +201,16 @@ def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     asked = asked or [MethodChoice(name) for name in engine.methods if name != "suffix"]
     if spec.is_baseline_run and not any(str(one) == BASELINE for one in asked):
         asked.insert(0, MethodChoice(BASELINE))
+    check_labels([_label(one) for one in asked])
     return sorted(asked, key=lambda one: one.name != BASELINE)
+
+
+def _label(asked: MethodChoice) -> str:
+    """The name in records and tables. A checkpoint goes by its last name, not its path."""
+    given = {
+        key: Path(value).name if key == WEIGHTS else value for key, value in asked.given.items()
+    }
+    return str(MethodChoice(asked.name, given))
 
 
 def _executable(spec: RunSpec, engine: Engine) -> tuple[str, ...]:
