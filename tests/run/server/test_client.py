@@ -14,7 +14,7 @@ from specbench.run.backends.server import client as client_module
 from specbench.run.backends.server.answer import Answer, RequestFailed
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.find import FoundServer, find_server, server_root
-from specbench.run.backends.server.protocols import ChatRequest
+from specbench.run.backends.server.protocols import ChatRequest, Completions
 from specbench.types import Request, Sampling
 from tests.support.stub_server import Stub, serving
 
@@ -101,6 +101,15 @@ def test_a_request_names_temperature_and_seed_and_asks_for_usage_and_token_ids()
     assert (body["max_tokens"], body["stream"], body["return_token_ids"]) == (16, True, True)
     assert body["stream_options"] == {"include_usage": True}
     assert not {"stop", "ignore_eos", "min_tokens"} & set(body)
+
+
+def test_defaults_of_the_model_do_not_change_the_sampling() -> None:
+    plain = ChatRequest(Request((1, 8), 16, Sampling(0.0)), [])
+    body = Completions().body("tiny", plain)
+    assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0.0, 1.0)
+    drawn = ChatRequest(Request((1, 8), 16, Sampling(1.0, top_k=40)), [])
+    assert Completions().body("tiny", drawn)["top_k"] == 40
+    assert not {"top_k", "min_p"} & set(Completions(returns_ids=False).body("tiny", plain))
 
 
 def test_llamacpp_is_told_not_to_reuse_a_prompt_nor_to_filter_tokens() -> None:

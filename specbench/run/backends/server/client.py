@@ -104,7 +104,7 @@ class Client:
 
     async def _stream(self, protocol: StreamProtocol, body: bytes) -> Answer:
         """One attempt. Time runs from the moment before the request is sent."""
-        from aiohttp import ClientConnectorError, ClientError
+        from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
         url = self.root + protocol.path
         headers = {"Content-Type": "application/json"}
@@ -119,7 +119,7 @@ class Client:
                 async for piece in response.content.iter_any():
                     reader.feed(piece, perf_counter())
             return reader.finish()
-        except ClientConnectorError as error:
+        except (ClientConnectorError, ConnectionTimeoutError) as error:
             await self.check_alive()
             raise RequestFailed(_connection_text(error), is_refused=True) from error
         except TimeoutError as error:

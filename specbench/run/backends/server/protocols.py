@@ -18,6 +18,8 @@ from specbench.types import Request
 
 _MOST_SEED = 2**31
 """Servers take seeds of 32 bits or more."""
+_UNFILTERED = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Without them, vLLM and SGLang sample as the model's generation_config.json says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ class _SglangChunk(Struct, frozen=True):
 class Completions:
     """`/v1/completions` with the prompt as token ids, or `/v1/chat/completions` with messages.
 
-    `returns_ids` asks for the answer's token ids too, which only some servers know.
+    `returns_ids` also asks for the answer's token ids, and for sampling from the plain
+    distribution. Both are no part of the OpenAI API, and only some servers know them.
     """
 
     is_chat: bool = False
@@ -174,6 +177,7 @@ class Completions:
             "model": model,
             **prompt,
             "max_tokens": ask.request.max_new_tokens,
+            **(_UNFILTERED if self.returns_ids else {}),
             **_sampling(ask.request),
             "stream": True,
             "stream_options": {"include_usage": True},
