@@ -10,12 +10,15 @@ import pytest
 from msgspec import structs
 
 from specbench.data.prompts import Prompt
-from specbench.errors import RunFolderError, UserError
+from specbench.errors import MethodFault, RunFolderError, UserError
+from specbench.methods.recycling import Recycling
 from specbench.registry import PAPER_ORDER, expand_groups, names
+from specbench.run.backends.engine import EngineBackend
 from specbench.run.backends.engine_setup import make_engine_setup
 from specbench.run.runner import Runner
 from specbench.run.session import run_plan
 from specbench.run.spec import RunSpec
+from specbench.types import Request
 from tests.support.backend import FakeSetup, answering, fake_plan
 from tests.support.watching import Watcher
 
@@ -65,6 +68,22 @@ def test_a_run_whose_memory_is_lost_is_not_resumed(tmp_path: Path) -> None:
     samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(RunFolderError, match="pld remembers earlier prompts"):
         run_plan(plan, tmp_path, Watcher(), given=())
+
+
+def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forget(self: Recycling) -> None:
+        raise KeyError("table")
+
+    spec = RunSpec(methods=("recycling:scope=run",), threads=1)
+    request = Request((1, 5, 9), 4)
+    with EngineBackend(make_engine_setup(spec)) as backend:
+        monkeypatch.setattr(Recycling, "forget", forget)
+        backend.forget()
+        assert backend.complete("vanilla", request).token_ids
+        with pytest.raises(MethodFault, match="KeyError: 'table'"):
+            backend.complete("recycling:scope=run", request)
 
 
 def test_groups_stand_for_their_methods_once() -> None:

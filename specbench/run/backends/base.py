@@ -117,7 +117,7 @@ class Backend(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drop all that methods remember: a new repeat begins."""
+        """Drop all that methods remember: a new repeat begins. A method that cannot fails later."""
         ...
 
 

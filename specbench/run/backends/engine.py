@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec import convert
 from msgspec.structs import replace as replace_part
 
-from specbench.errors import ContractFault, MethodFault, describe_error
+from specbench.errors import ContractFault, MethodFault, SpecbenchError, describe_error
 from specbench.log.header import (
     ExecutionHeader,
     Kernels,
@@ -93,7 +93,7 @@ class EngineBackend:
         self._preparation: Preparation | None = None
         self._roofline: RooflineHeader | None = None
         self._execution: dict[str, ExecutionHeader] = {}
-        self._faults: dict[str, ContractFault] = {}
+        self._faults: dict[str, SpecbenchError] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -201,7 +201,7 @@ class EngineBackend:
         from specbench.engine.decode import decode
 
         if fault := self._faults.get(method):
-            raise ContractFault(fault.message, fault.hint)
+            raise MethodFault(fault.message, fault.hint) from fault
         run = partial(
             decode,
             self.target,
@@ -225,8 +225,11 @@ class EngineBackend:
 
     def forget(self) -> None:
         for method in self._remembering:
-            with containing(f"Method {method!r}"):
-                self._drafters[method].forget()
+            try:
+                with containing(f"Method {method!r}"):
+                    self._drafters[method].forget()
+            except SpecbenchError as fault:
+                self._faults[method] = fault
 
     @property
     def _remembering(self) -> set[str]:
