@@ -198,7 +198,7 @@ class Run:
         if len(parts) == 1:
             return summary_frame(measure(self))
         frames = [
-            summary_frame(measure(part)).assign(**loads_of(part.header)[0]._asdict())
+            summary_frame(measure(part)).assign(**loads_of(part.header.spec.values)[0]._asdict())
             for part in parts
         ]
         return pd.concat(frames, ignore_index=True)

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from specbench.log.header import RunHeader
+from specbench.log.header import RunHeader, SpecValues
 from specbench.types import Record
 
 
 class Load(NamedTuple):
-    """The load of a server: requests at once, or requests per second."""
+    """The load of a server: requests at once, or per second. Both are 0 for the engine."""
 
     concurrency: int = 0
     request_rate: float = 0
@@ -31,6 +31,10 @@ class Load(NamedTuple):
         return f"{self.request_rate:g} requests/s" if self.request_rate else ""
 
 
+NO_LOAD = Load()
+"""The load of the engine in this process, which completes one request after the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadRun:
     """The part of a run that was measured at one load. Its header has this load alone."""
@@ -41,9 +45,8 @@ class LoadRun:
     left_out: tuple[str, ...] = ()
 
 
-def loads_of(header: RunHeader) -> tuple[Load, ...]:
-    """The loads of a run in order; none for the engine in this process."""
-    values = header.spec.values
+def loads_of(values: SpecValues) -> tuple[Load, ...]:
+    """The loads that a run's specification names, in order; none for the engine."""
     at_once = [Load(concurrency=number) for number in values.concurrency]
     return (*at_once, *(Load(request_rate=rate) for rate in values.request_rates))
 
@@ -53,7 +56,7 @@ def split_by_load(run: Any) -> list[Any]:
 
     What concerns the whole run, its warnings and lines left out, stays with the first part.
     """
-    loads = loads_of(run.header)
+    loads = loads_of(run.header.spec.values)
     if len(loads) < 2:
         return [run]
     parts = []

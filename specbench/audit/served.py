@@ -20,7 +20,7 @@ def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) ->
 
     Ours has as many tokens as the server's: an answer that ends too early is not noticed.
     """
-    load = loads_of(info)[0]
+    load = loads_of(info.spec.values)[0]
     records = [
         record
         for record in table.records

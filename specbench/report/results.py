@@ -173,7 +173,7 @@ def run_labels(infos: Sequence[RunHeader]) -> list[str]:
     facets = (
         [info.machine.device.partition(",")[0] for info in infos],
         [info.model.precision for info in infos],
-        [", ".join(load.text for load in loads_of(info)) for info in infos],
+        [", ".join(load.text for load in loads_of(info.spec.values)) for info in infos],
         [f"run {info.id}" for info in infos],
     )
     for facet in facets:

@@ -70,7 +70,7 @@ def warnings(run: RunMetrics) -> Iterable[str]:
 def _idle_warnings(info: RunHeader) -> Iterable[str]:
     """A load that there are too few prompts for."""
     most = max((block.num_requests for block in info.blocks), default=0)
-    for load in loads_of(info) if info.blocks else ():
+    for load in loads_of(info.spec.values) if info.blocks else ():
         if load.concurrency > most:
             yield (
                 f"{load.text} need at least as many prompts a task; there were {most}. Use more "

@@ -5,24 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
+from specbench.analysis.loads import NO_LOAD, Load, loads_of
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError
 from specbench.run.backends.base import Message
 from specbench.run.plan import Plan
 from specbench.run.spec import RunSpec
 from specbench.types import Record, RecordKey, Request, RequestKey
-
-
-class Load(NamedTuple):
-    """The requests of a server: so many at once, or so many per second. Both 0: one by one."""
-
-    concurrency: int = 0
-    request_rate: float = 0
-
-
-ONE_BY_ONE = Load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +23,7 @@ class Sample:
     prompt: Prompt
     temperature: float
     repeat: int
-    load: Load = ONE_BY_ONE
+    load: Load = NO_LOAD
 
     def key(self, turn: int) -> RequestKey:
         """The key of one turn's request."""
@@ -52,11 +42,10 @@ def samples(plan: Plan) -> Iterator[Sample]:
                         yield Sample(task, prompt, temperature, repeat, load)
 
 
-def loads(spec: RunSpec) -> list[Load]:
+def loads(spec: RunSpec) -> tuple[Load, ...]:
     """The loads of a run in order; a server without any answers one request at a time."""
-    found = [Load(concurrency=number) for number in spec.concurrency]
-    found += [Load(request_rate=rate) for rate in spec.request_rates]
-    return found or [Load(concurrency=1) if spec.backend == "server" else ONE_BY_ONE]
+    default = Load(concurrency=1) if spec.backend == "server" else NO_LOAD
+    return loads_of(spec) or (default,)
 
 
 def planned_keys(plan: Plan) -> Iterator[RecordKey]:

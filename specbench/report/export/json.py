@@ -143,7 +143,7 @@ def _serving(metrics: RunMetrics) -> dict[str, Any]:
     if not metrics.serving:
         return {}
     return {
-        "loads": [load._asdict() for load in loads_of(metrics.info)],
+        "loads": [load._asdict() for load in loads_of(metrics.info.spec.values)],
         "serving": [
             {"temperature": temperature, "method": method, **plain(numbers)}
             for (method, temperature), numbers in metrics.serving.items()

@@ -60,7 +60,7 @@ def speedup_by_load(report: Report) -> Plot | None:
     """The speedup of each method by requests at once; None if there is only one load."""
 
     def point(run: RunMetrics, method: str, temperature: float) -> tuple[Value, Value]:
-        at_once = loads_of(run.info)[0].concurrency
+        at_once = loads_of(run.info.spec.values)[0].concurrency
         speedup = run.overall[method, temperature].speedup
         return Estimate(float(at_once)), speedup
 
@@ -90,7 +90,7 @@ def _lines(
     """The points of every method at the lowest temperature, load by load."""
     found: _Lines = {}
     for source in report.sources:
-        metrics, loads = source.metrics, loads_of(source.info)
+        metrics, loads = source.metrics, loads_of(source.info.spec.values)
         if not metrics.serving or len(loads) != 1:
             continue
         temperature = metrics.temperatures[0]
