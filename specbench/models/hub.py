@@ -52,16 +52,20 @@ def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
     if (folder := Path(card.repo).expanduser()).is_dir():
         return folder
     what = f"The tokenizer of {card.name}"
+    failure: HubFailure | None = None
     if not (offline or _is_offline_by_environment()):
         found = _from_hub(card.repo, card.revision, what, _files_without_weights)
         if isinstance(found, Path):
             return found
-        _raise_refusal(found, card.repo, card.revision, what)
+        failure = found
     cached = _cached(card.repo, card.revision)
     if cached is not None:
         return cached
+    if failure is not None:
+        _raise_refusal(failure, card.repo, card.revision, what)
+    reason = "the run is offline" if failure is None else failure.reason
     raise CheckpointError(
-        f"{what}: {card.repo} is not in the Hugging Face cache.",
+        f"{what}: {card.repo} is not in the Hugging Face cache, and {reason}.",
         f"Where there is network: `hf download {card.repo} --include '*.json' '*.model'`; or give "
         "the folder of the model by --model.",
     )

@@ -6,10 +6,17 @@ from typing import Any
 import huggingface_hub
 import pytest
 from huggingface_hub import constants, errors
+from msgspec import structs
 
 from specbench.errors import CheckpointError
 from specbench.models.cards import find_model
-from specbench.models.hub import resolve, resolve_model, resolve_weights, wanted_files
+from specbench.models.hub import (
+    resolve,
+    resolve_model,
+    resolve_tokenizer,
+    resolve_weights,
+    wanted_files,
+)
 from specbench.run.fetch import fetch
 from tests.models.making import make_checkpoint
 
@@ -94,6 +101,14 @@ def test_a_revision_that_is_in_the_cache_is_not_downloaded_again(
 def test_a_complete_cache_is_enough_without_network(cache: Path, offline: bool) -> None:
     snapshot = in_cache(cache)
     assert resolve(REPO, offline=offline, what="x") == snapshot
+
+
+def test_without_the_hub_a_tokenizer_is_that_of_the_cache(cache: Path) -> None:
+    card = structs.replace(find_model("tiny"), name="mine", repo=REPO, revision="main")
+    with pytest.raises(CheckpointError, match="cache, and the Hub cannot be reached"):
+        resolve_tokenizer(card, offline=False)
+    snapshot = in_cache(cache)
+    assert resolve_tokenizer(card, offline=False) == snapshot
 
 
 @pytest.mark.usefixtures("cache")
