@@ -18,8 +18,8 @@ import time
 from multiprocessing.connection import Connection
 
 from specbench.run.backends.server.client import Client
+from specbench.run.backends.server.load import closed_loop
 from specbench.run.backends.server.protocols import ChatRequest, Completions
-from specbench.run.load import closed_loop
 from specbench.types import Request
 
 SHORT, LONG = 1, 256

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError, describe_error
-from specbench.run.backends.base import Backend
+from specbench.run.backends.base import RequestBackend, Sink
 from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
@@ -20,18 +19,12 @@ from specbench.run.texts import token_ends
 from specbench.types import Completion, Record, RecordKey, Request
 
 
-class Sink(Protocol):
-    """Receiver of records, one by one."""
-
-    def append(self, record: Record) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Runner:
     """Completes a plan's samples with a backend, except those that are done."""
 
     plan: Plan
-    backend: Backend
+    backend: RequestBackend
     sink: Sink
     progress: Progress
     pauses: PauseCheck = field(default_factory=PauseCheck)

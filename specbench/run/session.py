@@ -13,19 +13,13 @@ from specbench.log.header import RunHeader, Status
 from specbench.log.store import RunFolder, StoredRun, read_run
 from specbench.machine.pauses import PauseWatch
 from specbench.run.backends.base import Backend
-from specbench.run.backends.server.backend import ServerBackend
-from specbench.run.blocks import BlockRunner
 from specbench.run.header import make_header, now
 from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
 from specbench.run.requests import warm_up_requests
 from specbench.run.resume import check_keys, check_memory, num_missing, resumed_header
-from specbench.run.runner import Runner
 from specbench.types import Record
-
-ENGINE_LOGS = "engines"
-"""The folder in a run with the logs of the engines that it started."""
 
 
 def run_plan(
@@ -59,9 +53,7 @@ def run_plan(
             header = before = resumed_header(stored, new, is_forced=is_forced)
             check_keys(plan, stored)
             check_memory(plan, stored)
-        backend = backend or plan.setup.open(before)
-        if isinstance(backend, ServerBackend):
-            backend.source.folder = path / ENGINE_LOGS
+        backend = backend or plan.setup.open(path, before)
 
         def end(status: Status) -> None:
             ended = backend.describe(read_run(path).records).added_to(header)
@@ -111,13 +103,8 @@ def _run(
     progress.started(missing)
     try:
         with PauseWatch() as watch:
-            runner: Runner | BlockRunner = Runner(
-                plan, backend, folder, progress, PauseCheck(watch.take)
-            )
-            if isinstance(backend, ServerBackend):
-                runner = BlockRunner(
-                    plan, backend, folder, progress, plan.setup.codec, block_done=write_header
-                )
+            pauses = PauseCheck(watch.take)
+            runner = backend.runner(plan, folder, progress, pauses=pauses, block_done=write_header)
             for _ in runner.run(done):
                 pass
     finally:

@@ -14,7 +14,7 @@ from specbench.log.store import RunFolder, read_run
 from specbench.run.pauses import PauseCheck
 from specbench.run.runner import Runner
 from specbench.types import Completion, RecordKey, Request, Step
-from tests.support.backend import fake_plan
+from tests.support.backend import backend_of, fake_plan
 from tests.support.headers import make_header
 from tests.support.watching import Watcher
 
@@ -72,7 +72,7 @@ def run(path: Path, paused: Set[int]) -> list[int]:
 
     prompts = {"maths": [Prompt(f"maths/{number}", "", ("1+1",)) for number in range(4)]}
     plan = fake_plan({"vanilla": answer}, prompts, None)
-    with RunFolder(path) as folder, plan.setup.open() as backend:
+    with RunFolder(path) as folder, backend_of(plan) as backend:
         folder.write_header(make_header())
         list(Runner(plan, backend, folder, Watcher(), pauses=PauseCheck(take)).run())
     return [record.num_paused for record in read_run(path).records]

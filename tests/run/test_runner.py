@@ -14,7 +14,7 @@ from specbench.run.requests import planned_keys, seed_of
 from specbench.run.runner import Runner
 from specbench.run.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request
-from tests.support.backend import Answer, Words, answering, fake_plan
+from tests.support.backend import Answer, Words, answering, backend_of, fake_plan
 from tests.support.watching import Watcher
 
 
@@ -40,7 +40,7 @@ def run(
         def append(self, record: Record) -> None:
             stored.append(record)
 
-    with plan.setup.open() as backend:
+    with backend_of(plan) as backend:
         runner = Runner(plan, backend, sink=Sink(), progress=watcher)
         list(runner.run(done))
     codec = plan.setup.codec

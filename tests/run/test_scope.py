@@ -19,7 +19,7 @@ from specbench.run.runner import Runner
 from specbench.run.session import run_plan
 from specbench.run.spec import RunSpec
 from specbench.types import Request
-from tests.support.backend import FakeSetup, answering, fake_plan
+from tests.support.backend import FakeSetup, answering, backend_of, fake_plan
 from tests.support.watching import Watcher
 
 METHODS = {"vanilla": answering(1), "pld": answering(2)}
@@ -28,7 +28,7 @@ PROMPTS = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+
 
 def test_every_recorded_completion_is_remembered_and_a_repeat_begins_with_nothing() -> None:
     plan = fake_plan(METHODS, PROMPTS, RunSpec(repeats=2))
-    with plan.setup.open() as backend:
+    with backend_of(plan) as backend:
         list(Runner(plan, backend, sink=Sink(), progress=Watcher()).run())
         told: Any = backend
     one = ["", "vanilla", "pld", "pld", "vanilla"]

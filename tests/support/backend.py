@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.run.backends.base import BackendInfo, Message, SetupInfo
+from specbench.run.backends.base import BackendInfo, Message, SetupInfo, Sink
+from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
+from specbench.run.progress import Progress
+from specbench.run.runner import Runner
 from specbench.run.spec import RunSpec
 from specbench.types import Completion, Record, Request, Step
 
@@ -66,6 +70,11 @@ class FakeBackend:
     def warm_up(self, requests: Sequence[Request]) -> None:
         self.warmed_up += requests
 
+    def runner(
+        self, plan: Plan, sink: Sink, progress: Progress, *, pauses: PauseCheck, **_: object
+    ) -> Runner:
+        return Runner(plan, self, sink, progress, pauses)
+
     def complete(self, method: str, request: Request) -> Completion:
         assert self.is_open, "a backend completes only while it is open"
         return self._methods[method](request)
@@ -99,7 +108,7 @@ class FakeSetup:
         model = ModelHeader(name="fake", label="Fake", source="fake", dtype="none")
         return SetupInfo(model, {label: _header(label) for label in self.methods})
 
-    def open(self, before: RunHeader | None = None) -> FakeBackend:
+    def open(self, folder: Path, before: RunHeader | None = None) -> FakeBackend:
         return self.backend
 
 
@@ -119,6 +128,12 @@ def fake_plan(
         for task, own in prompts.items()
     )
     return Plan(spec or RunSpec(), FakeSetup(methods), sets, 16)
+
+
+def backend_of(plan: Plan) -> FakeBackend:
+    """The backend of a fake plan."""
+    assert isinstance(plan.setup, FakeSetup)
+    return plan.setup.backend
 
 
 def _header(label: str) -> MethodHeader:

@@ -5,9 +5,10 @@ Runner, log and reports know these protocols only; no device, dtype or weights a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from msgspec.structs import replace
 
@@ -24,6 +25,11 @@ from specbench.log.header import (
 )
 from specbench.log.machine import GpuUse, Threads
 from specbench.types import Completion, Record, Request
+
+if TYPE_CHECKING:
+    from specbench.run.pauses import PauseCheck
+    from specbench.run.plan import Plan
+    from specbench.run.progress import Progress
 
 Message = Mapping[str, str]
 """One message of a chat: `role` and `content`."""
@@ -89,8 +95,22 @@ class BackendInfo:
         )
 
 
+class Sink(Protocol):
+    """Receiver of records, one by one."""
+
+    def append(self, record: Record) -> None: ...
+
+
+class PlanRunner(Protocol):
+    """Completes a plan's samples, except those that are done."""
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all samples. Yields each new record after it is stored."""
+        ...
+
+
 class Backend(Protocol):
-    """Completes requests. As a context manager, it holds a model or a server while it is open."""
+    """Completes a plan. As a context manager, it holds a model or servers while it is open."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
@@ -107,6 +127,30 @@ class Backend(Protocol):
                 of prompt and answer that the run can reach.
         """
         ...
+
+    def runner(
+        self,
+        plan: Plan,
+        sink: Sink,
+        progress: Progress,
+        *,
+        pauses: PauseCheck,
+        block_done: Callable[[], None],
+    ) -> PlanRunner:
+        """The runner of a plan on this backend: one request after the other, or blocks of them.
+
+        Args:
+            plan: what to run.
+            sink: receives the records.
+            progress: receives the events.
+            pauses: finds completions that a pause of the machine made slow. Blocks do not use it.
+            block_done: called after each block, while no request is under way.
+        """
+        ...
+
+
+class RequestBackend(Backend, Protocol):
+    """A backend that completes one request after the other."""
 
     def complete(self, method: str, request: Request) -> Completion:
         """Complete a request with a method, given as records spell it."""
@@ -153,6 +197,6 @@ class Setup(Protocol):
         ...
 
     def describe(self) -> SetupInfo: ...
-    def open(self, before: RunHeader | None = None) -> Backend:
-        """The backend, to be entered. `before` is the header of the run that goes on."""
+    def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
+        """The backend, to be entered. `folder` is the run's; `before` its header if it goes on."""
         ...

@@ -26,12 +26,13 @@ from specbench.log.header import (
 from specbench.log.machine import Threads
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.outside import containing
-from specbench.run.backends.base import BackendInfo
+from specbench.run.backends.base import BackendInfo, Sink
 from specbench.run.backends.drafters import build_drafters, layer_inputs
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.run.backends.threads import choose_again, choose_threads
 from specbench.run.backends.traffic import draft_bytes, measure_traffic
 from specbench.run.backends.warm_up import warm_up
+from specbench.run.runner import Runner
 from specbench.types import Completion, Record, Request
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from specbench.engine.graphs.execution import Execution
     from specbench.engine.target import Target
     from specbench.run.backends.engine_setup import EngineSetup, Mode
+    from specbench.run.pauses import PauseCheck
+    from specbench.run.plan import Plan
+    from specbench.run.progress import Progress
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
@@ -161,6 +165,17 @@ class EngineBackend:
         self._threads = choose_again(self.target, chosen)
         if self._roofline and self._threads.num != chosen.num:
             self._roofline = measure_traffic(self.target)
+
+    def runner(
+        self,
+        plan: Plan,
+        sink: Sink,
+        progress: Progress,
+        *,
+        pauses: PauseCheck,
+        block_done: Callable[[], None],
+    ) -> Runner:
+        return Runner(plan, self, sink, progress, pauses)
 
     def complete(self, method: str, request: Request) -> Completion:
         import torch

@@ -132,7 +132,7 @@ class EngineSetup:
         told = (*self.broken, *(text for text in warnings if text))
         return SetupInfo(model, methods, values, told)
 
-    def open(self, before: RunHeader | None = None) -> EngineBackend:
+    def open(self, folder: Path, before: RunHeader | None = None) -> EngineBackend:
         return EngineBackend(self, is_metered=True, before=before)
 
 

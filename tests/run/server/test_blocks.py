@@ -14,9 +14,9 @@ from specbench.errors import RunFolderError
 from specbench.log.header import BlockHeader
 from specbench.run.backends.base import Message
 from specbench.run.backends.server.backend import OpenServer, RunningServers, ServerBackend
+from specbench.run.backends.server.blocks import BlockRunner, blocks
 from specbench.run.backends.server.find import FoundServer
 from specbench.run.backends.server.protocols import Completions, Llamacpp, StreamProtocol
-from specbench.run.blocks import BlockRunner, blocks
 from specbench.run.plan import Plan
 from specbench.run.requests import planned_keys
 from specbench.run.spec import RunSpec

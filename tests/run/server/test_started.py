@@ -50,9 +50,7 @@ def started(folder: Path, *arguments: str) -> StartedServers:
         "vanilla": start(),
         "ngram": start("--speculative-config", '{"method": "ngram"}'),
     }
-    servers = StartedServers(starts, find, request_s=10)
-    servers.folder = folder
-    return servers
+    return StartedServers(starts, find, folder, request_s=10)
 
 
 def wait_until(is_true: Callable[[], bool]) -> bool:

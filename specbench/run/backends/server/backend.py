@@ -9,18 +9,23 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from specbench.errors import SpecbenchError
 from specbench.log.header import BlockHeader, ServerHeader
-from specbench.run.backends.base import BackendInfo
+from specbench.run.backends.base import BackendInfo, Sink
 from specbench.run.backends.server.answer import Answer, RequestFailed
+from specbench.run.backends.server.blocks import BlockRunner
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.counters import read_counters
 from specbench.run.backends.server.find import FoundServer
 from specbench.run.backends.server.protocols import ChatRequest
-from specbench.types import Completion, Record, Request
+from specbench.types import Record, Request
+
+if TYPE_CHECKING:
+    from specbench.run.pauses import PauseCheck
+    from specbench.run.plan import Plan
+    from specbench.run.progress import Progress
 
 WARM_UP_TOKENS = 32
 
@@ -58,8 +63,6 @@ class ServerSource(Protocol):
     """The servers of methods: some run already, some are started when their turn comes."""
 
     is_one_at_a_time: bool
-    folder: Path
-    """Where logs of servers go."""
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, answering. Raises SpecbenchError if it does not."""
@@ -109,14 +112,16 @@ class ServerBackend:
         """Keep the requests: each server is warmed up when it is opened."""
         self._requests = requests
 
-    def complete(self, method: str, request: Request) -> Completion:
-        raise NotImplementedError("A server completes blocks of requests: see run.blocks.")
-
-    def remember(self, method: str) -> None:
-        """Nothing: what a server remembers is its own."""
-
-    def forget(self) -> None:
-        """Nothing: what a server remembers is its own."""
+    def runner(
+        self,
+        plan: Plan,
+        sink: Sink,
+        progress: Progress,
+        *,
+        pauses: PauseCheck,
+        block_done: Callable[[], None],
+    ) -> BlockRunner:
+        return BlockRunner(plan, self, sink, progress, plan.setup.codec, block_done=block_done)
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, answering and warmed up.
@@ -148,7 +153,6 @@ class RunningServers:
     is_one_at_a_time = False
 
     def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float) -> None:
-        self.folder = Path()
         self._found, self._request_s = servers, request_s
         self._open: dict[str, OpenServer] = {}
         self._stack = AsyncExitStack()

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from specbench import registry
@@ -80,7 +81,7 @@ class ServerSetup:
             warnings=self._warnings(),
         )
 
-    def open(self, before: RunHeader | None = None) -> ServerBackend:
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
         request_s = self.spec.request_timeout_s or REQUEST_S
         source = RunningServers(self.servers, request_s=request_s)
         return ServerBackend(source, max(self.spec.concurrency, default=1))

@@ -41,13 +41,18 @@ class Start:
 
 
 class StartedServers:
-    """Servers of methods, started from `starts`. `find` asks one that answers what it is."""
+    """Servers of methods, started from `starts`. `find` asks one that answers what it is.
+
+    Their logs go to `folder`.
+    """
 
     is_one_at_a_time = True
 
-    def __init__(self, starts: Mapping[str, Start], find: FindServer, *, request_s: float) -> None:
+    def __init__(
+        self, starts: Mapping[str, Start], find: FindServer, folder: Path, *, request_s: float
+    ) -> None:
         self._starts, self._find, self._request_s = starts, find, request_s
-        self.folder = Path()
+        self._folder = folder
         self._method = ""
         self._process: ServerProcess | None = None
         self._server: OpenServer | None = None
@@ -101,8 +106,8 @@ class StartedServers:
         port = free_port()
         start = self._starts[method]
         name = "".join(sign if sign.isalnum() else "-" for sign in method)
-        command = list(start.command(self.folder / name, port))
-        process = ServerProcess(command, start.settings, self.folder / f"{name}.log")
+        command = list(start.command(self._folder / name, port))
+        process = ServerProcess(command, start.settings, self._folder / f"{name}.log")
         self._process = process
         client = Client(f"http://127.0.0.1:{port}", request_s=self._request_s)
         await client.__aenter__()

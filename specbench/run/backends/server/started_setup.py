@@ -31,6 +31,8 @@ from specbench.run.backends.server.started import Start, StartedServers
 from specbench.run.methods import BASELINE, check_labels
 from specbench.run.spec import RunSpec
 
+LOGS = "engines"
+"""The folder in a run with the logs of the engines that it started."""
 _NUM_TOKENS = "num_tokens"
 _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
@@ -95,11 +97,11 @@ class StartedSetup:
             warnings=tuple(text for text in warnings if text),
         )
 
-    def open(self, before: RunHeader | None = None) -> ServerBackend:
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
         spec = self.spec
         starts = {one.label: self._start(one) for one in self.methods}
         request_s = spec.request_timeout_s or REQUEST_S
-        source = StartedServers(starts, self._find, request_s=request_s)
+        source = StartedServers(starts, self._find, folder / LOGS, request_s=request_s)
         return ServerBackend(source, max(spec.concurrency, default=1))
 
     async def _find(self, client: Client) -> FoundServer:

@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter, thread_time
+from typing import TYPE_CHECKING
 
 from specbench.errors import SpecbenchError, describe_error
 from specbench.log.header import BlockHeader
-from specbench.run.backends.base import Codec
-from specbench.run.backends.server.backend import OpenServer, ServerBackend
+from specbench.run.backends.base import Codec, Sink
 from specbench.run.backends.server.counters import increase
+from specbench.run.backends.server.load import at_rate, closed_loop
 from specbench.run.backends.server.protocols import ChatRequest
 from specbench.run.backends.server.records import make_record
-from specbench.run.load import at_rate, closed_loop
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
 from specbench.run.requests import (
@@ -29,9 +29,11 @@ from specbench.run.requests import (
     samples,
     seed_of,
 )
-from specbench.run.runner import Sink
 from specbench.run.texts import token_ends
 from specbench.types import Record, RecordKey
+
+if TYPE_CHECKING:
+    from specbench.run.backends.server.backend import OpenServer, ServerBackend
 
 SETTLE_S = 0.05
 """Seconds that a server has to bring its counters up to date, or to be known as dead."""
