@@ -13,8 +13,9 @@ from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
 from specbench.log.header import BlockHeader
 from specbench.run.backends.base import Message
+from specbench.run.backends.server import blocks as blocks_module
 from specbench.run.backends.server.backend import OpenServer, RunningServers, ServerBackend
-from specbench.run.backends.server.blocks import BlockRunner, blocks
+from specbench.run.backends.server.blocks import BlockClock, BlockRunner, blocks
 from specbench.run.backends.server.find import FoundServer
 from specbench.run.backends.server.protocols import Completions, Llamacpp, StreamProtocol
 from specbench.run.plan import Plan
@@ -278,6 +279,22 @@ def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
             with pytest.raises(type(error)):
                 list(runner.run())
     assert sink.num_records == 3
+
+
+@pytest.mark.parametrize(("has_rate", "duration_s"), [(False, 6.0), (True, 7.0)])
+def test_the_time_of_a_block_is_without_that_of_writing_records(
+    monkeypatch: pytest.MonkeyPatch, has_rate: bool, duration_s: float
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(blocks_module, "perf_counter", lambda: now)
+    monkeypatch.setattr(blocks_module, "thread_time", lambda: now / 2)
+    clock = BlockClock(has_rate=has_rate)
+    for requests_s, writing_s in ((2, 1), (4, 100)):
+        now += requests_s
+        with clock.writing():
+            now += writing_s
+    assert clock.duration_s == duration_s
+    assert clock.client_s == 3.0
 
 
 class Dying(RunningServers):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
@@ -49,6 +50,39 @@ class Block:
     @property
     def first(self) -> Sample:
         return self.samples[0]
+
+
+class BlockClock:
+    """The time of a block, without that in which records are written between requests.
+
+    With `has_rate`, requests come at times of their own: writing takes time off nothing but the
+    client.
+    """
+
+    def __init__(self, *, has_rate: bool) -> None:
+        self._has_rate, self._written_s = has_rate, 0.0
+        self._cpu_began, self.began = thread_time(), perf_counter()
+        self._ended = self.began
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write records, while no request is under way."""
+        cpu, now = thread_time(), perf_counter()
+        self._ended = now - self._written_s
+        yield
+        self._cpu_began += thread_time() - cpu
+        if not self._has_rate:
+            self._written_s += perf_counter() - now
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the start to the last answer."""
+        return self._ended - self.began
+
+    @property
+    def client_s(self) -> float:
+        """CPU seconds of the client."""
+        return thread_time() - self._cpu_began
 
 
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
@@ -124,19 +158,20 @@ class BlockRunner:
         first = block.first
         load, seed = first.load, self.plan.spec.seed
         todo = [one for one in block.samples if self._is_missing(block.method, one)]
-        before = await server.counters()
-        num_before, cpu_before, began = len(self._known), thread_time(), perf_counter()
+        before, num_before = await server.counters(), len(self._known)
+        clock = BlockClock(has_rate=bool(load.request_rate))
 
         async def work(sample: Sample) -> None:
             if not self._num_active:
                 self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
             self._num_active += 1
             try:
-                await self._chat(server, block.method, sample, began=began)
+                await self._chat(server, block.method, sample, began=clock.began)
             finally:
                 self._num_active -= 1
             if not self._num_active:
-                self._write()
+                with clock.writing():
+                    self._write()
 
         try:
             if load.request_rate:
@@ -145,8 +180,7 @@ class BlockRunner:
                 await closed_loop(todo, load.concurrency, work)
         finally:
             self._num_active = 0
-        duration_s, client_s = perf_counter() - began, thread_time() - cpu_before
-        self._write()
+        client_s = clock.client_s
         if before:
             await asyncio.sleep(SETTLE_S)
         new = list(self._known.values())[num_before:]
@@ -156,7 +190,7 @@ class BlockRunner:
                 temperature=first.temperature,
                 task=first.task,
                 repeat=first.repeat,
-                duration_s=round(duration_s, 6),
+                duration_s=round(clock.duration_s, 6),
                 num_requests=len(new),
                 num_failed=sum(not record.is_ok for record in new),
                 num_tokens=sum(record.num_tokens for record in new),
