@@ -27,6 +27,11 @@ _FIELDS = {
     "task": "tasks",
     "temperature": "temperatures",
     "baseline": "is_baseline_run",
+    "engine": "serving_engine",
+    "url": "urls",
+    "label": "labels",
+    "request_rate": "request_rates",
+    "request_timeout": "request_timeout_s",
 }
 """Options whose values a spec keeps under another name."""
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from specbench.cli.run import run as run_command
 from specbench.log.store import read_run
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
+from specbench.run.folder import _FIELDS
+from specbench.run.spec import RunSpec
 from specbench.zoo import TINY
 from tests.cli.conftest import Said, Specbench
 from tests.support.checkpoint import write_prompts
@@ -68,6 +72,8 @@ def test_a_run_on_two_servers_has_a_table_and_can_be_resumed(
     assert "2.50" in said.out
     samples = Path("out/samples.jsonl")
     samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:5]))
+    said = run(specbench, servers, "--prompts", prompts, "--resume", "--request-rate", 2)
+    assert said.code == 2 and "request_rates is () there and (2.0,) here" in said.err
     assert run(specbench, servers, "--prompts", prompts, "--resume").code == 0
     resumed = read_run(Path("out"))
     assert {record.key for record in resumed.records} == {record.key for record in stored.records}
@@ -105,6 +111,12 @@ def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
     assert said.code == 2
     assert "do not fit into the 52 tokens of the server's context" in said.err
     assert not Path("out").exists()
+
+
+def test_every_value_of_a_run_is_compared_when_it_goes_on() -> None:
+    of_the_command = {"context", "output", "resume", "force", "offline", "full", "sort"}
+    options = {*signature(run_command).parameters} - of_the_command - {"log_json", "quiet"}
+    assert {_FIELDS.get(option, option) for option in options} <= {*RunSpec.__struct_fields__}
 
 
 @pytest.mark.parametrize(
