@@ -248,7 +248,10 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     temperature: Annotated[float, doc("sampling temperature")]
     task: Annotated[str, doc("task")]
     repeat: Annotated[int, doc("pass over the prompts")]
-    duration_s: Annotated[float, doc("seconds from the first request to the last answer")]
+    duration_s: Annotated[
+        float,
+        doc("seconds from the first request to the last answer, without writing records between"),
+    ]
     num_requests: Annotated[int, doc("requests")]
     num_failed: Annotated[int, doc("requests that failed")] = 0
     num_tokens: Annotated[int, doc("tokens of the answers that did not fail")] = 0

@@ -44,12 +44,7 @@ class RunMethod:
 
     @property
     def label(self) -> str:
-        """The name in records and tables. A file goes by its last name, not its path."""
-        given = {
-            key: Path(value).name if key in ("weights", "datastore") else value
-            for key, value in self.asked.given.items()
-        }
-        return printable(str(registry.MethodChoice(self.asked.name, given)))
+        return label_of(self.asked)
 
     def describe(self) -> MethodHeader:
         """The method's part of the header."""
@@ -160,6 +155,15 @@ def select_methods(
     check_labels([one.label for one in found])
     is_told = named or card.is_known
     return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
+
+
+def label_of(asked: registry.MethodChoice) -> str:
+    """A method's name in records and tables. A file goes by its last name, not its path."""
+    given = {
+        key: Path(value).name if key in ("weights", "datastore") else value
+        for key, value in asked.given.items()
+    }
+    return printable(str(registry.MethodChoice(asked.name, given)))
 
 
 def check_labels(labels: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ from specbench.run.backends.server.engines.base import WEIGHTS, Engine, EngineMe
 from specbench.run.backends.server.find import FoundServer, find_server
 from specbench.run.backends.server.setup import method_header, model_header, server_values
 from specbench.run.backends.server.started import Start, StartedServers
-from specbench.run.methods import BASELINE, check_labels
+from specbench.run.methods import BASELINE, check_labels, label_of
 from specbench.run.spec import RunSpec
 
 LOGS = "engines"
@@ -51,7 +51,7 @@ class EngineRun:
 
     @property
     def label(self) -> str:
-        return _label(self.asked)
+        return label_of(self.asked)
 
 
 @dataclass(frozen=True)
@@ -203,16 +203,8 @@ def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     asked = asked or [MethodChoice(name) for name in engine.methods if name != "suffix"]
     if spec.is_baseline_run and not any(str(one) == BASELINE for one in asked):
         asked.insert(0, MethodChoice(BASELINE))
-    check_labels([_label(one) for one in asked])
+    check_labels([label_of(one) for one in asked])
     return sorted(asked, key=lambda one: one.name != BASELINE)
-
-
-def _label(asked: MethodChoice) -> str:
-    """The name in records and tables. A checkpoint goes by its last name, not its path."""
-    given = {
-        key: Path(value).name if key == WEIGHTS else value for key, value in asked.given.items()
-    }
-    return str(MethodChoice(asked.name, given))
 
 
 def _executable(spec: RunSpec, engine: Engine) -> tuple[str, ...]:
