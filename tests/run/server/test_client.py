@@ -123,8 +123,9 @@ def test_times_are_of_the_client_and_grow() -> None:
     with serving(Stub(delay_s=0.005)) as stub:
         answer = complete(stub)
     times = (answer.sent, *answer.arrivals)
-    assert len(answer.arrivals) == 4
-    assert all(b - a >= 0.004 for a, b in pairwise(times))
+    assert 1 <= len(answer.arrivals) <= 4, "a busy client reads several tokens at once"
+    assert all(a < b for a, b in pairwise(times))
+    assert times[-1] - times[0] >= 4 * 0.004
 
 
 def test_the_steps_of_a_server_are_read_from_its_last_event() -> None:
