@@ -44,11 +44,17 @@ class ContractFault(MethodFault):
     """A draft or a verdict of a method that breaks the contract of methods."""
 
 
+_MOST_NAMES = 30
+"""More available names than these are not listed; the closest ones are."""
+
+
 def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "") -> UserError:
     """The error for an unknown name, with the closest match and the available names."""
     names = sorted(available)
     close = get_close_matches(name, names, n=1)
     meant = f" Did you mean {close[0]!r}?" if close else ""
+    if len(names) > _MOST_NAMES:
+        names = [*get_close_matches(name, names, n=8, cutoff=0), "..."]
     available = f"Available: {', '.join(names)}." if names else f"No {kind} is available."
     return UserError(f"No {kind} {name!r}.{meant}", f"{available} {hint}".strip())
 

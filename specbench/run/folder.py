@@ -8,14 +8,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
 from specbench.errors import RunFolderError
-from specbench.log.header import RunHeader
+from specbench.log.header import RunHeader, SpecValues
 from specbench.log.state import is_being_written, run_folder
 from specbench.log.store import HEADER, list_runs, read_header
+from specbench.registry import expand_groups
 from specbench.run.spec import RunSpec
 
 RUNS = Path("results/runs")
@@ -111,11 +112,14 @@ def _differences(spec: RunSpec, given: Collection[str], header: RunHeader) -> li
     found = []
     for option in given:
         name = _FIELDS.get(option, option)
-        mine = getattr(spec, name, None)
-        if name in spec.__struct_fields__ and mine not in (
-            getattr(asked, name),
-            getattr(done, name),
-        ):
-            theirs = getattr(asked, name)
+        if name not in spec.__struct_fields__:
+            continue
+        mine, theirs, ran = (_value(one, name) for one in (spec, asked, done))
+        if mine not in (theirs, ran):
             found.append(f"{name} is {theirs!r} there and {mine!r} here")
     return found
+
+
+def _value(values: SpecValues, name: str) -> Any:
+    """A value of a spec; methods one by one, however they were given."""
+    return expand_groups(values.methods) if name == "methods" else getattr(values, name)

@@ -58,5 +58,5 @@ def test_eagle_reads_the_steps_that_it_did_not_propose(tmp_path: Path) -> None:
     done = decode(target, drafter, request)
     assert len(set(done.num_nodes)) > 1
     assert set(decode(target, alone, request).num_nodes) == {61}
-    mixed, plain = (rows(one._other.model.layer, num_rows) for one in (drafter, alone))
+    mixed, plain = (rows(one._other.model.stack, num_rows) for one in (drafter, alone))
     torch.testing.assert_close(mixed, plain)

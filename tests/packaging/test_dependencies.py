@@ -49,8 +49,9 @@ def pins(file: str = "constraints.txt") -> dict[str, str]:
 
 
 def test_every_import_is_a_declared_dependency() -> None:
-    extra = PROJECT["optional-dependencies"]["kernels"]  # or torch for CUDA brings it
-    assert imported() - set(declared([*PROJECT["dependencies"], *extra])) == set()
+    optional = PROJECT["optional-dependencies"]
+    extras = [*optional["kernels"], *optional["quantize"]]
+    assert imported() - set(declared([*PROJECT["dependencies"], *extras])) == set()
 
 
 def test_every_dependency_is_used() -> None:

@@ -20,11 +20,13 @@ from specbench.registry import get
 from specbench.run.backends.engine_setup import make_engine_setup
 from specbench.run.spec import RunSpec
 from specbench.run.stand_ins import stand_in_of
-from specbench.zoo.stand_in.plan import StandIn
+from specbench.zoo.stand_in.plan import ARCHITECTURES, StandIn
 from tests.zoo.stand_in_shapes import write_config
 
 LLAMAS = [
-    name for name, card in known_models().items() if card.shape and card.shape.num_experts == 1
+    name
+    for name, card in known_models().items()
+    if card.shape and card.shape.num_experts == 1 and card.shape.architecture in ARCHITECTURES
 ]
 
 
