@@ -53,9 +53,10 @@ def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "")
     names = sorted(available)
     close = get_close_matches(name, names, n=1)
     meant = f" Did you mean {close[0]!r}?" if close else ""
+    more = ""
     if len(names) > _MOST_NAMES:
-        names = [*get_close_matches(name, names, n=8, cutoff=0), "..."]
-    available = f"Available: {', '.join(names)}." if names else f"No {kind} is available."
+        names, more = get_close_matches(name, names, n=8, cutoff=0), " and others"
+    available = f"Available: {', '.join(names)}{more}." if names else f"No {kind} is available."
     return UserError(f"No {kind} {name!r}.{meant}", f"{available} {hint}".strip())
 
 
