@@ -216,7 +216,7 @@ class EngineBackend:
         from specbench.engine.decode import decode
 
         if fault := self._faults.get(method):
-            raise MethodFault(fault.message, fault.hint) from fault
+            raise type(fault)(fault.message, fault.hint) from fault
         run = partial(
             decode,
             self.target,
