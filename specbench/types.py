@@ -19,7 +19,7 @@ StopReason = Literal["eos", "budget", "length"]
 
 
 Scope = Literal["request", "run"]
-"""How long a method's memory lasts: one request, or all requests of a repeat."""
+"""Lifetime of a method's memory: one request, or all requests of a repeat."""
 
 
 @dataclass(frozen=True, slots=True)

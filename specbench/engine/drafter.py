@@ -216,7 +216,7 @@ class Method:
         return name
 
     def scope_with(self, options: Any) -> Scope:
-        """How long, with these options, the method's memory lasts: its option `scope`, if any.
+        """Return the lifetime of the method's memory: its option `scope`, by default "request".
 
         In scope "run", a method remembers completions of earlier prompts of the same repeat.
         """

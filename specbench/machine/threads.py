@@ -31,7 +31,7 @@ def wait_passively(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def waiting(environment: MutableMapping[str, str] = os.environ) -> Waiting:
-    """How threads wait: asleep, as the user's own variables say, or unknown.
+    """Return the wait policy of threads: passive, set by the user ("own"), or unknown.
 
     Unknown means that torch was imported before `wait_passively` was called.
     """

@@ -82,7 +82,7 @@ def read_config(path: Path, what: str) -> dict[str, Any]:
 
 
 def quantization_of(config: dict[str, Any]) -> str:
-    """How a checkpoint's weights are quantised, such as "awq"; empty if they are not."""
+    """Return the quantisation method of a checkpoint, such as "awq"; empty without one."""
     found = config.get("quantization_config")
     return str(found.get("quant_method") or "unknown") if isinstance(found, dict) else ""
 

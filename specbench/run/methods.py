@@ -59,7 +59,7 @@ class RunMethod:
 
     @property
     def scope(self) -> Scope:
-        """How long its memory lasts."""
+        """Lifetime of its memory."""
         return self.method.scope_with(self.options)
 
     def _weights(self) -> WeightsHeader | None:

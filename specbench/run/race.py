@@ -53,7 +53,7 @@ def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[s
 
 @dataclass(slots=True)
 class Recording:
-    """What methods wrote and when, kept to show them side by side at the speed they had."""
+    """Recorded output of methods with its times, to replay it side by side at that speed."""
 
     written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
     done: dict[str, Completion] = field(default_factory=dict)

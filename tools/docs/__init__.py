@@ -1,1 +1,1 @@
-"""What the documentation site needs besides MkDocs."""
+"""Helpers of the documentation site besides MkDocs."""

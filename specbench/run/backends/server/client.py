@@ -176,5 +176,5 @@ def _wait_s(failure: RequestFailed, attempt: int) -> float:
 
 
 def _connection_text(error: Exception) -> str:
-    """What happened to a connection."""
+    """Return the message for a connection error."""
     return f"The connection to the server failed ({printable(describe_error(error))})."

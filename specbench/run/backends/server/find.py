@@ -1,4 +1,4 @@
-"""What a server is: the models it serves, its software, and the form of requests that it takes.
+"""Detect a server's models, its software, and the form of requests that it takes.
 
 Asks the server; the user's mistakes are told here, before anything is measured.
 """

@@ -32,7 +32,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a server says of one answer. `accepted_per_step` leaves out steps without a draft."""
+    """Counts that a server reports for one answer; `accepted_per_step` has drafted steps only."""
 
     num_drafts: int | None = None
     num_accepted: int | None = None

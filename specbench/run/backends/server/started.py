@@ -31,7 +31,7 @@ FindServer = Callable[[Client], Awaitable[FoundServer]]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How the server of a method is started: its command and its environment.
+    """The command and environment that start the server of a method.
 
     `command` takes a folder for files of this server alone, and the port.
     """

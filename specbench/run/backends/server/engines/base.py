@@ -1,4 +1,4 @@
-"""What an engine's adapter says: a name, an executable, methods, and a command line."""
+"""The description of an engine: its name, executable, methods, and command line."""
 
 from __future__ import annotations
 
