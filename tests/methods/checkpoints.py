@@ -146,7 +146,7 @@ def dflash(target: Target, folder: Path, block_size: int = 5, **changes: Any) ->
     """A DFlash head of two layers, as z-lab publishes them."""
     hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
     outputs = list(range(max(min(3, len(target.layers) - 1), 1)))
-    tensors = {}
+    tensors: Tensors = {}
     for i in range(2):
         layer = layer_of(target, hidden, kv_heads, bias=False)
         dim = layer["self_attn.k_proj.weight"].shape[0] // kv_heads

@@ -25,10 +25,15 @@ from tests.support.recorders import rerun
 MASK, INPUTS = 3, (1, 2, 3)
 """The mask token, and the layers whose inputs the heads of `dflash` read."""
 
+VOCAB = 8
+"""So few tokens that random heads are often right."""
+
+PROMPTS = [tuple(token % VOCAB for token in prompt) for prompt in prompts()]
+
 
 @cache
 def target() -> Target:
-    return random_target(layers=8)
+    return random_target(layers=8, vocab_size=VOCAB)
 
 
 def as_speculators(folder: Path, *, draft_vocab: int) -> Path:
@@ -80,9 +85,8 @@ def plain(tensors: Tensors) -> PlainHead:
 def assert_drafts_as_defined(folder: Path, count: int, **options: Any) -> None:
     """Compare every draft of some completions with a plain forward over text and block."""
     drafter = Recording(build_in(folder, "dflash", target(), **options))
-    for prompt in prompts():
-        decode(target(), drafter, Request(prompt, 20))
-    assert len(drafter.drafts) > 12
+    lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
+    assert max(max(accepted) for accepted in lengths) > 2
     head = plain(load_file(folder / "model.safetensors"))
     for text, (pending, *drafted) in drafter.drafts:
         assert (pending, len(drafted)) == (text[-1], count)
@@ -103,16 +107,16 @@ def test_option_num_tokens_replaces_the_block_size(tmp_path: Path) -> None:
 
 
 def test_a_head_of_speculators_with_its_own_vocabulary_drafts_as_defined(tmp_path: Path) -> None:
-    folder = as_speculators(dflash(target(), tmp_path), draft_vocab=20)
+    folder = as_speculators(dflash(target(), tmp_path), draft_vocab=3)
     assert build_in(folder, "dflash", target()).weights_layout == "speculators"
     assert_drafts_as_defined(folder, 4)
 
 
 def test_captured_graphs_draft_the_same(tmp_path: Path) -> None:
-    folder = as_speculators(dflash(target(), tmp_path), draft_vocab=20)
+    folder = as_speculators(dflash(target(), tmp_path), draft_vocab=3)
     graphs, done = CheckedGraphs(rerun), []
-    for one in (target(), Target(random_llama(layers=8), graphs)):
-        done.append(complete(one, build_in(folder, "dflash", one), prompts()[3]))
+    for one in (target(), Target(random_llama(layers=8, vocab_size=VOCAB), graphs)):
+        done.append(complete(one, build_in(folder, "dflash", one), PROMPTS[3]))
     assert done[0].token_ids == done[1].token_ids
     assert done[0].accept_lengths == done[1].accept_lengths
     assert graphs.num_checked >= 2
@@ -126,8 +130,8 @@ def ids(*layers: object) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no mask token": ({"dflash_config": {"target_layer_ids": [0, 1, 2]}}, "without mask_token_id"),
     "a mask token outside the vocabulary": (
-        {"dflash_config": {"mask_token_id": 50, "target_layer_ids": [0, 1, 2]}},
-        "mask_token_id 50, but there are 50 tokens",
+        {"dflash_config": {"mask_token_id": 8, "target_layer_ids": [0, 1, 2]}},
+        "mask_token_id 8, but there are 8 tokens",
     ),
     "no layers": ({"dflash_config": {"mask_token_id": MASK}}, "target_layer_ids None"),
     "the last layer's output": (ids(0, 1, 7), r"\[0, 1, 7\].*from -1 to 6"),
