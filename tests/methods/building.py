@@ -13,7 +13,7 @@ from specbench.registry import get
 from specbench.types import Completion, Request
 from tests.methods.checkpoints import MAKERS
 
-HEADS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "peagle", "dflash")
+HEADS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "peagle", "dflash", "mtp")
 """The methods with trained heads."""
 
 

@@ -173,6 +173,21 @@ def dflash(target: Target, folder: Path, block_size: int = 5, **changes: Any) ->
     return write(folder, "model.safetensors", tensors, config)
 
 
+def mtp(target: Target, folder: Path, **changes: Any) -> Path:
+    """A prediction layer like the target's own layers, among other tensors of its checkpoint."""
+    hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
+    prefix = f"model.layers.{len(target.layers)}."
+    own: Any = target.layers[-1]
+    layer = layer_of(target, hidden, kv_heads, bias=own.self_attn.q_proj.bias is not None)
+    for seed, name in enumerate(("enorm", "hnorm", "shared_head.norm", "input_layernorm")):
+        layer[f"{name}.weight"] = 1 + random(hidden, seed=40 + seed)
+    layer["eh_proj.weight"] = random(hidden, 2 * hidden, seed=44)
+    tensors = {prefix + key: value for key, value in layer.items()}
+    tensors["model.norm.weight"] = torch.zeros(hidden)
+    config = {**llama_config(target, kv_heads), "num_nextn_predict_layers": 1, **changes}
+    return write(folder, "model.safetensors", tensors, config)
+
+
 def layer_of(target: Target, size: int, kv_heads: int, *, bias: bool) -> Tensors:
     """The weights that the formats' decoder layers have in common."""
     hidden, inner = target.config.hidden_size, target.config.intermediate_size
@@ -215,5 +230,6 @@ MAKERS: dict[str, Callable[..., Path]] = {
     "eagle3": eagle3,
     "peagle": peagle,
     "dflash": dflash,
+    "mtp": mtp,
 }
 """Model-card key -> maker, called with a target and a folder."""
