@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -119,10 +119,9 @@ class MtpModel(FeatureModel):
     @property
     def num_bytes(self) -> float:
         """Bytes of weights read by a pass over one token."""
-        unread = 0.0
-        if (experts := getattr(self._layer.mlp, "experts", None)) is not None:
-            share = self._layer.mlp.gate.top_k / experts.num_experts
-            unread = (1 - share) * weight_bytes(experts)
+        unread, mlp = 0.0, cast(Any, self._layer).mlp
+        if hasattr(mlp, "experts"):
+            unread = (1 - mlp.gate.top_k / mlp.experts.num_experts) * weight_bytes(mlp.experts)
         return weight_bytes(self._layer, self._project, self._head) - unread
 
 
