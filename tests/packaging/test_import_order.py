@@ -12,7 +12,7 @@ import pytest
 from tests.packaging.shell import ROOT, python
 
 ROOMS = (
-    "errors", "outside", "types", "toml_files", "log", "engine", "methods", "registry", "data",
+    "errors", "outside", "types", "toml_files", "sweeps", "log", "engine", "methods", "registry", "data",
     "models", "machine", "zoo", "training", "analysis", "run", "report", "compare", "check",
     "audit", "api", "cli",
 )  # fmt: skip
