@@ -67,7 +67,7 @@ class MtpModel(FeatureModel):
         count = checkpoint.config().get("num_nextn_predict_layers")
         if count != 1:
             raise checkpoint.error(f"has num_nextn_predict_layers {count!r}, not 1")
-        if not any(True for _ in checkpoint):
+        if next(iter(checkpoint), None) is None:
             raise checkpoint.error(f"has no tensor whose name begins with {self._prefix}")
         target = context.target
         if not hasattr(target.model.base_model, "rotary_emb"):

@@ -20,9 +20,10 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The decoder layers of a model: `layers` or `h` of its base model."""
+    """The decoder layers of a model: `layers` or `h` of its base model, or of the text part."""
+    decoder = _text_part(model.base_model)
     for name in _LISTS:
-        layers = getattr(model.base_model, name, None)
+        layers = getattr(decoder, name, None)
         if isinstance(layers, nn.ModuleList):
             return layers
     raise CheckpointError(
@@ -49,10 +50,18 @@ def context_length(config: Any) -> int:
 def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
     """The model with only its first decoder layers; its modules are those of the given one."""
     part, layers = _copied(model), decoder_layers(model)
-    base = _copied(model.base_model)
-    name = next(name for name in _LISTS if getattr(base, name, None) is layers)
-    setattr(base, name, nn.ModuleList(layers[:num_layers]))
+    decoder = base = _copied(model.base_model)
     setattr(part, part.base_model_prefix, base)
+    if (text := _text_part(base)) is not base:
+        decoder = base.language_model = _copied(text)
+    name = next(name for name in _LISTS if getattr(decoder, name, None) is layers)
+    setattr(decoder, name, nn.ModuleList(layers[:num_layers]))
+    return part
+
+
+def _text_part(base: nn.Module) -> nn.Module:
+    """The language model of a base model that also reads images; otherwise the base model."""
+    part: nn.Module = getattr(base, "language_model", base)
     return part
 
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
@@ -25,18 +32,32 @@ from tests.support.recorders import rerun
 VOCAB = 8
 """So few tokens that the first layers are often right."""
 
+NAMES = ("llama", "gpt2", "deepseek", "gemma3")
 PROMPTS = [(1, 7, 3, 4), (5,), (3, 4, 5, 6) * 6]
 
 
 @cache
 def model_of(name: str) -> Any:
-    """A random model with four layers: run by the engine's stack (llama), or by transformers."""
+    """A random model with four layers: run by the engine's stack (llama), or by transformers.
+
+    Gemma 3's layers are those of its text part, and three of four have a window.
+    """
     torch.manual_seed(0)
     if name == "llama":
         return random_llama(layers=4, vocab_size=VOCAB)
     if name == "gpt2":
         config = GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=4, n_head=4, n_positions=128)
         return GPT2LMHeadModel(config).double().eval()
+    if name == "gemma3":
+        text = {
+            "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8,
+            "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "max_position_embeddings": 128, "sliding_window": 8, "initializer_range": 0.2,
+        }  # fmt: skip
+        image = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+                 "num_attention_heads": 2, "image_size": 28, "patch_size": 14}  # fmt: skip
+        both = Gemma3Config(text_config=text, vision_config=image)
+        return Gemma3ForConditionalGeneration(both).double().eval()
     latent = DeepseekV3Config(
         vocab_size=VOCAB, hidden_size=32, intermediate_size=48, moe_intermediate_size=16,
         num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, n_routed_experts=4,
@@ -56,14 +77,15 @@ def build(target: Target, **options: Any) -> Any:
 def cut(model: Any, num_layers: int) -> Any:
     """A copy of the model that ends after its first layers."""
     part = copy.deepcopy(model)
-    name = "h" if hasattr(part.base_model, "h") else "layers"
-    setattr(part.base_model, name, getattr(part.base_model, name)[:num_layers])
+    decoder = getattr(part.base_model, "language_model", part.base_model)
+    name = "h" if hasattr(decoder, "h") else "layers"
+    setattr(decoder, name, getattr(decoder, name)[:num_layers])
     return part
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("exit_layer", [1, 3])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "deepseek"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_draft_is_what_the_first_layers_would_generate(name: str, exit_layer: int) -> None:
     model = model_of(name)
     target, plain = Target(model), cut(model, exit_layer)
@@ -80,7 +102,7 @@ def test_every_draft_is_what_the_first_layers_would_generate(name: str, exit_lay
     assert max(len(tokens) for _, tokens in drafter.drafts) == 5
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "deepseek"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_target_is_left_whole(name: str) -> None:
     model = model_of(name)
     target = Target(model)
