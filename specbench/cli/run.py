@@ -67,13 +67,13 @@ Prompts = Annotated[
     typer.Option(
         metavar="SOURCE",
         autocompletion=complete.choice("bundled", "paper", "hub"),
-        help="bundled, paper, hub, or a file [default: bundled for tiny and stand-ins, "
-        "else paper]",
+        help="bundled, paper, hub, or a file [default: bundled for tiny and stand-ins, else paper]",
         show_default=False,
     ),
 ]
 PadTo = Annotated[
-    Many, typer.Option(metavar="N,...", help="Cut prompts of N tokens from the text file --prompts.")
+    Many,
+    typer.Option(metavar="N,...", help="Cut prompts of N tokens from the text file --prompts."),
 ]
 Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N prompts of a task.")]
 Sample = Annotated[

@@ -27,7 +27,7 @@ FORMATS: dict[str, tuple[tuple[str, str | None, str], list[dict[str, Any]], list
     "humaneval": (
         ("openai/openai_humaneval", None, "test"),
         [{"task_id": "HumanEval/0", "prompt": "def f():", "test": "", "entry_point": "f"}],
-        [("humaneval/HumanEval/0", "code", ("Complete the code I provided.def f():",))],
+        [("humaneval/0", "code", ("Complete the code I provided.def f():",))],
     ),
     "gsm8k": (
         ("openai/gsm8k", "main", "test"),
@@ -72,7 +72,7 @@ FORMATS: dict[str, tuple[tuple[str, str | None, str], list[dict[str, Any]], list
     ),
     "aime_2024": (
         ("HuggingFaceH4/aime_2024", None, "train"),
-        [{"id": 60, "problem": "Find {x}.", "solution": "", "answer": "204", "url": "", "year": ""}],
+        [{"id": 60, "problem": "Find {x}.", "solution": "", "answer": "204", "year": "2024"}],
         [("aime_2024/60", "math", ("Find {x}.",))],
     ),
     "aime_2025": (

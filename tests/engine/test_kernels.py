@@ -57,11 +57,11 @@ def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pick_ops, "TRIED", [(5, Heads(1, 1, 16))])
 
     class Off(TritonOps):
-        def norm(self, x: Tensor, norm: Norm) -> Tensor:
-            return super().norm(x, norm) * 1.01
+        def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
+            return super().norm(x, norm, residual) * 1.01
 
     class Broken(TritonOps):
-        def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
             raise RuntimeError("no such instruction\nsomewhere")
 
     class Unset(TritonOps):
