@@ -92,7 +92,11 @@ ARCHITECTURES = {
     ),
     "gpt-oss": lambda: GptOssForCausalLM(
         GptOssConfig(
-            **GROUPED, **WINDOW, num_local_experts=4, num_experts_per_tok=2, layer_types=MIXED,
+            **GROUPED,
+            **WINDOW,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            layer_types=MIXED,
             rope_parameters=YARN,
         )
     ),
