@@ -30,7 +30,7 @@ from specbench.engine.fused.ops import (
 )
 from specbench.engine.fused.pick_products import LIMITS, ReplayTimer, off_by
 from specbench.engine.fused.products import FEW, FewLaunch
-from specbench.engine.fused.torch_attention import Scoring
+from specbench.engine.fused.torch_attention import PLAIN, Scoring
 from specbench.engine.graphs.recorder import CudaRecorder, Recorder
 from specbench.errors import reason_of
 
@@ -228,7 +228,7 @@ class _Trial:
             "the cache": rows.clone(),
             "attention of a row": ops.attend(queries[:1], cached, self.nothing, heads),
             "attention": ops.attend(queries, cached, self.tree, heads),
-            "attention in a window": ops.attend(queries, cached, self.tree, heads, window=WINDOW),
+            "attention in a window": ops.attend(queries, cached, self.tree, heads, PLAIN, WINDOW),
             "attention with sinks": ops.attend(queries, cached, self.tree, heads, self.scoring),
             "the gate": ops.gated(x, self.gate_up, None, norm, silu),
             "the gelu gate": ops.gated(x, self.gate_up, None, norm, gelu_tanh),
