@@ -42,7 +42,8 @@ Method = Annotated[
     Many,
     typer.Option(
         metavar="METHOD,...",
-        help="Methods, such as pld,sps:num_tokens=4 [default: papers and plug-ins; or: all]",
+        help="Methods, such as pld,sps:num_tokens=4; or papers, or all [default: papers, "
+        "training-free ones and plug-ins]",
         autocompletion=complete.methods,
     ),
 ]

@@ -81,7 +81,8 @@ def long_prompt_sets(
 def _prompt_set(
     file: TextFile, size: int, count_tokens: CountTokens, limit: int | None
 ) -> PromptSet:
-    task, found = file.task(size), []
+    task = file.task(size)
+    found: list[Prompt] = []
     for text in _texts(file.text, size, count_tokens):
         found.append(Prompt(f"{task.name}/{len(found) + 1}", "", (text,)))
         if len(found) == (limit or MOST_PROMPTS):

@@ -32,8 +32,8 @@ _LEAST = {
 
 
 class RunSpec(SpecValues, frozen=True):
-    """Values of a run within their ranges. Without `methods`, those of the papers and
-    plug-ins run; without `tasks`, the six of the papers.
+    """Values of a run within their ranges. Without `methods`, those of the papers,
+    training-free ones and plug-ins run; without `tasks`, the six of the papers.
 
     Raises:
         UserError: a value is out of range.

@@ -151,7 +151,8 @@ def test_norms_with_wide_weights_are_added_to_a_residual() -> None:
 def test_clamped_experts_have_biases_and_alternating_rows() -> None:
     torch.manual_seed(0)
     shapes = (3, 16, 24), (3, 24, 8), (3, 16), (3, 24)
-    experts = Experts(*(torch.randn(shape, device=DEVICE) for shape in shapes), Clamp(1.7, 1.5))
+    gate_up, down, gate_up_bias, down_bias = (torch.randn(shape, device=DEVICE) for shape in shapes)
+    experts = Experts(gate_up, down, gate_up_bias, down_bias, Clamp(1.7, 1.5))
     x, shares = torch.randn(2, 24, device=DEVICE), torch.rand(2, 2, device=DEVICE)
     ids = torch.tensor([[2, 0], [1, 2]], device=DEVICE)
     found, expected = (ops.experts(x, experts, ids, shares, silu) for ops in (KERNELS, TORCH))

@@ -6,6 +6,7 @@ Knows trees as masks only, and no methods; `engine.fused.models` reads the layer
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +88,7 @@ class Stack:
         return torch.tanh(logits / self._logit_cap) * self._logit_cap
 
 
-def _rotaries(base: torch.nn.Module, kinds: Mapping[str, int | None]) -> dict[str, Rotary]:
+def _rotaries(base: Any, kinds: Mapping[str, int | None]) -> dict[str, Rotary]:
     """Rotary tables by kind of attention: one for all, or one for each (Gemma 3)."""
     like = base.embed_tokens.weight
     dim = base.layers[0].self_attn.head_dim
