@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, linear, pad, rms_norm
 
+from specbench.engine.fused.cpu_products import in_parts, num_parts_of
 from specbench.engine.fused.experts import Experts, mix
 from specbench.engine.fused.torch_attention import (
     PLAIN,
@@ -213,10 +214,10 @@ class Ops:
         """
         if norm is not None:
             x = self.norm(x, norm)
-        num_parts = _num_parts(x, weight)
+        num_parts = num_parts_of(x, weight)
         if residual is not None and bias is None and num_parts == 1:
             return residual.addmm_(x, weight.t())
-        out = linear(x, weight, bias) if num_parts == 1 else _in_parts(x, weight, bias, num_parts)
+        out = linear(x, weight, bias) if num_parts == 1 else in_parts(x, weight, bias, num_parts)
         return out if residual is None else residual.add_(out)
 
     def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
@@ -301,28 +302,6 @@ class Ops:
 def gelu_tanh(x: Tensor) -> Tensor:
     """Gelu by its tanh approximation (Gemma)."""
     return gelu(x, approximate="tanh")
-
-
-def _num_parts(x: Tensor, weight: Tensor) -> int:
-    """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
-
-    There, BLAS uses one core for a single row and distributes few rows badly. A part is worth a
-    thread from about 30,000 weights.
-    """
-    if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
-        return 1
-    num_parts = min(torch.get_num_threads(), weight.numel() >> 15)
-    while num_parts > 1 and weight.shape[0] % num_parts:
-        num_parts -= 1
-    return max(num_parts, 1)
-
-
-def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:
-    """A linear layer over x [n, input], with the weight's rows split into parallel products."""
-    parts = weight.unflatten(0, (num_parts, -1)).mT
-    out = torch.bmm(x.expand(num_parts, *x.shape), parts)
-    out = out.transpose(0, 1).reshape(x.shape[0], -1)
-    return out if bias is None else out.add_(bias)
 
 
 TORCH = Ops()
