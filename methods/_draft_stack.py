@@ -86,7 +86,7 @@ class DraftStack:
         ]
         self.dtype, self._device, self._ops = checkpoint.dtype, checkpoint.device, ops
         self._nothing = torch.zeros(1, 0, dtype=self.dtype, device=self._device)
-        self._rotary = Rotary(rotary, self._nothing)
+        self._rotary = Rotary(rotary, self._nothing, config.head_dim)
         shape = (config.num_key_value_heads, config.head_dim)
         self.cache = KVCache([LayerShape(shape, shape, self.dtype, self._device)] * len(names))
 

@@ -42,7 +42,8 @@ Method = Annotated[
     Many,
     typer.Option(
         metavar="METHOD,...",
-        help="Methods, such as pld,sps:num_tokens=4 [default: papers and plug-ins; or: all]",
+        help="Methods, such as pld,sps:num_tokens=4; or papers, or all [default: papers, "
+        "training-free ones and plug-ins]",
         autocompletion=complete.methods,
     ),
 ]
@@ -67,10 +68,13 @@ Prompts = Annotated[
     typer.Option(
         metavar="SOURCE",
         autocompletion=complete.choice("bundled", "paper", "hub"),
-        help="bundled, paper, hub, or a JSONL file [default: bundled for tiny and stand-ins, "
-        "else paper]",
+        help="bundled, paper, hub, or a file [default: bundled for tiny and stand-ins, else paper]",
         show_default=False,
     ),
+]
+PadTo = Annotated[
+    Many,
+    typer.Option(metavar="N,...", help="Cut prompts of N tokens from the text file --prompts."),
 ]
 Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N prompts of a task.")]
 Sample = Annotated[
@@ -173,6 +177,7 @@ def run(
     model: Model = "tiny",
     dataset: Dataset = None,
     prompts: Prompts = "auto",
+    pad_to: PadTo = None,
     task: Task = None,
     limit: Limit = None,
     sample: Sample = None,
@@ -224,6 +229,7 @@ def run(
         methods=tuple(part.strip() for part in method or () if part.strip()),
         tasks=(*split(dataset), *(task or ())),
         prompts=prompts,
+        pad_to=numbers("--pad-to", pad_to, int),
         limit=limit,
         sample=sample,
         temperatures=temperatures(temperature),
