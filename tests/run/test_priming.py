@@ -12,7 +12,8 @@ import pytest
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Forward, Target
 from specbench.registry import names
-from specbench.run.backends.engine import PRIMING_TOKENS, EngineBackend, LoadedEngine
+from specbench.run.backends.engine import PRIMING_TOKENS, EngineBackend
+from specbench.run.backends.engine_load import LoadedEngine
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.types import Completion, Request, Sampling
 from tests.support.models import prompts, random_llama
