@@ -53,11 +53,12 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 run: setup
 	@$(BIN)/specbench run
 
-# Tests of a file share what it builds, so that a file stays on one worker.
+# Workers begin with whole files, whose tests share what they build. A worker that is done takes half
+# of what another has left.
 WORKERS ?= auto
 
 test: $(KERNELS)
-	$(BIN)/python -m pytest -m "not net and not engine" -n $(WORKERS) --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -m "not net and not engine" -n $(WORKERS) --dist worksteal --cov --cov-report=
 	@$(BIN)/python -m tests.support.room_coverage
 
 # Engines have environments of their own: SPECBENCH_VLLM=/path/to/vllm names its command.

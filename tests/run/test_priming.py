@@ -55,7 +55,7 @@ def test_tokens_and_steps_are_those_of_an_unprimed_completion(
 ) -> None:
     target = Target(random_llama(layers=8))
     with backend_of(target, {name: build(name, target, tmp_path)}) as backend:
-        for seed, prompt in enumerate(prompts()):
+        for seed, prompt in enumerate(prompts()[::2]):
             request = Request(prompt, 24, sampling, seed=seed)
             plain = backend.complete(name, request)
             backend._prime(name, request)
