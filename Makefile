@@ -53,8 +53,8 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 run: setup
 	@$(BIN)/specbench run
 
-# Workers begin with whole files, whose tests share what they build. A worker that is done takes half
-# of what another has left.
+# Each worker begins with neighbouring tests, since those of a file share what it builds. An idle one
+# takes over a part of another's.
 WORKERS ?= auto
 
 test: $(KERNELS)

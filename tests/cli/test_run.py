@@ -246,7 +246,7 @@ def _listen_to_interrupts() -> None:
 
 
 def wait_for_samples(out: Path, count: int) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         samples = out / "samples.jsonl"
         if samples.exists() and samples.read_bytes().count(b"\n") >= count:
