@@ -82,7 +82,7 @@ def test_the_size_of_every_tree_is_known_beforehand(
     target: Target, drafter: Drafter, sampling: Sampling
 ) -> None:
     budget, found = 60, set()
-    for prompt in prompts():
+    for prompt in prompts()[1::2]:  # one that repeats itself, and one that does not
         found |= set(complete(target, drafter, prompt, sampling=sampling).num_nodes)
     if drafter.has_fixed_size:
         assert len(found) == 1

@@ -78,12 +78,12 @@ def test_every_method_has_tinys_steps_and_tokens(
 ) -> None:
     small, large = drafters(name, tiny, big, made)
     # EAGLE samples with one number for each token of the vocabulary, so a larger one shifts them.
-    for temperature in (0.0,) if name == "eagle" else (0.0, 1.0):
-        for seed, prompt in enumerate(prompts()):
-            request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
-            ours, theirs = decode(big, large, request), decode(tiny, small, request)
-            assert ours.token_ids == theirs.token_ids
-            assert ours.accept_lengths == theirs.accept_lengths
+    temperatures = (0.0, 0.0 if name == "eagle" else 1.0)
+    for seed, (prompt, temperature) in enumerate(zip(prompts(), temperatures, strict=True)):
+        request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
+        ours, theirs = decode(big, large, request), decode(tiny, small, request)
+        assert ours.token_ids == theirs.token_ids
+        assert ours.accept_lengths == theirs.accept_lengths
 
 
 def test_logits_are_tinys_and_far_below_for_added_words(tiny: Target, big: Target) -> None:
