@@ -93,6 +93,10 @@ class KVCache(Cache):
         self._slabs: list[Tensor] = []
         self.reserve(capacity)
 
+    def shape(self, layer: int) -> LayerShape:
+        """Shapes that a layer stores per token."""
+        return self._shapes[layer]
+
     @property
     def bytes_per_token(self) -> int:
         """Bytes per committed token over all layers."""

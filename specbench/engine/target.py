@@ -6,6 +6,7 @@ model (SpS) also uses a `Target`. Knows nothing of acceptance or time.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,9 +21,9 @@ from specbench.engine.fused.ops import CacheSlots, CacheSpan, TreeMask
 from specbench.engine.fused.stack import Stack, unsupported_reason
 from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.kv import KVCache, LayerShape
+from specbench.engine.model_parts import context_length, decoder_layers, with_first_layers
 from specbench.engine.tree import DraftTree, TreeLayout, dense_mask
 from specbench.engine.windows import attention_kinds, windowed
-from specbench.errors import CheckpointError
 from specbench.types import Sampling
 
 
@@ -63,16 +64,31 @@ class Target:
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
-        self.context: int = _context_length(self.config)
+        self.context: int = context_length(self.config)
         self._kinds = attention_kinds(self.config)
         self.cache = KVCache(_layer_shapes(model, self.device))
         self.unfused_reason = unsupported_reason(model)
         self._stack = None if self.unfused_reason else Stack(model, self.execution.ops)
+        self._samplers: dict[Sampling, Sampler] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
         self._step = self.execution.wrap(self._tree_step)
         self._gather = self.execution.wrap(self._gather_path)
-        self._samplers: dict[Sampling, Sampler] = {}
         self._needs = self._step_needs = Needs()
         self._captured: dict[int | str, Tensor] = {}
+
+    def first_layers(self, num_layers: int) -> Target:
+        """The same model with only its first layers, on the same cache.
+
+        Its rows of committed tokens are the whole model's. Crop what it appends before the whole
+        model runs.
+        """
+        part = copy.copy(self)
+        part.model = with_first_layers(self.model, num_layers)
+        part._stack = self._stack and self._stack.first_layers(num_layers)
+        part._prepare()
+        return part
 
     @property
     def layers(self) -> nn.ModuleList:
@@ -264,32 +280,6 @@ def _keep_input(captured: dict[int | str, Tensor], index: int) -> Any:
         captured[index] = args[0] if args else kwargs["hidden_states"]
 
     return hook
-
-
-def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The decoder layers of a model: `layers` or `h` of its base model."""
-    for name in ("layers", "h"):
-        layers = getattr(model.base_model, name, None)
-        if isinstance(layers, nn.ModuleList):
-            return layers
-    raise CheckpointError(
-        f"{type(model).__name__} has no list of decoder layers that specbench knows.",
-        "Use a decoder-only model such as Llama, Qwen, Mistral or GPT-NeoX.",
-    )
-
-
-def _context_length(config: Any) -> int:
-    context = getattr(config, "max_position_embeddings", None)
-    if not isinstance(context, int) or context < 1:
-        raise CheckpointError(
-            f"The model's config has no context length (max_position_embeddings is {context!r}).",
-            "Add max_position_embeddings to its config.json.",
-        )
-    if getattr(config, "attn_temperature_tuning", False):
-        # Llama-4 scales queries by their row instead of their position, in steps of `floor_scale`
-        # rows. Within the first step both are the same, with room for a tree at its end.
-        context = min(context, max(config.floor_scale - 1024, 1))
-    return context
 
 
 @torch.inference_mode()

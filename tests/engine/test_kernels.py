@@ -199,7 +199,14 @@ SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "layers", "options"),
-    [("vanilla", 2, {}), ("hydra", 2, {"tree": "2x2"}), ("eagle2", 2, SMALL), ("eagle3", 8, SMALL)],
+    [
+        ("vanilla", 2, {}),
+        ("hydra", 2, {"tree": "2x2"}),
+        ("eagle2", 2, SMALL),
+        ("eagle3", 8, SMALL),
+        ("peagle", 4, {"num_tokens": "3"}),
+        ("dflash", 4, {"num_tokens": "3"}),
+    ],
 )
 def test_tokens_and_steps_are_the_same_with_kernels(
     name: str, layers: int, options: dict[str, str], tmp_path: Path

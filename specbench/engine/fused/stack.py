@@ -5,6 +5,7 @@ Knows the weights of transformers models and their arithmetic, not trees or meth
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from typing import Any
 
@@ -65,6 +66,12 @@ class Stack:
         self._ops = ops
         head = model.get_output_embeddings().weight
         ops.prepare(LayerChain(self._layers, self._norm, head, ops))
+
+    def first_layers(self, num_layers: int) -> Stack:
+        """The same stack with only its first layers."""
+        part = copy.copy(self)
+        part._layers = self._layers[:num_layers]
+        return part
 
     def __call__(
         self,
