@@ -288,5 +288,3 @@ class Target:
     def _keep_last_output(self, module: nn.Module, args: object, output: Any) -> None:
         is_tensor = isinstance(output, Tensor)
         self._captured[len(self.layers)] = output if is_tensor else output[0]
-
-
