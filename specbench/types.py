@@ -214,7 +214,8 @@ class Record:
 
     A failed record has status "error", the error's text, and neither tokens nor times. `phases`,
     `peak_memory_bytes` and `energy_j` are None if they were not measured. `trace` is written to a
-    file of its own and is not read back. `token_ends` is empty in records of older versions.
+    file of its own and is not read back. `token_ends` is empty and `place` None in records of older
+    versions.
     """
 
     key: RecordKey
@@ -236,6 +237,7 @@ class Record:
     token_ends: tuple[int, ...] = ()
     num_paused: int = 0
     serving: Serving | None = None
+    place: int | None = None
 
     @property
     def is_ok(self) -> bool:

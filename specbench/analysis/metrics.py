@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 import numpy as np
 
 from specbench.analysis.cells import (
+    ALL_FAILED,
     BASELINE_FAILED,
     NO_BASELINE,
     NO_CHECKPOINT,
@@ -31,11 +32,15 @@ from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.frames import CELL_KEY
 from specbench.analysis.goodput import parse_goodput
+from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import IntArray, RecordTable, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
+from specbench.analysis.stats.effects import Variance
+from specbench.analysis.survivors import Survivors, find_survivors
+from specbench.analysis.units import ONE_PASS, Scope
 from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.header import RunHeader
@@ -49,7 +54,10 @@ POOLED = ""
 
 
 class Run(Protocol):
-    """A stored run: its header (`run.json`) and its records."""
+    """A stored run: its header (`run.json`) and its records.
+
+    A pool of runs has `run_of_repeat` too, the run of each repeat.
+    """
 
     @property
     def header(self) -> RunHeader: ...
@@ -72,7 +80,11 @@ class MethodMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """All numbers of one run."""
+    """All numbers of one run, or of a pool of runs.
+
+    `scope` tells what the intervals of times cover. `rankings` has the fastest method at each
+    temperature, with the tests behind every claim about it.
+    """
 
     info: RunHeader
     methods: tuple[str, ...]
@@ -88,6 +100,8 @@ class RunMetrics:
     roofline: Roofline | Missing = NO_BANDWIDTH
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
+    scope: Scope = ONE_PASS
+    rankings: Mapping[float, Ranking] = field(default_factory=dict)
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -105,13 +119,14 @@ def measure(
 ) -> RunMetrics:
     """Measure a run. Never raises for missing records or header entries."""
     bootstrap = bootstrap or Bootstrap()
-    table, info = make_table(run.records), run.header
-    frame = table.frame
+    run_of_repeat = getattr(run, "run_of_repeat", ())
+    table, info = make_table(run.records, run_of_repeat), run.header
+    frame, survivors = table.frame, find_survivors(table.frame)
     methods, temperatures = _methods(info, frame), _temperatures(info, frame)
     tasks = tuple(dict.fromkeys([*info.columns, *frame["task"].unique()]))
     has_phases = info.spec.values.phases or frame["draft_s"].notna().any()
     no_times = WITH_PHASES if has_phases else None
-    source = _CellSource(table, info.no_checkpoint, no_times)
+    source = _CellSource(table, info, survivors, no_times)
     cells: dict[CellKey, CellMetrics] = {}
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
@@ -122,7 +137,10 @@ def measure(
                 cell = measure_cell(source.cell(key), draws, arithmetic)
                 cells[key] = _with_counters(cell, key, info)
         overall |= _overall(cells, methods, temperature, tasks=tasks)
-    speedups = {key: metrics.speedup for key, metrics in overall.items()}
+    rankings = {
+        temperature: rank({m: overall[m, temperature].speedup for m in methods}, BASELINE)
+        for temperature in temperatures
+    }
     roofline = read_roofline(info.roofline, run.records)
     return RunMetrics(
         info=info,
@@ -133,14 +151,16 @@ def measure(
         overall=overall,
         bootstrap=bootstrap,
         arithmetic=arithmetic,
-        warnings=find_warnings(table, cells, speedups),
+        warnings=find_warnings(table, cells, rankings, survivors),
         left_out=tuple(getattr(run, "left_out", ())),
-        costs=measure_costs(table, source.rows, Conditions(roofline, no_times)),
+        costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
         roofline=roofline,
         agreements=find_agreements(table, info.spec.values.history),
         serving=measure_serving(
             info, run.records, bootstrap, parse_goodput(info.spec.values.goodput)
         ),
+        scope=Scope("runs" if run_of_repeat else "passes", table.num_units),
+        rankings=rankings,
     )
 
 
@@ -173,26 +193,47 @@ class _CellSource:
     """Cells of a run, cut from the table of its records."""
 
     def __init__(
-        self, table: RecordTable, no_checkpoint: Collection[str], no_times: Missing | None
+        self, table: RecordTable, info: RunHeader, survivors: Survivors, no_times: Missing | None
     ) -> None:
-        self._table, self._no_checkpoint, self._no_times = table, no_checkpoint, no_times
+        self._table, self._survivors, self._no_times = table, survivors, no_times
+        self._no_checkpoint: Collection[str] = info.no_checkpoint
+        spread = info.stored_spread
+        self._machine = Variance(spread.sd**2, spread.degrees) if spread else None
         self._is_measured = table.columns["is_measured"]
         self.rows = rows_by_cell(table.frame)
 
     def cell(self, key: CellKey) -> Cell:
         """The rows of a cell, of which there may be none."""
         rows, baseline = self._rows(key), self._rows(replace(key, method=BASELINE))
-        is_measured = self._is_measured[rows]
+        is_measured, is_shared = self._is_measured[rows], self._survivors.is_shared[rows]
         unpaired = NO_SHARED if self._is_measured[baseline].any() else BASELINE_FAILED
         return Cell(
             key=key,
             table=self._table,
-            rows=rows[is_measured],
+            rows=rows[is_shared],
             failed=rows[~is_measured],
-            empty=NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN,
+            empty=self._empty(key, rows, num_done=int(is_measured.sum())),
             unpaired=unpaired if len(baseline) else NO_BASELINE,
             no_times=self._no_times,
+            num_done=int(is_measured.sum()),
+            machine=self._machine,
         )
+
+    @property
+    def shared_rows(self) -> dict[CellKey, IntArray]:
+        """The rows of every cell that methods are compared on, with those that failed."""
+        is_kept = self._survivors.is_shared | ~self._is_measured
+        return {key: rows[is_kept[rows]] for key, rows in self.rows.items()}
+
+    def _empty(self, key: CellKey, rows: IntArray, *, num_done: int) -> Missing:
+        if not len(rows):
+            return NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN
+        if not num_done:
+            return ALL_FAILED
+        counts = self._survivors.unranked.get((key.method, key.temperature, key.task))
+        if counts is None:
+            return NO_SHARED
+        return Missing(f"not comparable: finished {counts[0]} of {counts[1]}")
 
     def _rows(self, key: CellKey) -> IntArray:
         return self.rows.get(key, np.empty(0, dtype=np.intp))

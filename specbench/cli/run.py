@@ -90,7 +90,12 @@ MaxNewTokens = Annotated[
         metavar="N", help="Tokens per answer [default: 128 for tiny and stand-ins, else 512]"
     ),
 ]
-Repeats = Annotated[int, typer.Option(metavar="N", help="Repeats of all prompts.")]
+Repeats = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Passes over all prompts [default: 3 for tiny and stand-ins, else 1]"
+    ),
+]
 Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.")]
 Dtype = Annotated[str, typer.Option(metavar="DTYPE", help="auto, float32, bfloat16 or float16.")]
 Quantize = Annotated[
@@ -180,7 +185,7 @@ def run(
     top_p: TopP = 1.0,
     top_k: TopK = 0,
     max_new_tokens: MaxNewTokens = None,
-    repeats: Repeats = 1,
+    repeats: Repeats = None,
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = "auto",

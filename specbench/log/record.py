@@ -77,6 +77,10 @@ class RecordLine(
     serving: Annotated[Serving | None, doc("figures of an answer from a server; else absent")] = (
         None
     )
+    place: Annotated[
+        Whole | None,
+        doc("place of the method among those of the request, from 0; absent from servers"),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,6 +131,7 @@ class RecordReader:
             token_ends=share(line.token_ends),
             num_paused=line.num_paused,
             serving=line.serving,
+            place=line.place,
         )
 
     def _share(self, value: Any) -> Any:

@@ -30,6 +30,7 @@ class _Regrouped:
 
     header: RunHeader
     records: Sequence[Record]
+    run_of_repeat: Sequence[int] = ()
 
 
 def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics | None:
@@ -49,7 +50,7 @@ def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetri
     ]
     columns = {name: name for name in names.values()}
     header = structs.replace(run.header, columns=columns, prompts=())
-    return measure(_Regrouped(header, records), bootstrap)
+    return measure(_Regrouped(header, records, getattr(run, "run_of_repeat", ())), bootstrap)
 
 
 def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:

@@ -18,7 +18,7 @@ from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.errors import unknown_name
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
-from specbench.report.notes import Note, notes
+from specbench.report.notes import Note, notes, scope_text
 from specbench.report.sentences import verdict
 
 Sort = Literal["paper", "speedup"]
@@ -104,7 +104,8 @@ class Block:
 class Results:
     """All numbers of a report, with its notes.
 
-    `title` names model, weights, machine and dtype; `prompts` says what was asked, and how much.
+    `title` names model, weights, machine and dtype; `prompts` says what was asked, and how much;
+    `scope` says what the intervals of times cover.
     """
 
     title: str
@@ -112,6 +113,7 @@ class Results:
     tasks: tuple[Task, ...]
     blocks: tuple[Block, ...]
     notes: tuple[Note, ...]
+    scope: str = ""
 
     @property
     def caption(self) -> str:
@@ -164,7 +166,9 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     dtypes = dict.fromkeys(run.info.model.precision for run in runs)
     title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
     prompts = "; ".join(dict.fromkeys(filter(None, (facts.prompts_text(r.info) for r in runs))))
-    return Results(title, prompts, tuple(tasks), tuple(blocks), notes=notes(runs, labels))
+    return Results(
+        title, prompts, tuple(tasks), tuple(blocks), notes(runs, labels), scope=scope_text(runs)
+    )
 
 
 def run_labels(infos: Sequence[RunHeader]) -> list[str]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
+from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.significance import differs
 from specbench.report import formats
 from specbench.report.results import Block, MethodResults, Results, TaskResult
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
@@ -38,15 +40,16 @@ class Field:
 
 
 def tone(speedup: Value) -> Tone:
-    """Good and bad are claims that the interval supports; unsure is one that contains 1."""
+    """Good and bad are claims, each tested alone; unsure is a speedup that differs too little from
+    1 for one, or whose machine's variance is unknown.
+    """
     if not isinstance(speedup, Estimate):
         return "missing"
-    interval = formats.interval_of(speedup)
-    if interval is None:
+    if formats.interval_of(speedup) is None:
         return ""
-    if 1.0 in interval:
+    if not is_claimed(differs(speedup)):
         return "unsure"
-    return "good" if interval.low > 1.0 else "bad"
+    return "good" if speedup.value > 1.0 else "bad"
 
 
 def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
@@ -108,7 +111,7 @@ def intervals(results: Results, block: Block) -> Table:
 
     groups = _groups(results, block, cells, is_shown=_has_interval)
     columns = [INTERVAL.column(task.title) for task in results.tasks]
-    return Table("95 % interval of each speedup", tuple(columns), groups)
+    return Table(f"95 % interval of each speedup ({results.scope})", tuple(columns), groups)
 
 
 def _has_interval(method: MethodResults) -> bool:
@@ -138,7 +141,8 @@ _OVERVIEW = (
 
 def overview(results: Results, block: Block) -> Table:
     """The numbers over all tasks that have no room in the papers' table."""
-    title = "Over all tasks" if len(results.tasks) > 1 else "Overall"
+    where = "Over all tasks" if len(results.tasks) > 1 else "Overall"
+    title = f"{where} (intervals: {results.scope})"
     return _fields(title, results, block, fields=_OVERVIEW)
 
 

@@ -18,6 +18,11 @@ from specbench.run.backends import make_setup
 from specbench.run.backends.base import Setup
 from specbench.run.spec import RunSpec
 
+PASSES = 3
+"""Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
+MOST_PASSES = 20
+"""Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -27,6 +32,11 @@ class Plan:
     setup: Setup
     prompt_sets: tuple[PromptSet, ...]
     max_new_tokens: int
+
+    @property
+    def repeats(self) -> int:
+        """Passes over all prompts."""
+        return self.spec.repeats or 1
 
     @property
     def prompts(self) -> Mapping[str, Sequence[Prompt]]:
@@ -60,7 +70,12 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    spec = replace(spec, prompts=_source(spec), methods=expand_groups(spec.methods))
+    spec = replace(
+        spec,
+        prompts=_source(spec),
+        methods=expand_groups(spec.methods),
+        repeats=spec.repeats or _passes(spec),
+    )
     tasks = plan_tasks(spec.tasks, spec.prompts)
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     if spec.sample is not None:
@@ -75,8 +90,18 @@ def _source(spec: RunSpec) -> str:
     """The source of the prompts. What only exercises specbench takes those of specbench."""
     if spec.prompts != "auto":
         return spec.prompts
-    is_ours = spec.weights == "stand-in" or find_model(spec.model).is_embedded
-    return "bundled" if is_ours else "paper"
+    return "bundled" if _is_ours(spec) else "paper"
+
+
+def _passes(spec: RunSpec) -> int:
+    if spec.until_ci:
+        return MOST_PASSES
+    return PASSES if _is_ours(spec) and not spec.backend else 1
+
+
+def _is_ours(spec: RunSpec) -> bool:
+    """True for the embedded model and stand-ins."""
+    return spec.weights == "stand-in" or find_model(spec.model).is_embedded
 
 
 def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reserved: int) -> None:

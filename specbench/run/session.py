@@ -14,10 +14,11 @@ from specbench.log.store import RunFolder, StoredRun, read_run
 from specbench.machine.pauses import PauseWatch
 from specbench.run.backends.base import Backend
 from specbench.run.header import make_header, now
+from specbench.run.passes import finished_header, until_width
 from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
-from specbench.run.requests import warm_up_requests
+from specbench.run.requests import count_records, warm_up_requests
 from specbench.run.resume import check_keys, check_memory, num_missing, resumed_header
 from specbench.types import Record
 
@@ -56,8 +57,12 @@ def run_plan(
         backend = backend or plan.setup.open(path, before)
 
         def end(status: Status) -> None:
-            ended = backend.describe(read_run(path).records).added_to(header)
-            folder.write_header(replace(ended, status=status, finished=now()))
+            records = read_run(path).records
+            ended = backend.describe(records).added_to(header)
+            ended = replace(ended, status=status, finished=now())
+            if status == "complete":
+                ended = finished_header(ended, records, path.parent)
+            folder.write_header(ended)
 
         try:
             folder.write_header(header)
@@ -90,8 +95,9 @@ def _run(
     plan: Plan, backend: Backend, folder: RunFolder, progress: Progress, *, header: RunHeader
 ) -> None:
     done = read_run(folder.path).records
-    missing = num_missing(plan, done)
-    if not missing:
+    missing, is_enough = num_missing(plan, done), until_width(header)
+    pass_size = count_records(plan) // plan.repeats
+    if not missing or (len(done) % pass_size == 0 and is_enough(done)):
         return
     progress.message("Warming up …")
     backend.warm_up(warm_up_requests(plan))
@@ -105,8 +111,11 @@ def _run(
         with PauseWatch() as watch:
             pauses = PauseCheck(watch.take)
             runner = backend.runner(plan, folder, progress, pauses=pauses, block_done=write_header)
-            for _ in runner.run(done):
-                pass
+            records = [*done]
+            for record in runner.run(done):
+                records.append(record)
+                if len(records) % pass_size == 0 and is_enough(records):
+                    break
     finally:
         progress.finished()
 

@@ -51,6 +51,10 @@ class RunSpec(SpecValues, frozen=True):
                     f"--temperature {temperature} is not a valid temperature.",
                     "Give 0 for greedy decoding, or a positive number such as 1.",
                 )
+        if self.until_ci is not None and not 0 < self.until_ci < 1:
+            raise UserError(
+                f"--until-ci {self.until_ci:g} is not a share.", "Give one such as --until-ci 2%."
+            )
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",
@@ -119,6 +123,7 @@ def check_server_values(values: SpecValues) -> None:
         "--weights": values.weights != "hub",
         "--phases": values.phases,
         "--trace": values.trace,
+        "--until-ci": values.until_ci is not None,
         "--check-drafts": values.check_drafts,
     }
     if values.backend and (unused := [name for name, value in of_engine.items() if value]):
