@@ -198,7 +198,7 @@ def _paper_ratio(
     *,
     machine: Variance | None,
 ) -> Ratio:
-    """The ratio of tokens/s, summed over samples. A rate is over all turns, of each repeat alone."""
+    """The ratio of the samples' tokens/s. A rate is over all turns, of each repeat alone."""
     clusters, units, repeats, tokens, base_tokens = table.values(
         rows, "cluster", "unit", "repeat", "num_tokens", "baseline_num_tokens"
     )

@@ -16,6 +16,7 @@ from specbench.cli import (
     doctor,
     fetch,
     init,
+    plan,
     race,
     report,
     run,
@@ -83,6 +84,7 @@ app.command()(run.run)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(check.check)
+app.command()(plan.plan)
 app.command()(audit.audit)
 app.command(name="list")(catalog.list_)
 app.command()(catalog.show)
