@@ -165,17 +165,18 @@ def _values(cell: Cell, draws: Draws | None) -> dict[str, Estimate]:
         "mat": (has_steps, (emitted,), (steps,)),
         "mat_macro": (has_steps, (own_mat,), (np.ones(len(rows)),)),
     }
-    ratios = {
-        name: Ratio(
-            *(cluster_sums(clusters[use], [c[use] for c in side]) for side in (top, bottom)),
-            units=_units(table, rows[use], [c[use] for c in top], [c[use] for c in bottom])
-            if name in times
-            else (),
-            machine=cell.machine if name in times else EXACT,
+    ratios: dict[str, Ratio] = {}
+    for name, (use, *sides) in {**times, **counts}.items():
+        if not use.any():
+            continue
+        top, bottom = ([column[use] for column in side] for side in sides)
+        is_time = name in times
+        ratios[name] = Ratio(
+            cluster_sums(clusters[use], top),
+            cluster_sums(clusters[use], bottom),
+            units=_units(table, rows[use], top, bottom) if is_time else (),
+            machine=cell.machine if is_time else EXACT,
         )
-        for name, (use, top, bottom) in {**times, **counts}.items()
-        if use.any()
-    }
     if is_pair.any():
         ratios["paper_speedup"] = _paper_ratio(
             table, rows[is_pair], wall_s[is_pair], base_wall_s[is_pair], machine=cell.machine

@@ -83,7 +83,7 @@ class RunMetrics:
     """All numbers of one run, or of a pool of runs.
 
     `scope` tells what the intervals of times cover. `rankings` has the fastest method at each
-    temperature, with the tests behind every claim about it.
+    temperature, with the tests behind every claim about it; `task_rankings` those on each task.
     """
 
     info: RunHeader
@@ -102,6 +102,7 @@ class RunMetrics:
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
     scope: Scope = ONE_PASS
     rankings: Mapping[float, Ranking] = field(default_factory=dict)
+    task_rankings: Mapping[tuple[float, str], Ranking] = field(default_factory=dict)
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -161,6 +162,13 @@ def measure(
         ),
         scope=Scope("runs" if run_of_repeat else "passes", table.num_units),
         rankings=rankings,
+        task_rankings={
+            (temperature, task): rank(
+                {m: cells[CellKey(m, temperature, task)].speedup for m in methods}, BASELINE
+            )
+            for temperature in temperatures
+            for task in tasks
+        },
     )
 
 

@@ -6,10 +6,13 @@ whichever method comes out first, the claims hold together (Holm).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from specbench.analysis.stats.bootstrap import Estimate, Value, quotient
+from specbench.analysis.stats.effects import Variance
 from specbench.analysis.stats.significance import differs, holm
 
 ALPHA = 0.05
@@ -47,14 +50,42 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
         return Ranking()
     best, *others = ranked
     ratios = {method: quotient(ranked[best], ranked[method]) for method in others}
-    tests = [(0, method, differs(value)) for method, value in ranked.items()]
-    tests += [(1, method, differs(ratio)) for method, ratio in ratios.items()]
+    pooled = pooled_variance([*ranked.values()])
+    tests = [(0, method, differs(_pooled(value, pooled))) for method, value in ranked.items()]
+    tests += [(1, method, differs(_pooled(ratio, pooled))) for method, ratio in ratios.items()]
     families: tuple[dict[str, float | None], dict[str, float | None]] = ({}, {})
     for (family, method, _), p_value in zip(
         tests, holm_known([p_value for *_, p_value in tests]), strict=True
     ):
         families[family][method] = p_value
     return Ranking(ranked, ratios, *families)
+
+
+def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
+    """The variance that passes or runs add to a log speedup, from all methods of a run together.
+
+    A log speed is a method's own, plus what a unit adds for all, plus a rest: speedups hold the
+    rests of two methods. Those of three passes have two degrees of freedom a method, too few for a
+    claim from one method alone. None without two units that all methods have.
+    """
+    if not speedups or any(len(one.units) != 1 for one in speedups):
+        return None
+    logs = np.stack([np.zeros_like(speedups[0].units[0]), *(one.units[0] for one in speedups)])
+    logs = logs[:, np.isfinite(logs).all(0)]  # [vanilla and methods, units]
+    num_methods, num_units = logs.shape
+    if num_units < 2:
+        return None
+    rests = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
+    degrees = (num_methods - 1) * (num_units - 1)
+    return Variance(2 * float((rests**2).sum()) / degrees / num_units, degrees)
+
+
+def _pooled(ratio: Estimate, pooled: Variance | None) -> Estimate:
+    """The ratio with the larger of its own variance between units and that of all methods."""
+    if pooled is None or ratio.machine is None:
+        return ratio
+    largest = max(ratio.machine.value, pooled.value)
+    return replace(ratio, machine=Variance(largest, pooled.degrees))
 
 
 def holm_known(p_values: list[float | None]) -> list[float | None]:

@@ -9,19 +9,19 @@ completions of one method on the same turn of one task.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey, CellMetrics
-from specbench.analysis.ranking import Ranking, is_claimed
+from specbench.analysis.ranking import Ranking
 from specbench.analysis.records import RecordTable
 from specbench.analysis.repeats import RepeatSpeedups, find_changing_speedups
-from specbench.analysis.stats.bootstrap import Estimate, quantile
+from specbench.analysis.speed_warnings import RunWarning, find_speed_warnings
+from specbench.analysis.stats.bootstrap import Estimate
 from specbench.analysis.stats.trend import Series, relative_change
 from specbench.analysis.survivors import Survivors
 from specbench.log.header import RunHeader
@@ -40,15 +40,6 @@ _FAR = 5.0
 """Robust standard deviations from which on a number is an outlier."""
 _LEAST_GROUP = 8
 """Completions that a median and a spread need."""
-LEAST_DISAGREEMENT = 0.1
-"""Least log ratio between a speedup and its median that is reported."""
-
-
-class RunWarning(Protocol):
-    """A reason to distrust numbers of a run. The fields are its data."""
-
-    def message(self, info: RunHeader) -> str:
-        """The warning in words: the event, its size, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,73 +130,6 @@ class ChangingSpeedups:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FewSamples:
-    """Tasks (name -> samples) with too few samples for an interval."""
-
-    tasks: Mapping[str, int]
-
-    def message(self, info: RunHeader) -> str:
-        tasks = ", ".join(f"{info.task_title(task)} ({n})" for task, n in self.tasks.items())
-        return f"Too few samples for an interval: {tasks}. Raise --limit, or use --prompts paper."
-
-
-@dataclass(frozen=True, slots=True)
-class NotSignificant:
-    """Methods at one temperature whose mean speedup does not differ significantly from 1.
-
-    `methods` maps each to about how many times the samples would show the difference: infinity if
-    no number would, since passes or runs differ by more.
-    """
-
-    temperature: float
-    methods: Mapping[str, float]
-
-    def message(self, info: RunHeader) -> str:
-        names = ", ".join(
-            f"{info.method(method).label} ({_times(factor)})"
-            for method, factor in self.methods.items()
-        )
-        return (
-            f"Not significantly different from vanilla at T={self.temperature:g}: {names}. About "
-            "as many prompts as in brackets would separate the speedup from 1; where no number "
-            "would, use more passes or runs. `specbench plan` counts them."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Survived:
-    """Requests that not every ranked method finished: they are left out for all."""
-
-    num_shared: int
-    num_requests: int
-
-    def message(self, info: RunHeader) -> str:
-        return (
-            f"Methods are compared on {self.num_shared} of {self.num_requests} requests, those "
-            "that every method finished: a method must not gain by failing where it is slow."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Robust:
-    """Methods whose median of paired ratios lies outside the interval of their speedup."""
-
-    temperature: float
-    methods: Mapping[str, tuple[float, float]]
-
-    def message(self, info: RunHeader) -> str:
-        names = ", ".join(
-            f"{info.method(method).label} {median:.2f}x (not {value:.2f}x)"
-            for method, (value, median) in self.methods.items()
-        )
-        return (
-            f"The median of the paired ratios disagrees with the speedup at "
-            f"T={self.temperature:g}: {names}. A few slow or long completions decide the sum. "
-            "Repeat the run on an idle machine, and look at the answers' times."
-        )
-
-
 def find_warnings(
     table: RecordTable,
     cells: Mapping[CellKey, CellMetrics],
@@ -219,10 +143,7 @@ def find_warnings(
         *_drift(steps, len(table.records)),
         *_slow(table, steps),
         *_changing(table.frame),
-        *_few_samples(cells),
-        *_not_significant(rankings),
-        *_survived(survivors),
-        *_robust(table, survivors, cells),
+        *find_speed_warnings(table, cells, rankings, survivors),
     )
 
 
@@ -283,75 +204,6 @@ def _changing(frame: DataFrame) -> Iterable[ChangingSpeedups]:
     for one in find_changing_speedups(frame):
         by_temperature[one.temperature].append(one)
     return [ChangingSpeedups(tuple(methods)) for methods in by_temperature.values()]
-
-
-def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[FewSamples]:
-    few: dict[str, int] = {}
-    for key, cell in cells.items():
-        numbers = [v for v in (cell.speedup, cell.mat) if isinstance(v, Estimate)]
-        has_none = bool(numbers) and numbers[0].interval is None
-        if key.task and key.method != BASELINE and has_none:
-            few[key.task] = min(cell.num_samples, few.get(key.task, cell.num_samples))
-    return [FewSamples(few)] if few else []
-
-
-def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[NotSignificant]:
-    """The variance from prompts shrinks with their number, the machine's does not."""
-    for temperature, ranking in rankings.items():
-        weak = {
-            method: _factor(value)
-            for method, value in ranking.speedups.items()
-            if value.interval is not None
-            and value.machine is not None
-            and not is_claimed(ranking.against_baseline[method])
-        }
-        if weak:
-            yield NotSignificant(temperature, weak)
-
-
-def _factor(value: Estimate) -> float:
-    """About how many times the prompts put 1 outside the value's interval."""
-    prompts, machine, variance = value.prompts, value.machine, value.variance
-    assert prompts is not None and machine is not None and variance is not None
-    gap = abs(math.log(value.value)) / quantile(variance.degrees)
-    room = gap**2 - machine.value
-    return prompts.value / room if room > 0 else math.inf
-
-
-def _survived(survivors: Survivors) -> Iterable[Survived]:
-    if survivors.num_shared < survivors.num_requests:
-        yield Survived(survivors.num_shared, survivors.num_requests)
-
-
-def _robust(
-    table: RecordTable, survivors: Survivors, cells: Mapping[CellKey, CellMetrics]
-) -> Iterable[Robust]:
-    """Over the tasks of a method, the median of log ratios around each task's speedup."""
-    frame = table.frame[survivors.is_shared & (table.frame["baseline_row"] >= 0)]
-    frame = frame[frame["method"] != BASELINE]
-    ratios = (frame["baseline_wall_s"] * frame["num_tokens"]) / (
-        frame["baseline_num_tokens"] * frame["wall_s"]
-    )
-    found: dict[float, dict[str, tuple[float, float]]] = defaultdict(dict)
-    groups = ratios.groupby([frame[n] for n in ("method", "temperature", "task")], observed=True)
-    for (method, temperature, task), own in groups:
-        cell = cells.get(CellKey(method, temperature, task))
-        value = cell.our_speedup if cell else None
-        if len(own) < _LEAST_GROUP or not isinstance(value, Estimate) or value.interval is None:
-            continue
-        median = float(np.median(own))
-        is_apart = abs(math.log(median / value.value)) > LEAST_DISAGREEMENT
-        if is_apart and median not in value.interval:
-            found[temperature].setdefault(f"{method}", (value.value, median))
-    return [Robust(temperature, methods) for temperature, methods in found.items()]
-
-
-def _times(factor: float) -> str:
-    if math.isinf(factor):
-        return "no number"
-    if factor > 100:
-        return "over 100x"
-    return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"
 
 
 def _percent(share: float) -> str:

@@ -134,9 +134,12 @@ def pair_cell(
         is_time = name != "mat"
         groups = _units(rows[counted], name, repetition) if is_time else ((), (), ())
         for part, fraction, units in zip(_PARTS, fractions, groups, strict=True):
-            sums = (cluster_sums(clusters[counted], [t[counted] for t in s]) for s in fraction)
+            above, below = (
+                cluster_sums(clusters[counted], [term[counted] for term in side])
+                for side in fraction
+            )
             machine = repetition.machine if is_time else EXACT
-            ratios[f"{name} {part}"] = Ratio(*sums, units=units, machine=machine)
+            ratios[f"{name} {part}"] = Ratio(above, below, units, machine)
     found = draws.estimates(ratios) if draws else {key: r.estimate for key, r in ratios.items()}
     return CellPair(
         tokens_per_s=_missing(no_times) if no_times else _pair(found, "tokens_per_s", NO_SHARED),

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Value
-from specbench.analysis.stats.significance import differs
 from specbench.report import formats
 from specbench.report.results import Block, MethodResults, Results, TaskResult
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
@@ -39,15 +37,16 @@ class Field:
     tone: Callable[[MethodResults], Tone] = lambda method: ""
 
 
-def tone(speedup: Value) -> Tone:
-    """Good and bad are claims, each tested alone; unsure is a speedup that differs too little from
-    1 for one, or whose machine's variance is unknown.
+def tone(task: TaskResult) -> Tone:
+    """Good and bad are claims, tested with all of their column; unsure is a speedup that differs
+    too little from 1 for one, or whose machine's variance is unknown.
     """
+    speedup = task.speedup
     if not isinstance(speedup, Estimate):
         return "missing"
     if formats.interval_of(speedup) is None:
         return ""
-    if not is_claimed(differs(speedup)):
+    if not task.is_claimed:
         return "unsure"
     return "good" if speedup.value > 1.0 else "bad"
 
@@ -55,7 +54,7 @@ def tone(speedup: Value) -> Tone:
 def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
     return lambda task: Cell(
         text(task.speedup),
-        tone(task.speedup),
+        tone(task),
         is_best=task.is_best_speedup,
         interval=formats.interval_of(task.speedup),
         reason=task.reason,
@@ -72,7 +71,7 @@ MAT = Part(
     "MAT",
     lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
 )
-INTERVAL = Part("", lambda task: Cell(formats.span(task.speedup), tone(task.speedup)), short="95 %")
+INTERVAL = Part("", lambda task: Cell(formats.span(task.speedup), tone(task)), short="95 %")
 
 
 def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
@@ -127,7 +126,7 @@ _OVERVIEW = (
     Field(
         "speedup [95 %]",
         lambda m: formats.speedup(m.overall.speedup) + formats.brackets(m.overall.speedup),
-        tone=lambda m: tone(m.overall.speedup),
+        tone=lambda m: tone(m.tasks[-1]),
     ),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
     Field("tok/s", lambda m: formats.rate(m.overall.pooled.tokens_per_s), 1),

@@ -14,7 +14,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.stats.effects import EXACT, FloatArray, Variance, of_groups, total
+from specbench.analysis.stats.effects import EXACT, Variance, of_groups, total
+from specbench.analysis.stats.effects import FloatArray as FloatArray
 
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
