@@ -92,7 +92,8 @@ class Disagreement:
 
     def message(self, info: RunHeader) -> str:
         names = ", ".join(
-            f"{info.method(method).label} on {info.task_title(task)} {median:.2f}x, not {value:.2f}x"
+            f"{info.method(method).label} on {info.task_title(task)} {median:.2f}x "
+            f"(not {value:.2f}x)"
             for (method, task), (value, median) in self.cells.items()
         )
         return (

@@ -154,7 +154,7 @@ class _MeasuredRun:
     """A run, with the methods, temperatures and tasks of its measured records."""
 
     def __init__(self, run: Run) -> None:
-        self.header, self.info = run.header, run.header
+        self.header, self.info, self.records = run.header, run.header, run.records
         self.run_of_repeat = tuple(getattr(run, "run_of_repeat", ()))
         table = make_table(run.records, self.run_of_repeat)
         frame, self.num_units = table.frame, table.num_units
@@ -220,9 +220,9 @@ def _compare(
 def _repetition(reference: _MeasuredRun, subject: _MeasuredRun) -> Repetition:
     """Passes or runs that both have: those of a pool, or of the same run named twice."""
     number = min(reference.num_units, subject.num_units)
+    is_one_run = (reference.header, reference.records) == (subject.header, subject.records)
     if reference.run_of_repeat and subject.run_of_repeat:
-        return Repetition(Scope("runs", number), reference.header == subject.header)
-    is_one_run = reference.header == subject.header
+        return Repetition(Scope("runs", number), is_one_run)
     spread = subject.header.stored_spread if is_one_run else None
     machine = Variance(spread.sd**2, spread.degrees) if spread else None
     return Repetition(Scope("passes", number), is_one_run, machine)
