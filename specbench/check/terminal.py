@@ -7,6 +7,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.stats.bootstrap import Missing
 from specbench.check.checks import Check
 from specbench.check.gate import Gate
 from specbench.compare.comparison import MEAN
@@ -137,7 +138,7 @@ def _failures(gate: Gate) -> Table:
 
 def _numbers(check: Check) -> tuple[str, str]:
     """The values of the baseline and of this run."""
-    if check.change is None:
+    if check.change is None or isinstance(check.before, Missing):
         return "", ""
     if check.kind == "MAT":
         return formats.mat(check.before), formats.mat(check.now)

@@ -152,7 +152,8 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
         yield Note("Mean", "the arithmetic mean of the tasks' values, as in published tables.")
     yield from (Note(label, text) for label, text in serving_notes.definitions(runs))
     if any(not method.is_lossless for run in runs for method in run.info.method_labels):
-        yield Note("*", "not lossless: the output may differ from vanilla's.")
+        text = "not lossless: the output may differ from vanilla's."
+        yield Note("*", " ".join([text, *filter(None, map(sentences.lossy_text, runs))]))
 
 
 def scope_text(runs: Sequence[RunMetrics]) -> str:

@@ -124,6 +124,19 @@ def lossless_text(run: RunMetrics) -> str:
     return f"identical to vanilla's greedy tokens {'; '.join(parts)}." if parts else ""
 
 
+def lossy_text(run: RunMetrics) -> str:
+    """Decode-only speedups of lossy methods above temperature 0, where answers differ in length:
+    the prefill's share of the time depends on the length.
+    """
+    parts = [
+        f"{_label(run, method)} {overall.decode_speedup.value:.2f}x at T={temperature:g}"
+        for (method, temperature), overall in run.overall.items()
+        if temperature > 0 and not run.info.method(method).is_lossless
+        if isinstance(overall.decode_speedup, Estimate)
+    ]
+    return f"Answers differ in length; decoding alone: {', '.join(parts)}." if parts else ""
+
+
 def difference_warnings(run: RunMetrics) -> Iterable[str]:
     """Lossless methods whose greedy output differs from vanilla's."""
     for method, agreement in run.agreements.items():
