@@ -1,13 +1,14 @@
 """The fastest method of a run, and the tests behind what is claimed about it.
 
-The family of tests is every method against vanilla, and the fastest against each of the others:
-whichever method comes out first, the claims hold together (Holm).
+The family of tests is every pair of methods, vanilla among them: whichever method comes out first,
+the claims hold together (Holm).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -48,17 +49,21 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     ranked = dict(sorted(known.items(), key=lambda item: item[1].value, reverse=True))
     if not ranked:
         return Ranking()
-    best, *others = ranked
-    ratios = {method: quotient(ranked[best], ranked[method]) for method in others}
     pooled = pooled_variance([*ranked.values()])
-    tests = [(0, method, differs(_pooled(value, pooled))) for method, value in ranked.items()]
-    tests += [(1, method, differs(_pooled(ratio, pooled))) for method, ratio in ratios.items()]
-    families: tuple[dict[str, float | None], dict[str, float | None]] = ({}, {})
-    for (family, method, _), p_value in zip(
-        tests, holm_known([p_value for *_, p_value in tests]), strict=True
-    ):
-        families[family][method] = p_value
-    return Ranking(ranked, ratios, *families)
+    pairs = {
+        (first, second): quotient(ranked[first], ranked[second])
+        for first, second in combinations(ranked, 2)
+    }
+    tested = {(method, baseline): value for method, value in ranked.items()} | pairs
+    p_values = [differs(_pooled(ratio, pooled)) for ratio in tested.values()]
+    corrected = dict(zip(tested, holm_known(p_values), strict=True))
+    best, *others = ranked
+    return Ranking(
+        ranked,
+        ratios={method: pairs[best, method] for method in others},
+        against_baseline={method: corrected[method, baseline] for method in ranked},
+        against_best={method: corrected[best, method] for method in others},
+    )
 
 
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:

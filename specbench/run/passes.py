@@ -65,10 +65,10 @@ def finished_header(header: RunHeader, records: Sequence[Record], root: Path) ->
     repeats = values.repeats or 1
     if values.until_ci is not None:
         repeats = 1 + max((record.key.repeat for record in records), default=0)
-        values = structs.replace(values, repeats=repeats)
-        header = structs.replace(
-            header, spec=structs.replace(header.spec, values=values), num_records=len(records)
-        )
+        spec = header.spec
+        asked = spec.asked and structs.replace(spec.asked, repeats=repeats)
+        spec = structs.replace(spec, values=structs.replace(values, repeats=repeats), asked=asked)
+        header = structs.replace(header, spec=spec, num_records=len(records))
     if repeats > 1 or header.stored_spread is not None:
         return header
     return structs.replace(header, stored_spread=stored_spread(header, root))
