@@ -37,11 +37,12 @@ from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import IntArray, RecordTable, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
+from specbench.analysis.speed_warnings import RunWarning
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.analysis.stats.effects import Variance
 from specbench.analysis.survivors import Survivors, find_survivors
 from specbench.analysis.units import ONE_PASS, Scope
-from specbench.analysis.warnings import RunWarning, find_warnings
+from specbench.analysis.warnings import find_warnings
 from specbench.errors import unknown_name
 from specbench.log.header import RunHeader
 from specbench.types import Record

@@ -167,7 +167,8 @@ def _disagreements(
     found: dict[float, dict[tuple[str, str], tuple[float, float]]] = defaultdict(dict)
     for names, rows in used.groupby(CELL_KEY, observed=True, sort=False):
         method, temperature, task = names
-        value = cells[CellKey(method, temperature, task)].decode_speedup
+        cell = cells.get(CellKey(method, temperature, task))
+        value = cell.decode_speedup if cell else None
         if len(rows) < _LEAST_PAIRS or not isinstance(value, Estimate) or value.interval is None:
             continue
         mats = [

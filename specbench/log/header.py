@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from specbench.log.machine import Environment, GpuUse, Threads
+from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
 from specbench.types import Scope, Shape, doc
 
 SCHEMA = 1
@@ -21,7 +21,7 @@ _ABSENT = frozenset(
     | {"segments", "template_sha256", "check_drafts", "sample", "threads", "top_k", "servers"}
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
-    | {"quantize", "quantization", "stored_spread", "until_ci"}
+    | {"quantize", "quantization", "stored_spread", "until_ci", "cpu"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -337,6 +337,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     stored_spread: Annotated[
         StoredSpread | None, doc("spread between passes in earlier runs; absent if unknown")
     ] = None
+    cpu: Annotated[CpuUse | None, doc("the processor during the run; absent if not sampled")] = None
     servers: Annotated[
         dict[str, ServerHeader], doc("servers by method; absent without --backend server")
     ] = {}

@@ -8,6 +8,7 @@ from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.analysis.units import PROMPTS_ONLY
+from specbench.machine.cpu_sampler import others_warning
 from specbench.report import facts, sentences, serving_notes
 from specbench.run.progress import first_line
 
@@ -175,6 +176,7 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         *sentences.difference_warnings(run),
         *sentences.memory_warnings(run),
         *serving_notes.warnings(run),
+        others_warning(run.info.cpu),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)

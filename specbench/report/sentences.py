@@ -54,7 +54,8 @@ def verdict(run: RunMetrics, temperature: float) -> str:
         others = []
     else:
         is_ahead = all(is_claimed(ranking.against_best[method]) for method in others)
-        verb = "is the fastest, at" if is_ahead else "has the highest speedup,"
+        here = "" if run.scope.kind == "runs" else " in this run"
+        verb = f"is the fastest{here}, at" if is_ahead else "has the highest speedup,"
         doubt = _doubt(best, ranking.against_baseline[first], " from vanilla")
         sentences = [f"{_label(run, first)} {verb} {times}{doubt}."]
     if others:

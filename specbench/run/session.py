@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader, Status
 from specbench.log.store import RunFolder, StoredRun, read_run
+from specbench.machine.cpu_sampler import CpuSampler
 from specbench.machine.pauses import PauseWatch
 from specbench.run.backends.base import Backend
 from specbench.run.header import make_header, now
@@ -55,11 +56,13 @@ def run_plan(
             check_keys(plan, stored)
             check_memory(plan, stored)
         backend = backend or plan.setup.open(path, before)
+        sampler = CpuSampler()
 
         def end(status: Status) -> None:
             records = read_run(path).records
             ended = backend.describe(records).added_to(header)
-            ended = replace(ended, status=status, finished=now())
+            cpu = sampler.describe() or header.cpu
+            ended = replace(ended, status=status, finished=now(), cpu=cpu)
             if status == "complete":
                 ended = finished_header(ended, records, path.parent)
             folder.write_header(ended)
@@ -69,7 +72,7 @@ def run_plan(
             for label in plan.setup.no_checkpoint:
                 progress.message(f"{label}: no checkpoint for {header.model.name}")
             progress.message(f"Loading {plan.setup.title} …")
-            with backend:
+            with backend, sampler:
                 _check_unchanged(plan, new)
                 _run(plan, backend, folder, progress, header=header)
             end("complete")
