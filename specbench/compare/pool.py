@@ -19,6 +19,7 @@ from specbench.compare.comparability import (
 )
 from specbench.errors import UserError
 from specbench.log.header import RunHeader
+from specbench.log.state import pooled_folders
 from specbench.log.store import HEADER, read_run
 from specbench.types import Record
 
@@ -40,7 +41,7 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
         RunFolderError: there is no run, or one cannot be read.
         UserError: the runs in the folder are not runs of the same work on one machine.
     """
-    folders = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
+    folders = pooled_folders(path)
     if (path / HEADER).exists() or not folders:
         return read_run(path, is_lenient=is_lenient)
     pooled = pool([read_run(folder, is_lenient=is_lenient) for folder in folders])

@@ -77,6 +77,10 @@ class RecordLine(
     serving: Annotated[Serving | None, doc("figures of an answer from a server; else absent")] = (
         None
     )
+    draft_prefill_s: Annotated[
+        Amount | None,
+        doc("seconds of decode_s in which the drafter read the prompt; absent on a GPU"),
+    ] = None
     place: Annotated[
         Whole | None,
         doc("place of the method among those of the request, from 0; absent from servers"),
@@ -132,6 +136,7 @@ class RecordReader:
             num_paused=line.num_paused,
             serving=line.serving,
             place=line.place,
+            draft_prefill_s=line.draft_prefill_s,
         )
 
     def _share(self, value: Any) -> Any:

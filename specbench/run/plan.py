@@ -72,7 +72,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     """
     spec = replace(
         spec,
-        prompts=_source(spec),
+        prompts=source_of(spec),
         methods=expand_groups(spec.methods),
         repeats=spec.repeats or _passes(spec),
     )
@@ -86,7 +86,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     return Plan(spec, setup, sets, budget)
 
 
-def _source(spec: RunSpec) -> str:
+def source_of(spec: RunSpec) -> str:
     """The source of the prompts. What only exercises specbench takes those of specbench."""
     if spec.prompts != "auto":
         return spec.prompts

@@ -103,6 +103,7 @@ class Runner:
             energy_j=done.energy_j,
             trace=done.trace,
             num_paused=num_paused,
+            draft_prefill_s=done.draft_prefill_s,
         )
 
     def _measure(self, key: RecordKey, request: Request) -> tuple[Completion, int]:
