@@ -28,7 +28,7 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def pooled_folders(path: Path) -> list[Path]:
-    """The folders of the runs in the folder of a pool, "run-1" and so on; none in another folder."""
+    """The folders of a pool's runs, "run-1" and so on; none in another folder."""
     folders = [file.parent for file in path.glob(f"*/{HEADER}")]
     is_pool = all(_POOLED.fullmatch(folder.name) for folder in folders)
     return sorted(folders, key=lambda folder: int(folder.name[4:])) if is_pool else []
