@@ -64,8 +64,9 @@ def log_ratios(
     """
     if num_units < 2:
         return ()
-    seen = np.unique(units * (int(requests.max(initial=0)) + 1) + requests)
-    counts = np.bincount(seen // (int(requests.max(initial=0)) + 1), minlength=num_units)
+    num_requests = 1 + int(requests.max(initial=0))
+    seen = np.unique(units * num_requests + requests)
+    counts = np.bincount(seen // num_requests, minlength=num_units)
     with np.errstate(divide="ignore", invalid="ignore"):
         top, bottom = (
             sum(np.log(np.bincount(units, weights=column, minlength=num_units)) for column in side)
