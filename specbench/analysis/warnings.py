@@ -124,9 +124,9 @@ class ChangingSpeedups:
         ]
         return (
             f"Speedups changed between repeats of the same prompts at "
-            f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this, and "
-            "the intervals do not cover it: another run may differ by as much. Use an idle machine "
-            "with fixed clocks."
+            f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this. "
+            "Intervals cover it, but another run may differ by more. Use an idle machine with "
+            "fixed clocks, and --runs 5."
         )
 
 

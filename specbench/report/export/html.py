@@ -115,7 +115,7 @@ def _highlights(report: Report) -> list[_Highlight]:
         has_span = formats.interval_of(speedup) is not None
         span = f", {formats.span(speedup)} ({results.scope})" if has_span else ""
         is_faster = isinstance(speedup, Estimate) and speedup.value > 1
-        title = "Fastest" if is_faster else "Closest to vanilla"
+        title = "Highest speedup" if is_faster else "Closest to vanilla"
         found.append(_Highlight(title, formats.speedup(speedup), fastest.label + span))
     if longest := _highest(methods, lambda method: method.overall.mat):
         mat = formats.mat(longest.overall.mat)
