@@ -45,14 +45,16 @@ def print_plan(spec: RunSpec, *, is_offline: bool) -> None:
     )
     for listed in list_runs(RUNS):
         header = listed.header
-        is_pilot = isinstance(header, RunHeader) and header.status == "complete"
-        if is_pilot and header.model.label == made.setup.describe().model.label:  # type: ignore[union-attr]
-            metrics = measure(read_run(listed.path, is_lenient=True))
-            typer.echo("\n".join(_lines(listed.path, metrics)))
-            if found := _pilot(metrics):
-                shown = found.smallest(max(num_prompts, 2), max(made.repeats, 2))
-                typer.echo(f"This run would show differences of {shown * 100:.1f} % and more.")
-            return
+        if not isinstance(header, RunHeader) or header.status != "complete":
+            continue
+        if header.model.label != made.setup.describe().model.label:
+            continue
+        metrics = measure(read_run(listed.path, is_lenient=True))
+        typer.echo("\n".join(_lines(listed.path, metrics)))
+        if found := _pilot(metrics):
+            shown = found.smallest(max(num_prompts, 2), max(made.repeats, 2))
+            typer.echo(f"This run would show differences of {shown * 100:.1f} % and more.")
+        return
     typer.echo(f"{RUNS} has no complete run of this model, so its variance is unknown.")
 
 

@@ -185,8 +185,9 @@ def run(
         raise typer.Exit
     if runs > 1:
         folder = run_several(runs, spec, output, apart_s=apart, view=view)
-        _report(read_runs(folder), folder, REPORTS / folder.name, order, view, is_full=full)
-        raise typer.Exit
+        pooled = read_runs(folder)
+        _report(pooled, folder, REPORTS / folder.name, order, view, is_full=full)
+        raise typer.Exit(0 if all(record.is_ok for record in pooled.records) else 1)
     records = _run(
         spec,
         output,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.cli.interrupts import resumable
 from specbench.cli.options import RUNS
 from specbench.errors import UserError
 from specbench.log.store import HEADER
@@ -49,13 +50,14 @@ def run_several(
     folder = output or claim_folder(new_run(spec, (), None, RUNS).path)
     if not is_resumed and [*folder.glob(f"*/{HEADER}")]:
         raise UserError(f"{folder} has runs already.", "Add --resume, or give another --output.")
-    for i in range(number):
-        path = folder / f"run-{i + 1}"
-        if i and apart_s:
-            view.message(f"Waiting {apart_s:g} s …")
-            time.sleep(apart_s)
-        view.message(f"Run {i + 1} of {number}: {path}")
-        _run_one(arguments, path)
+    with resumable(folder, "--output", arguments):
+        for i in range(number):
+            path = folder / f"run-{i + 1}"
+            if i and apart_s:
+                view.message(f"Waiting {apart_s:g} s …")
+                time.sleep(apart_s)
+            view.message(f"Run {i + 1} of {number}: {path}")
+            _run_one(arguments, path)
     return folder
 
 
