@@ -15,6 +15,7 @@ from msgspec import structs
 from specbench.analysis.metrics import BASELINE, measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
 from specbench.analysis.units import unit_sd
+from specbench.errors import RunFolderError
 from specbench.log.header import RunHeader, StoredSpread
 from specbench.log.store import list_runs, read_run
 from specbench.types import Record
@@ -86,7 +87,11 @@ def stored_spread(header: RunHeader, root: Path) -> StoredSpread | None:
         one = listed.header
         if not isinstance(one, RunHeader) or not _is_alike(one, header):
             continue
-        metrics = measure(read_run(listed.path, is_lenient=True), _FEW)
+        try:
+            stored = read_run(listed.path, is_lenient=True)
+        except RunFolderError:  # it must not fail the run that has just ended
+            continue
+        metrics = measure(stored, _FEW)
         sds = [
             sd
             for (method, _), overall in metrics.overall.items()
