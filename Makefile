@@ -104,7 +104,7 @@ $(DOCS)/.installed: docs/requirements.txt
 
 # A small run of the papers' methods, and the one it must not fall behind. MAT is the same on any machine;
 # near-ties may turn one answer of a method.
-GATE_RUN := $(BIN)/specbench run --method papers --limit 3 --max-new-tokens 64 --device cpu --quiet
+GATE_RUN := $(BIN)/specbench run --method papers --limit 3 --repeats 1 --max-new-tokens 64 --device cpu --quiet
 
 gpu: setup
 	$(BIN)/python -m benchmarks.gpu
@@ -112,7 +112,7 @@ gpu: setup
 gate: setup
 	rm -rf build/gate
 	$(GATE_RUN) --output build/gate >/dev/null
-	$(BIN)/specbench check build/gate --baseline .ci/baseline --speed never --max-mismatch 5% \
+	$(BIN)/specbench check build/gate --baseline .ci/baseline --speed never \
 	  --junit build/gate/gate.xml
 
 baseline: setup

@@ -254,7 +254,12 @@ def run(
         values |= {"model": model} if model != "tiny" else {}
         values |= {"methods": methods} if methods else {}
         choose = resumed_run if resume else new_run
-        chosen = choose(make_spec(**values), [*values], Path(output) if output else None, RUNS)
+        chosen = choose(
+            make_spec(**{"repeats": None} | values),
+            [*values],
+            Path(output) if output else None,
+            RUNS,
+        )
         plan = make_plan(chosen.spec, is_offline=offline)
         path = chosen.path if output or resume else claim_folder(chosen.path)
         progress = Lines(say or (lambda text: None))

@@ -16,6 +16,7 @@ from specbench.cli import (
     doctor,
     fetch,
     init,
+    plan,
     race,
     report,
     run,
@@ -85,6 +86,7 @@ app.command()(suite.suite)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(check.check)
+app.command()(plan.plan)
 app.command()(audit.audit)
 app.command(name="list")(catalog.list_)
 app.command()(catalog.show)

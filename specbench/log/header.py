@@ -18,7 +18,7 @@ from specbench.log.backend import (
     RooflineHeader,
     ServerHeader,
 )
-from specbench.log.machine import Environment, GpuUse, Threads
+from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
 from specbench.types import Scope, Shape, doc
 
 SCHEMA = 1
@@ -29,7 +29,7 @@ _ABSENT = frozenset(
     | {"segments", "template_sha256", "check_drafts", "sample", "threads", "top_k", "servers"}
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
-    | {"quantize", "quantization", "pad_to"}
+    | {"quantize", "quantization", "stored_spread", "until_ci", "cpu", "pad_to"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -54,7 +54,10 @@ class SpecValues(Struct, frozen=True):
     max_new_tokens: Annotated[
         int | None, doc("token budget of an answer; null for the model's default")
     ] = None
-    repeats: Annotated[int, doc("repeats of all prompts")] = 1
+    repeats: Annotated[int | None, doc("passes over all prompts; null to choose")] = 1
+    until_ci: Annotated[
+        float | None, doc("half width of the mean speedups' intervals that ends the passes")
+    ] = None
     seed: Annotated[int, doc("seed of every draw")] = 0
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
     threads: Annotated[int | None, doc("CPU threads of one operation; null to choose")] = None
@@ -203,6 +206,14 @@ class MachinePhrases(NamedTuple):
     commit: str
 
 
+class StoredSpread(Struct, frozen=True):
+    """The spread of speedups between passes in earlier runs on this machine."""
+
+    sd: Annotated[float, doc("standard deviation of the log speedup between passes")]
+    degrees: Annotated[int, doc("degrees of freedom of this figure")]
+    num_runs: Annotated[int, doc("runs that it comes from")]
+
+
 class Segment(Struct, frozen=True):
     """A part of a run that was resumed on another machine or with other versions."""
 
@@ -240,6 +251,10 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     kernels: Annotated[Kernels | None, doc("kernels of the layers; absent before loading")] = None
     execution: Annotated[dict[str, ExecutionHeader], doc("execution by method")] = {}
     gpu: Annotated[GpuUse | None, doc("the GPU during the run; absent on a CPU")] = None
+    stored_spread: Annotated[
+        StoredSpread | None, doc("spread between passes in earlier runs; absent if unknown")
+    ] = None
+    cpu: Annotated[CpuUse | None, doc("the processor during the run; absent if not sampled")] = None
     servers: Annotated[
         dict[str, ServerHeader], doc("servers by method; absent without --backend server")
     ] = {}

@@ -20,6 +20,11 @@ from specbench.run.backends import make_setup
 from specbench.run.backends.base import Setup
 from specbench.run.spec import RunSpec
 
+PASSES = 3
+"""Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
+MOST_PASSES = 20
+"""Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -29,6 +34,11 @@ class Plan:
     setup: Setup
     prompt_sets: tuple[PromptSet, ...]
     max_new_tokens: int
+
+    @property
+    def repeats(self) -> int:
+        """Passes over all prompts."""
+        return self.spec.repeats or 1
 
     @property
     def prompts(self) -> Mapping[str, Sequence[Prompt]]:
@@ -62,7 +72,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    spec = replace(spec, prompts=source_of(spec), methods=expand_groups(spec.methods))
+    spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
     text = read_text(spec.prompts) if spec.pad_to else None
     sets: tuple[PromptSet, ...] = ()
@@ -78,12 +88,36 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     return Plan(spec, setup, sets, budget)
 
 
-def source_of(spec: RunSpec) -> str:
+def with_defaults(spec: RunSpec) -> RunSpec:
+    """The spec with its source of prompts, its methods one by one, and its number of passes.
+
+    Raises:
+        UserError: an unknown model or method.
+    """
+    return replace(
+        spec,
+        prompts=_source(spec),
+        methods=expand_groups(spec.methods),
+        repeats=spec.repeats or _passes(spec),
+    )
+
+
+def _source(spec: RunSpec) -> str:
     """The source of the prompts. What only exercises specbench takes those of specbench."""
     if spec.prompts != "auto":
         return spec.prompts
-    is_ours = spec.weights == "stand-in" or find_model(spec.model).is_embedded
-    return "bundled" if is_ours else "paper"
+    return "bundled" if _is_ours(spec) else "paper"
+
+
+def _passes(spec: RunSpec) -> int:
+    if spec.until_ci:
+        return MOST_PASSES
+    return PASSES if _is_ours(spec) and not spec.backend else 1
+
+
+def _is_ours(spec: RunSpec) -> bool:
+    """True for the embedded model and stand-ins."""
+    return spec.weights == "stand-in" or find_model(spec.model).is_embedded
 
 
 def _length(setup: Setup, text: str) -> int:

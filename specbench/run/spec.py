@@ -53,6 +53,10 @@ class RunSpec(SpecValues, frozen=True):
                 )
         if any(size < 1 for size in self.pad_to):
             raise UserError(f"--pad-to {min(self.pad_to)} is too small.", "Give at least 1.")
+        if self.until_ci is not None and not 0 < self.until_ci < 1:
+            raise UserError(
+                f"--until-ci {self.until_ci:g} is not a share.", "Give one such as --until-ci 2%."
+            )
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",
@@ -121,6 +125,7 @@ def check_server_values(values: SpecValues) -> None:
         "--weights": values.weights != "hub",
         "--phases": values.phases,
         "--trace": values.trace,
+        "--until-ci": values.until_ci is not None,
         "--check-drafts": values.check_drafts,
     }
     if values.backend and (unused := [name for name, value in of_engine.items() if value]):

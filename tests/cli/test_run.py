@@ -56,7 +56,7 @@ def test_an_output_folder_holds_the_run_and_its_report(
     assert (again.code, "holds a run already" in again.err) == (2, True)
     resumed = specbench(*call, "--output", out, "--resume")
     assert resumed.code == 0
-    assert len(read_run(out).records) == 6
+    assert len(read_run(out).records) == 3 * 6  # three passes
     other = specbench(*call, "--output", out, "--resume", "--seed", 5)
     assert (other.code, "seed is 0 there and 5 here" in other.err) == (2, True)
 
@@ -132,14 +132,14 @@ def test_runs_are_listed_with_model_methods_progress_and_what_became_of_them(
 ) -> None:
     out = Path("results/runs/mine")
     specbench("run", "--method", "pld", "--prompts", prompt_file, "--output", out)
-    assert "mine complete 6 of 6 fake vanilla, pld" in listed(specbench)
+    assert "mine complete 18 of 18 fake vanilla, pld" in listed(specbench)
     header = out / "run.json"
     header.write_text(header.read_text().replace('"complete"', '"running"'))
-    assert "mine stopped 6 of 6" in listed(specbench)
+    assert "mine stopped 18 of 18" in listed(specbench)
     with RunFolder(out):
-        assert "mine running 6 of 6" in listed(specbench)
+        assert "mine running 18 of 18" in listed(specbench)
     page = specbench("show", "mine").out
-    assert "6 of 6" in page and "options in effect" in page and "{" not in page
+    assert "18 of 18" in page and "options in effect" in page and "{" not in page
 
 
 def listed(specbench: Specbench) -> str:
@@ -203,7 +203,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_is_resumed_from_the_newest(
     assert after.header.status == "complete"
     assert after.header.created == before.header.created
     assert after.records[: len(before.records)] == before.records
-    assert len(after.records) == 6
+    assert len(after.records) == 3 * 6
 
 
 @pytest.mark.usefixtures("answers")

@@ -97,7 +97,7 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
         key = (sample.repeat, sample.temperature, sample.task, sample.load)
         groups.setdefault(key, []).append(sample)
     cells = [tuple(group) for group in groups.values()]
-    for repeat in range(plan.spec.repeats):
+    for repeat in range(plan.repeats):
         own = [cell for cell in cells if cell[0].repeat == repeat]
         shift = -repeat % len(labels)
         order = labels[shift:] + labels[:shift]
