@@ -38,6 +38,7 @@ from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_se
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
+from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.types import Record
 
@@ -87,6 +88,7 @@ class RunMetrics:
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
     roofline: Roofline | Missing = NO_BANDWIDTH
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
+    audit: StoredAudit | None = None
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
@@ -138,6 +140,7 @@ def measure(
         costs=measure_costs(table, source.rows, Conditions(roofline, no_times)),
         roofline=roofline,
         agreements=find_agreements(table, info.spec.values.history),
+        audit=getattr(run, "audit", None),
         serving=measure_serving(
             info, run.records, bootstrap, parse_goodput(info.spec.values.goodput)
         ),

@@ -68,7 +68,7 @@ def gate_notes(gate: Gate) -> Iterator[Note]:
     if gate.no_speed:
         yield Note("Speed", f"not checked: {gate.no_speed}")
     if num_skipped := sum(check.status == "skipped" for check in gate.checks):
-        reason = "too few samples, or nothing to measure"
+        reason = "too few samples, no audit, or nothing to measure"
         yield Note("Skipped", f"{_count(num_skipped, 'number')} not judged ({reason})")
     yield Note(
         "Tests",

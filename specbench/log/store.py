@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from specbench.errors import RunFolderError
+from specbench.log.audit import StoredAudit, read_audit
 from specbench.log.checks import ImpossibleRecord, RecordCheck
 from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
@@ -41,12 +42,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as read from its folder: the header, every whole record, and lines left out."""
+    """A run as read from its folder: the header, every whole record, and lines left out.
+
+    `audit` is the last audit of these records, if there is one.
+    """
 
     path: Path
     header: RunHeader
     records: tuple[Record, ...]
     left_out: tuple[str, ...] = ()
+    audit: StoredAudit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,10 @@ def read_run(path: Path, *, is_lenient: bool = False) -> StoredRun:
         return record
 
     records = _read_lines(file, read_record, left_out if is_lenient else None)
-    return StoredRun(path, header, tuple(records), tuple(left_out))
+    audit = read_audit(path)
+    if audit and audit.num_records != len(records):  # of the run before it went on
+        audit = None
+    return StoredRun(path, header, tuple(records), tuple(left_out), audit)
 
 
 def read_header(path: Path) -> RunHeader:
