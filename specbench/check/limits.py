@@ -22,9 +22,9 @@ class Limits:
 
     max_slowdown: float = 0.05
     max_mat_drop: float = 0.02
-    max_mat_rise: float = 0.02
     max_mismatch: float | None = None
     speed: SpeedRule = "matching"
+    max_mat_rise: float = 0.02
 
 
 def parse_limits(

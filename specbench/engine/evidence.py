@@ -198,10 +198,11 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
         *(x.split(_CHUNK) for x in (logits, tokens, within.to(logits.device))), strict=True
     )
     parts = [_chunk(*chunk, *samplers) for chunk in chunks]
-    arrays = torch.cat(parts, 1).cpu().numpy()
+    arrays: list[Array] = [*torch.cat(parts, 1).cpu().numpy()]
     depth = np.full(len(token_ids), UNKNOWN)
     depth[0] = 0
-    return TokenNumbers(*arrays[:-1], arrays[-1] > 0, depth, np.full(len(token_ids), UNKNOWN))
+    arrays = [*arrays[:-1], arrays[-1] > 0, depth, np.full(len(token_ids), UNKNOWN)]
+    return TokenNumbers(*arrays)
 
 
 def _chunk(

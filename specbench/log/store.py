@@ -149,11 +149,11 @@ def read_run(path: Path, *, is_lenient: bool = False) -> StoredRun:
         check(line, record.key, number)
         return record
 
-    records = _read_lines(file, read_record, left_out if is_lenient else None)
+    records = tuple(_read_lines(file, read_record, left_out if is_lenient else None))
     audit = read_audit(path)
     if audit and audit.num_records != len(records):  # of the run before it went on
         audit = None
-    return StoredRun(path, header, tuple(records), tuple(left_out), audit)
+    return StoredRun(path, header, records, tuple(left_out), audit)
 
 
 def read_header(path: Path) -> RunHeader:

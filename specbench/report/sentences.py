@@ -139,7 +139,8 @@ def audit_text(run: RunMetrics) -> str:
     if audit is None:
         return ""
     num_failed = len({one.method for one in audit.results if one.verdict == "bug"})
-    result = f"{num_failed} methods failed" if num_failed else "no bug found"
+    count = "1 method" if num_failed == 1 else f"{num_failed} methods"
+    result = f"{count} failed" if num_failed else "no bug found"
     found = audit.smallest_tv
     power = "" if found is None else f"; a total variation of {found:.3f} would have been found"
     return f"{result} on {audit.created[:10]} ({audit.dtype}){power}."
