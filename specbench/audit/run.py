@@ -62,7 +62,7 @@ def audit(
     methods: Sequence[MethodAudit] = ()
     if model and info.servers:
         methods = audit_servers(records, info, model, say)
-    elif model:
+    elif model and records:
         methods = audit_methods(records, info, model, effort, say)
     return Audit(
         run_id=info.id,

@@ -31,7 +31,10 @@ def print_audit(audit: Audit, info: RunHeader, console: Console, *, is_full: boo
     if audit.methods:
         parts.append(Text("Against the target's own distributions", style="bold"))
         parts += draw(_methods(audit, info), console.width)
-        parts += _tests(audit, info, console.width, is_full=is_full)
+        labelled = [
+            (f"{info.method(one.method).label} at T={one.level:g}", one) for one in audit.methods
+        ]
+        parts += tests_table(labelled, console.width, is_full=is_full)
     parts += [Text(line) for line in _sentences(audit)]
     print_parts(parts, console)
 
@@ -131,11 +134,12 @@ def _p_value(one: MethodAudit, subject: Subject) -> str:
     return f"{min(found):.2g}" if found else ""
 
 
-def _tests(audit: Audit, info: RunHeader, width: int, *, is_full: bool) -> Iterable[RenderableType]:
-    """A table of failed tests, or of all."""
+def tests_table(
+    results: Iterable[tuple[str, MethodAudit]], width: int, *, is_full: bool
+) -> Iterable[RenderableType]:
+    """A table of failed tests, or of all; each result comes with its label."""
     rows = []
-    for one in audit.methods:
-        label = f"{info.method(one.method).label} at T={one.level:g}"
+    for label, one in results:
         if one.fault:
             rows.append(_row(one.method, label, ("answers", "", one.fault, ""), one.verdict))
         for test in one.tests if is_full else one.failures:

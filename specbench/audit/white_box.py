@@ -38,8 +38,6 @@ Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
 CHAINS = (1, 8, 32)
 """Nodes of the chains whose rounding calibrates the limit of logits."""
 NUM_CALIBRATED = 4
-NUM_OUTCOMES = 20_000
-"""Outcomes of each acceptance rule."""
 RAISED = 2.0
 """Raised temperature: residuals and bonus tokens are rare where the target is sure."""
 MIN_POWER = 0.001
@@ -53,10 +51,12 @@ class Effort:
     """Size of an audit: tokens per method and temperature, or as many as find `power`.
 
     `power` is a total variation. Without tokens only recorded greedy answers are compared.
+    `num_outcomes` are drawn of each acceptance rule.
     """
 
     num_tokens: int = 2000
     power: float | None = None
+    num_outcomes: int = 20_000
 
 
 def make_effort(num_tokens: int, power: float | None) -> Effort:
@@ -161,7 +161,7 @@ class _Tester:
                     if method == BASELINE:
                         baseline = answers.logits
                     elif level == temperature > 0 and not answers.fault:
-                        outcomes = self._model.rule_outcomes(method, NUM_OUTCOMES)
+                        outcomes = self._model.rule_outcomes(method, self._effort.num_outcomes)
                         tests += map(rule_test, outcomes)
                     yield self.result(method, (temperature, level), answers, tests)
 

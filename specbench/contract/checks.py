@@ -105,6 +105,8 @@ def sampled(subject: Subject) -> Iterator[AuditTest]:
     for sampling in SAMPLINGS:
         what = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
         found = list(_draws(subject, sampling))
+        if sampling.temperature == 1.0:
+            subject.drawn.extend(one.tokens for one in found)
         for tests in (
             token_tests(TokenNumbers.join([one.tokens for one in found])),
             guess_tests(GuessNumbers.join([one.guesses for one in found])),

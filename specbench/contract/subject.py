@@ -14,7 +14,7 @@ from specbench.audit.verdicts import EPSILON, near_tie
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
-from specbench.engine.evidence import NUM_BEST, plain_logits
+from specbench.engine.evidence import NUM_BEST, TokenNumbers, plain_logits
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Completion, Request
@@ -33,7 +33,7 @@ class Plain(Drafter):
 class Subject:
     """A method's drafter on a target. `build` makes a fresh drafter.
 
-    `prompts` are token ids, `budget` the tokens of an answer, `eos_id` the model's end token.
+    `prompts` are token ids, `budget` the tokens of an answer.
     """
 
     target: Target
@@ -41,6 +41,12 @@ class Subject:
     prompts: Sequence[tuple[int, ...]]
     budget: int = 64
     drafters: list[Drafter] = field(default_factory=list)
+    drawn: list[TokenNumbers] = field(default_factory=list)
+
+    @property
+    def sampled(self) -> TokenNumbers | None:
+        """The sampled tokens of the checks so far at temperature 1."""
+        return TokenNumbers.join(self.drawn) if self.drawn else None
 
     @property
     def drafter(self) -> Drafter:

