@@ -27,6 +27,8 @@ _NEXT = np.array(
 )  # fmt: skip
 """p after the root, and p [4, 4] after each token that may follow it."""
 _Q_ROOT = np.array([0.15, 0.35, 0.1, 0.4])
+_Q_CLOSE = np.array([0.48, 0.33, 0.15, 0.04])
+"""Likely tokens have a little too much mass: most shows if rejections are too few."""
 _Q_NEXT = _NEXT[[2, 3, 1, 0]]
 
 
@@ -36,7 +38,7 @@ class RuleCase:
 
     `parents` [nodes] is the tree, of depth 2 at most, with `num_verify` nodes that may be accepted.
     If `is_drawn`, siblings are drawn from q without replacement; `support` limits q at the root to
-    its first tokens. Otherwise the tokens are fixed.
+    its first tokens, `is_close` makes it like p. Otherwise the tokens are fixed.
     """
 
     name: str
@@ -45,11 +47,12 @@ class RuleCase:
     is_drawn: bool
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     support: int = VOCAB
+    is_close: bool = False
 
 
 CASES = (
     RuleCase("fixed guesses", (0, 0, 0, 1, 1, 0), 5, is_drawn=False, sampling=Sampling(0.7)),
-    RuleCase("drawn chain", (0, 0, 1), 3, is_drawn=True, sampling=Sampling(1.5)),
+    RuleCase("drawn chain", (0, 0, 1), 3, is_drawn=True, sampling=Sampling(1.5), is_close=True),
     RuleCase("drawn siblings", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True),
     RuleCase("drawn siblings, top-p", (0, 0, 0, 0, 1, 1, 2), 7, is_drawn=True,
              sampling=Sampling(1.0, top_p=0.85)),
@@ -101,7 +104,8 @@ def _guesses(case: RuleCase, draw: np.random.Generator) -> tuple[list[int], torc
     for node in range(1, n):
         parent = case.parents[node]
         elder = [tokens[i] for i in range(1, node) if case.parents[i] == parent]
-        left = (_Q_NEXT[tokens[parent]] if parent else _Q_ROOT).copy()
+        root = _Q_CLOSE if case.is_close else _Q_ROOT
+        left = (_Q_NEXT[tokens[parent]] if parent else root).copy()
         left[case.support if not parent else VOCAB :] = 0
         left[elder] = 0
         if not case.is_drawn or not left.sum():

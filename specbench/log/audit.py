@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from specbench.errors import RunFolderError
 from specbench.log.files import folder_errors, write_whole
+from specbench.outside import printable_values
 from specbench.types import doc
 
 AUDIT = "audit.json"
@@ -115,7 +116,8 @@ def read_audit(folder: Path) -> StoredAudit | None:
     """
     file = folder / AUDIT
     try:
-        return msgspec.json.decode(file.read_bytes(), type=StoredAudit)
+        values = printable_values(msgspec.json.decode(file.read_bytes()))
+        return msgspec.convert(values, StoredAudit)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

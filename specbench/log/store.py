@@ -26,7 +26,7 @@ from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
 from specbench.log.record import RecordLine, RecordReader, to_line
 from specbench.log.trace import TraceLine, to_trace_line
-from specbench.outside import printable
+from specbench.outside import printable_values
 from specbench.types import Record, RecordKey
 
 HEADER, SAMPLES, TRACE = "run.json", "samples.jsonl", "trace.jsonl"
@@ -181,20 +181,11 @@ def read_header(path: Path) -> RunHeader:
     for old in range(schema, SCHEMA):
         values = MIGRATIONS[old](values)
     try:
-        return msgspec.convert(_printable(values), RunHeader)
+        return msgspec.convert(printable_values(values), RunHeader)
     except msgspec.ValidationError as error:
         raise RunFolderError(
             f"{file}: {_reason(error, content)}", "Restore or correct the file."
         ) from error
-
-
-def _printable(value: Any) -> Any:
-    """The value with every text in it on one line, without control characters."""
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(key): _printable(item) for key, item in value.items()}
-    return [*map(_printable, value)] if isinstance(value, list) else value
 
 
 def read_trace(path: Path) -> Iterator[TraceLine]:

@@ -161,9 +161,14 @@ def audit_failure(result: MethodAudit) -> str:
     """The clearest failed test of a method in words."""
     if result.fault:
         return result.fault.rstrip(".")
+    if not result.failures:
+        return "the test is not stored"
     test = min(result.failures, key=lambda one: one.p_value or 0.0)
-    bound = f"limit {test.limit:.3g}" if test.p_value is None else f"p = {test.p_value:.2g}"
-    bound = "" if test.p_value is None and test.limit is None else f" ({bound})"
+    bound = ""
+    if test.p_value is not None:
+        bound = f" (p = {test.p_value:.2g})"
+    elif test.limit is not None:
+        bound = f" (limit {test.limit:.3g})"
     return f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip() + bound
 
 

@@ -35,7 +35,7 @@ class Plain(Drafter):
 
 
 class ToyModel:
-    """A target with its methods. Its run has `prompts` and a budget; seeds are prompt numbers."""
+    """A target with its methods. Its run has `prompts`, a budget and consecutive seeds."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class ToyModel:
         *,
         budget: int = 16,
         sampling: Sampling | None = None,
+        first_seed: int = 0,
     ) -> None:
         self.target, self._drafters = target, {"vanilla": Plain(), **drafters}
-        self._prompts, self._budget = prompts, budget
+        self._prompts, self._budget, self._first_seed = prompts, budget, first_seed
         self._sampling = sampling or Sampling(1.0)
         self.dtype = "float32" if target.dtype == torch.float64 else str(target.dtype)[6:]
         self.device = "cpu"
@@ -60,7 +61,8 @@ class ToyModel:
                 for method, drafter in self._drafters.items():
                     key = RecordKey(method, temperature, "gsm8k", str(number), 0, 0)
                     sampling = self.sampling(temperature)
-                    request = Request(prompt, self._budget, sampling, seed=number)
+                    seed = self._first_seed + number
+                    request = Request(prompt, self._budget, sampling, seed=seed)
                     done = decode(self.target, drafter, request)
                     records.append(
                         Record(key, "ok", len(prompt), done.token_ids, "", done.stop_reason,
@@ -73,7 +75,8 @@ class ToyModel:
 
     def request(self, record: Record) -> Request:
         number, sampling = int(record.key.sample_id), self.sampling(record.key.temperature)
-        return Request(self._prompts[number], self._budget, sampling, seed=number)
+        seed = self._first_seed + number
+        return Request(self._prompts[number], self._budget, sampling, seed=seed)
 
     def logits(self, token_ids: Sequence[int]) -> FloatArray:
         with torch.inference_mode():
