@@ -7,6 +7,7 @@ its trees. Knows drafters and targets, no files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 from scipy.stats import binom
 
@@ -23,6 +24,7 @@ from specbench.engine.evidence import (
 )
 from specbench.engine.rule_cases import rule_outcomes
 from specbench.engine.tree import DraftTree, padded_size
+from specbench.engine.watch import WatchedDrafter
 from specbench.log.audit import AuditTest
 from specbench.types import Completion, Request, Sampling
 
@@ -31,6 +33,9 @@ NUM_TOKENS, NUM_OUTCOMES = 1500, 10_000
 BUDGETS = (1, 2, 3, 7)
 SHIFTS = (-1, 1)
 """Distances by which a wrong draft vocabulary may move its tokens."""
+
+NUM_ROUNDS = 3
+"""Runs of each prompt with right guesses at other ranks, so that steps begin elsewhere."""
 
 Check = Callable[[Subject], Iterator[AuditTest]]
 
@@ -150,10 +155,10 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
 def repeats(subject: Subject) -> Iterator[AuditTest]:
     """A seed gives the same answer again, another one not, and a prompt leaves no state."""
     first, second = subject.prompts[:2]
-    fresh = subject.complete(subject.build(), second)
+    fresh, again = WatchedDrafter(subject.build()), WatchedDrafter(subject.drafter)
     subject.complete(subject.drafter, first)
-    again = subject.complete(subject.drafter, second)
-    is_wrong = (fresh.token_ids, fresh.steps) != (again.token_ids, again.steps)
+    answers = [subject.complete(drafter, second).token_ids for drafter in (fresh, again)]
+    is_wrong = answers[0] != answers[1] or fresh.trees != again.trees
     yield count("state left by a prompt", 1, is_wrong)
     draws = [
         subject.complete(subject.drafter, second, sampling=Sampling(1.0), seed=seed).token_ids
@@ -189,8 +194,9 @@ def memory(subject: Subject) -> Iterator[AuditTest]:
     fresh: list[bool] = []
     shifted: dict[int, list[bool]] = {shift: [] for shift in (0, *SHIFTS)}
     starter = subject.build()
-    for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
-        own = Planted(subject.drafter, (*prompt, *answer))
+    pairs = zip(subject.prompts, subject.answers, strict=True)
+    for (prompt, answer), first_step in product(pairs, range(NUM_ROUNDS)):
+        own = Planted(subject.drafter, (*prompt, *answer), first_step)
         subject.complete(own, prompt)
         for at, tree in own.trees.items():
             text = (*prompt, *answer)[:at]

@@ -23,17 +23,17 @@ SHAPE = (3, 2, 2, 1)
 class Planted(Drafter):
     """A method's drafter with the right token planted in its trees, at changing depths and ranks.
 
-    `answer` are all right tokens, prompt included. In even steps the path goes to the deepest node
-    of the tree, in odd steps to children of changing ranks. `trees` are the method's own proposals
-    by the number of tokens before them.
+    `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in even ones
+    the path goes to the deepest node of the tree, in odd ones to children of changing ranks. `trees`
+    are the method's own proposals by the number of tokens before them.
     """
 
-    def __init__(self, drafter: Drafter, answer: Sequence[int]) -> None:
+    def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
         self.needs, self.rule = drafter.needs, drafter.rule
         self.tree_sizes = drafter.tree_sizes
         self.trees: dict[int, DraftTree] = {}
         self.num_planted: list[int] = []
-        self._drafter, self._answer = drafter, answer
+        self._drafter, self._answer, self._first_step = drafter, answer, first_step
 
     def start(self, state: State, prefill: Forward) -> None:
         self._drafter.start(state, prefill)
@@ -41,7 +41,8 @@ class Planted(Drafter):
     def propose(self, state: State) -> DraftTree:
         tree, at = self._drafter.propose(state), len(state.token_ids)
         self.trees[at] = replace(tree, tokens=tree.tokens.clone())
-        planted = plant(tree, self._answer[at : at + tree.layout.max_depth], len(self.num_planted))
+        right = self._answer[at : at + tree.layout.max_depth]
+        planted = plant(tree, right, self._first_step + len(self.num_planted))
         self.num_planted.append(min(planted[1], state.remaining - 1))
         return planted[0]
 
