@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from specbench.machine.threads import usable_threads, wait_passively
+from specbench.machine.threads import usable_threads, wait_briefly
 
 Complete: TypeAlias = Callable[[Sequence[int]], int]
 """Completes a prompt and returns the number of new tokens."""
@@ -47,7 +47,7 @@ class Given:
 def main() -> None:
     """Measure and print the table."""
     given = parse(sys.argv[1:])
-    wait_passively()
+    wait_briefly()
     everything = usable_threads() or 1
     cells: dict[tuple[int, bool], Mapping[str, float]] = {}
     prompts = [prompt_ids(text) for text in texts()]

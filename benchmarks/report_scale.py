@@ -74,7 +74,9 @@ def write_run(folder: Path, num_samples: int) -> Path:
     folder.mkdir()
     values = {"methods": list(METHODS), "tasks": list(TASKS), "temperatures": [0.0]}
     recorded = json.loads((RECORDED / "run.json").read_text())
-    header = recorded | {"id": folder.name, "spec": {"values": values}}
+    number = {"num_available": num_samples, "num_prompts": num_samples}
+    prompts = [prompt | number for prompt in recorded["prompts"]]
+    header = recorded | {"id": folder.name, "spec": {"values": values}, "prompts": prompts}
     (folder / "run.json").write_text(json.dumps(header))
     with (folder / "samples.jsonl").open("w") as file:
         file.writelines(lines(num_samples))

@@ -136,9 +136,9 @@ def load(
     Raises:
         UserError: an unknown name or option, a missing file, or too little memory.
     """
-    from specbench.machine.threads import wait_passively
+    from specbench.machine.threads import wait_briefly
 
-    wait_passively()
+    wait_briefly()
     from specbench.run.backends.engine import EngineBackend
     from specbench.run.backends.engine_setup import make_engine_setup
     from specbench.run.spec import make_spec
@@ -244,9 +244,9 @@ def run(
     Raises:
         UserError: an unknown name, a value that is wrong or out of range, or a missing file.
     """
-    from specbench.machine.threads import wait_passively
+    from specbench.machine.threads import wait_briefly
 
-    wait_passively()
+    wait_briefly()
     from specbench.run.folder import RUNS, claim_folder, new_run, resumed_run
     from specbench.run.plan import make_plan
     from specbench.run.progress import Lines

@@ -24,6 +24,7 @@ import msgspec
 import specbench.methods
 from specbench.errors import SpecbenchError, UserError, reason_of, unknown_name
 from specbench.outside import containing, printable, time_limit
+from specbench.sweeps import split_methods, sweep
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -185,10 +186,11 @@ def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
 def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
     """Parse `["pld,sps:num_tokens=4,schedule=constant"]` into choices, without duplicates.
 
-    A piece with `=` before any `:` is an option of the preceding method.
+    A piece with `=` before any `:` is an option of the preceding method. A swept option,
+    `eagle2:depth=3|5`, gives a choice for each value.
     """
     choices: list[tuple[str, dict[str, str]]] = []
-    for piece in (piece.strip() for text in texts for piece in text.split(",")):
+    for piece in (piece for text in texts for piece in split_methods(text)):
         if not piece:
             continue
         name, _, rest = piece.partition(":")
@@ -203,8 +205,8 @@ def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
             choices.append((name, {}))
         if rest:
             _add_option(choices[-1], rest)
-    unique = {str(choice): choice for choice in (MethodChoice(n, o) for n, o in choices)}
-    return list(unique.values())
+    swept = (MethodChoice(name, given) for name, options in choices for given in sweep(options))
+    return list({str(choice): choice for choice in swept}.values())
 
 
 def _add_option(choice: tuple[str, dict[str, str]], text: str) -> None:
@@ -219,7 +221,7 @@ def _add_option(choice: tuple[str, dict[str, str]], text: str) -> None:
         name, earlier = choice[0], choice[1][key]
         raise UserError(
             f"Option {key} of method {name!r} is given twice: {earlier} and {value}.",
-            f"To run both: --method {name}:{key}={earlier},{name}:{key}={value}.",
+            f"To run both: --method '{name}:{key}={earlier}|{value}'.",
         )
     choice[1][key] = value
 

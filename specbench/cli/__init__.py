@@ -14,9 +14,9 @@ _DEBUG = "--debug"
 
 def main() -> None:
     """Run the command given in `sys.argv` and exit; an error is one message and an exit code."""
-    from specbench.machine.threads import wait_passively
+    from specbench.machine.threads import wait_briefly
 
-    wait_passively()
+    wait_briefly()
     # transformers imports torchao where it is installed, which then tells of kernels that it lacks.
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -21,6 +21,7 @@ from specbench.cli import (
     report,
     run,
     schema,
+    suite,
     train,
 )
 from specbench.cli.interrupts import InterruptibleGroup
@@ -81,6 +82,7 @@ def _global(
 
 
 app.command()(run.run)
+app.command()(suite.suite)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(check.check)

@@ -13,7 +13,7 @@ import typer
 
 from specbench.cli import complete
 from specbench.errors import UserError
-from specbench.log.state import run_folder
+from specbench.log.state import run_folder, run_folders
 from specbench.outside import terminal_text
 from specbench.report.export import FORMATS
 from specbench.run.folder import RUNS as RUNS
@@ -64,8 +64,8 @@ RunArguments = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN",
-        help="Folders of runs, or files in them.",
-        callback=lambda paths: [run_folder(path) for path in paths],
+        help="Folders of runs or of suites, or files in them.",
+        callback=lambda paths: [run for path in paths for run in run_folders(path)],
         autocompletion=complete.runs,
     ),
 ]

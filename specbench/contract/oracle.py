@@ -23,9 +23,9 @@ SHAPE = (3, 2, 2, 1)
 class Planted(Drafter):
     """A method's drafter with the right token planted in its trees, at changing depths and ranks.
 
-    `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in even ones
-    the path goes to the deepest node of the tree, in odd ones to children of changing ranks. `trees`
-    are the method's own proposals by the number of tokens before them.
+    `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in even
+    ones the path goes to the deepest node of the tree, in odd ones to children of changing ranks.
+    `trees` are the method's own proposals by the number of tokens before them.
     """
 
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:

@@ -63,8 +63,11 @@ class Threads(Struct, frozen=True, omit_defaults=True):
         doc("environment: OMP_NUM_THREADS or MKL_NUM_THREADS; option: --threads; torch: default"),
     ]
     waiting: Annotated[
-        Literal["passive", "own", "unknown"],
-        doc("passive: waiting threads sleep; own: the user decides; unknown: they may spin"),
+        Literal["brief", "passive", "own", "unknown"],
+        doc(
+            "brief: waiting threads spin for microseconds, then sleep; passive: they sleep; "
+            "own: the user decides; unknown: they may spin"
+        ),
     ]
     step_s: Annotated[
         dict[str, float], doc("seconds of a step of the target by number of threads tried")

@@ -17,6 +17,13 @@ def run_folder(path: Path) -> Path:
     return path.parent if path.name in (HEADER, SAMPLES) and not path.is_dir() else path
 
 
+def run_folders(path: Path) -> list[Path]:
+    """The folders of the runs of a suite, in order; or the one of a run, as `run_folder`."""
+    of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
+    is_run = not of_suite or (path / HEADER).exists()
+    return [run_folder(path)] if is_run else of_suite
+
+
 def is_being_written(path: Path) -> bool:
     """True if a process holds the lock of the run in a folder."""
     import fcntl

@@ -11,33 +11,37 @@ import sys
 from collections.abc import MutableMapping
 from typing import Literal
 
-Waiting = Literal["passive", "own", "unknown"]
+Waiting = Literal["brief", "passive", "own", "unknown"]
 
-_PASSIVE = ("OMP_WAIT_POLICY", "PASSIVE")
+_BRIEF = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "1"}
+"""GNU's OpenMP counts loops, LLVM's and Intel's milliseconds.
+
+Operations of a step follow each other within microseconds: a thread that sleeps at once wakes too
+late for each of them.
+"""
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def wait_passively(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Let threads that wait for work sleep instead of spin, unless the user says otherwise.
+def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let threads that wait for work spin for some microseconds, then sleep, unless the user chose.
 
-    A thread that spins keeps its core from the one it waits for if other work runs beside it.
-    GNU's, LLVM's and Intel's OpenMP read the variable when torch is imported, so that this does
-    nothing after that.
+    A thread that spins for long keeps its core from the one it waits for if other work runs beside
+    it. OpenMP reads the variables when torch is imported, so this does nothing after that.
     """
     if "torch" not in sys.modules and not any(name in environment for name in _WAITING):
-        name, value = _PASSIVE
-        environment[name] = value
+        environment.update(_BRIEF)
 
 
 def waiting(environment: MutableMapping[str, str] = os.environ) -> Waiting:
-    """Return the wait policy of threads: passive, set by the user ("own"), or unknown.
+    """Return the wait policy of threads: brief, passive, set by the user ("own"), or unknown.
 
-    Unknown means that torch was imported before `wait_passively` was called.
+    Unknown means that torch was imported before `wait_briefly` was called.
     """
-    name, value = _PASSIVE
-    if environment.get(name, "").upper() == value:
+    if environment.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE":
         return "passive"
+    if all(environment.get(name) == value for name, value in _BRIEF.items()):
+        return "brief"
     return "own" if any(name in environment for name in _WAITING) else "unknown"
 
 

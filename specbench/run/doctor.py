@@ -79,9 +79,10 @@ def _threads(found: Threads | None) -> Diagnosis:
         "measured": f"the fastest for a step ({tried})",
     }[found.chosen_by]
     wait = {
+        "brief": "spin for some microseconds while they wait, then sleep",
         "passive": "sleep while they wait",
         "own": "wait as your variables say",
-        "unknown": "may spin while they wait, which is slow beside other work",
+        "unknown": "may spin for long while they wait, which is slow beside other work",
     }[found.waiting]
     return Diagnosis("threads", None, f"{found.num}, {chosen}; they {wait}")
 

@@ -60,7 +60,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    spec = replace(spec, prompts=_source(spec), methods=expand_groups(spec.methods))
+    spec = replace(spec, prompts=source_of(spec), methods=expand_groups(spec.methods))
     tasks = plan_tasks(spec.tasks, spec.prompts)
     sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
     if spec.sample is not None:
@@ -71,7 +71,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     return Plan(spec, setup, sets, budget)
 
 
-def _source(spec: RunSpec) -> str:
+def source_of(spec: RunSpec) -> str:
     """The source of the prompts. What only exercises specbench takes those of specbench."""
     if spec.prompts != "auto":
         return spec.prompts

@@ -10,6 +10,7 @@ from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
+from specbench.registry import parse_choices
 from specbench.types import Record, RecordKey
 from tests.support.headers import make_header
 
@@ -102,10 +103,7 @@ def header(
     temperatures: Sequence[float] = (0.0,),
     **changes: Any,
 ) -> dict[str, Any]:
-    described = {
-        name: {"name": name, "title": TITLES[name], "options": {}, "is_lossless": True}
-        for name in methods
-    }
+    described = {method: _described(method) for method in methods}
     values = {
         "model": "tiny",
         "methods": list(methods),
@@ -165,11 +163,21 @@ def full_run(
             for sample in range(num_samples):
                 num_steps = generator.randint(30, 120)
                 for method in methods:
-                    speed = SPEEDS[method] ** (1 - temperature * 0.2 - 0.08 * number)
+                    speed = SPEEDS[method.partition(":")[0]] ** (
+                        1 - temperature * 0.2 - 0.08 * number
+                    )
                     records.append(
                         _plausible(generator, method, task, temperature, sample, num_steps, speed)
                     )
     return FakeRun(records, header(methods, tasks, temperatures, **changes))
+
+
+def _described(method: str) -> dict[str, Any]:
+    """The header of a method; options in its spelling are whole numbers."""
+    choice = parse_choices([method])[0]
+    options = {name: int(value) for name, value in choice.given.items()}
+    title = TITLES[choice.name]
+    return {"name": choice.name, "title": title, "options": options, "is_lossless": True}
 
 
 def _plausible(

@@ -16,7 +16,7 @@ from specbench.machine import threads as machine
 from specbench.run.backends import threads
 from tests.support.models import random_target
 
-MEASURED = Threads(2, "measured", "passive", {"4": 0.5, "2": 0.2, "1": 0.25})
+MEASURED = Threads(2, "measured", "brief", {"4": 0.5, "2": 0.2, "1": 0.25})
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,13 @@ def test_the_fastest_number_is_taken_and_all_times_are_kept(steps: dict[int, flo
     chosen = threads.choose_threads(random_target(), None)
     assert (chosen.num, chosen.chosen_by, torch.get_num_threads()) == (2, "measured", 2)
     assert chosen.step_s == {str(count): seconds for count, seconds in steps.items()}
+
+
+def test_of_equally_fast_numbers_the_larger_is_taken_for_the_sake_of_trees(
+    steps: dict[int, float],
+) -> None:
+    steps.update({4: 0.5, 2: 0.209, 1: 0.2})
+    assert threads.choose_threads(random_target(), None).num == 2
 
 
 def test_fewer_threads_are_not_tried_once_they_are_much_slower() -> None:
@@ -89,40 +96,42 @@ def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("own", "policy", "told"),
+    ("own", "loops", "told"),
     [
-        ({}, "PASSIVE", "passive"),
-        ({"OMP_WAIT_POLICY": "active"}, "active", "own"),
-        ({"GOMP_SPINCOUNT": "9"}, None, "own"),
+        ({}, "5000", "brief"),
+        ({"OMP_WAIT_POLICY": "passive"}, None, "passive"),
+        ({"OMP_WAIT_POLICY": "active"}, None, "own"),
+        ({"GOMP_SPINCOUNT": "9"}, "9", "own"),
         ({"KMP_BLOCKTIME": "0"}, None, "own"),
     ],
 )
-def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
-    own: dict[str, str], policy: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+def test_threads_spin_briefly_while_they_wait_unless_the_user_says_otherwise(
+    own: dict[str, str], loops: str | None, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    machine.wait_passively(own)
-    assert (own.get("OMP_WAIT_POLICY"), machine.waiting(own)) == (policy, told)
+    machine.wait_briefly(own)
+    assert (own.get("GOMP_SPINCOUNT"), machine.waiting(own)) == (loops, told)
 
 
 def test_after_torch_was_imported_nothing_is_set_and_that_is_told() -> None:
     environment: dict[str, str] = {}
-    machine.wait_passively(environment)
+    machine.wait_briefly(environment)
     assert environment == {} and machine.waiting(environment) == "unknown"
 
 
-def test_the_command_line_sets_the_policy_before_torch_is_loaded(tmp_path: Path) -> None:
+def test_the_command_line_limits_the_wait_before_torch_is_loaded(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['specbench', '--version']; import specbench.cli as cli, os\n"
         "assert 'torch' not in sys.modules\n"
         "try: cli.main()\n"
-        "finally: assert 'torch' not in sys.modules; print(os.environ['OMP_WAIT_POLICY'])"
+        "finally: assert 'torch' not in sys.modules; print(os.environ['GOMP_SPINCOUNT'])"
     )
-    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    openmp = ("OMP_", "GOMP_", "KMP_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(openmp)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.stdout.endswith("PASSIVE\n"), done.stderr
+    assert done.stdout.endswith("5000\n"), done.stderr
 
 
 def test_the_python_api_leaves_torch_to_be_imported_after_the_policy_is_set() -> None:

@@ -10,6 +10,7 @@ from specbench.report.plots.scatter import speedup_by_mat
 from specbench.report.plots.serving import frontier, speedup_by_load
 from specbench.report.plots.steps import step_time
 from specbench.report.plots.style import Plot, as_written
+from specbench.report.plots.sweeps import sweeps
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
@@ -18,6 +19,7 @@ def make_plots(report: Report) -> tuple[Plot, ...]:
         by_task(report, SPEEDUP),
         by_task(report, MAT),
         speedup_by_mat(report),
+        *sweeps(report),
         histogram(report),
         positions(report),
         step_time(report),

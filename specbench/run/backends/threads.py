@@ -20,6 +20,8 @@ LEAST_S, LEAST_STEPS = 0.1, 3
 """A number of threads is tried for at least this long and this many steps."""
 HOPELESS = 1.5
 """Fewer threads are not tried once a step takes this many times the best."""
+EQUAL = 1.05
+"""Steps this much slower than the fastest count as equal: a tree uses more threads than a token."""
 CHANGED = 1.3
 """Ratio of a step's times from which the load of the machine has changed."""
 
@@ -45,7 +47,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
             torch.get_num_threads(), "environment" if is_number_given() else "torch", waiting()
         )
     times = fastest(thread_counts(), lambda count: step_s(target, count))
-    best = min(times, key=lambda count: times[count])
+    best = max(count for count, seconds in times.items() if seconds <= EQUAL * min(times.values()))
     torch.set_num_threads(best)
     shown = {str(count): round(seconds, 6) for count, seconds in times.items()}
     return Threads(best, "measured", waiting(), shown)

@@ -1,0 +1,115 @@
+"""`specbench suite`: the runs of a recipe, with one report."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specbench.cli.interrupts import resumable
+from specbench.cli.options import REPORTS, Full, Offline, Sort, quiet_libraries
+from specbench.cli.run import Force, LogJson, Quiet
+
+if TYPE_CHECKING:
+    from specbench.run.suite.recipe import Suite
+
+SUITES = Path("results/suites")
+"""Default folder of suites."""
+
+
+def suite(
+    recipe: Annotated[
+        Path, typer.Argument(metavar="RECIPE.toml", help="The runs: see docs/suites.md.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the suite's runs.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished suite.")] = False,
+    force: Force = False,
+    offline: Offline = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the runs would take, and run nothing.")
+    ] = False,
+    full: Full = False,
+    sort: Sort = "paper",
+    log_json: LogJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure all runs of a recipe; keep them and one report."""
+    from specbench.cli.progress import progress_view
+    from specbench.report.build import make_report
+    from specbench.report.export.terminal import print_report
+    from specbench.report.files import write_report
+    from specbench.report.results import check_sort
+    from specbench.run.suite.recipe import read_recipe
+    from specbench.run.suite.runs import run_suite
+
+    order, chosen = check_sort(sort), read_recipe(recipe)
+    if dry_run:
+        _preview(chosen)
+        return
+    quiet_libraries()
+    folder = output or SUITES / chosen.name
+    view = progress_view(is_quiet=quiet, is_json=log_json)
+    arguments = sys.argv[1:]
+    with resumable(folder, "--output", arguments), view:
+        result = run_suite(
+            chosen,
+            folder,
+            view,
+            command=arguments,
+            is_resumed=resume,
+            is_forced=force,
+            is_offline=offline,
+        )
+    if result.runs:
+        report = make_report(result.runs, sort=order)
+        print_report(report, is_full=full)
+        place = output / "report" if output else REPORTS / chosen.name
+        write_report(report, place)
+        view.saved(folder, place)
+    for name, reason in result.failures.items():
+        view.message(f"Failed: {name}: {reason}")
+    records = [record for run in result.runs for record in run.records]
+    raise typer.Exit(1 if result.failures or not all(record.is_ok for record in records) else 0)
+
+
+def _preview(chosen: Suite) -> None:
+    """Print what each run would take."""
+    import torch
+    from rich.table import Table
+
+    from specbench.machine.bandwidth import bandwidth
+    from specbench.report.console import SafeConsole
+    from specbench.run.suite.preview import preview
+
+    bytes_per_s = cache(lambda device: bandwidth(torch.device(device)))
+    found = [preview(run, bytes_per_s) for run in chosen.runs]
+    table = Table(title=chosen.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for heading in ("run", "methods", "answers", "download", "memory", "at most"):
+        table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
+    for one in found:
+        table.add_row(
+            one.name,
+            str(one.num_methods),
+            _number(one.num_samples, "{:,.0f}"),
+            _number(one.download_bytes, "{:.1f} GB", 1e9),
+            _number(one.memory_bytes, "{:.1f} GB", 1e9),
+            _number(one.max_seconds, "{:.1f} h", 3600),
+        )
+    console = SafeConsole()
+    console.print(table)
+    for one in found:
+        for sentence in one.missing:
+            console.print(f"{one.name}: {sentence}")
+    console.print(
+        "At most: every method at the speed of a baseline that waits for memory alone, every "
+        "answer of full length. ?: unknown."
+    )
+
+
+def _number(value: float | None, shown: str, unit: float = 1) -> str:
+    return "?" if value is None else shown.format(value / unit)

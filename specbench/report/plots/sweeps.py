@@ -1,0 +1,172 @@
+"""Speedup and mean accepted tokens against the values of a method's option."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from specbench.analysis.stats.bootstrap import Estimate
+from specbench.report.build import Report
+from specbench.report.formats import interval_of
+from specbench.report.plots.style import (
+    INK,
+    Look,
+    Panel,
+    Plot,
+    drawable,
+    frame,
+    legend,
+    looks,
+    panels,
+    points,
+    tiles,
+)
+from specbench.report.results import MethodResults
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_CAPTION = (
+    "One point for each value of the option, with its interval. Ringed points are the Pareto "
+    "front: no other value of the line has both a higher speedup and more accepted tokens."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A value of the option, with the method's numbers over all tasks."""
+
+    value: float
+    speedup: Estimate
+    mat: Estimate
+
+    def is_beaten_by(self, other: _Point) -> bool:
+        mine, theirs = (self.speedup.value, self.mat.value), (other.speedup.value, other.mat.value)
+        return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The points of one setting of the other options, in the order of the values."""
+
+    look: Look
+    points: Sequence[_Point]
+
+    @property
+    def front(self) -> list[_Point]:
+        return [one for one in self.points if not any(map(one.is_beaten_by, self.points))]
+
+
+_Panels: TypeAlias = Mapping[str, Sequence[_Line]]
+"""Lines by the title of a run and a temperature."""
+
+
+def sweeps(report: Report) -> list[Plot]:
+    """A plot for each option of a method that a run has with several numbers."""
+    shown = looks(report)
+    found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
+    for panel in panels(report):
+        for (title, option, _), members in _members(report, panel).items():
+            line = _line(option, members, shown)
+            if len(line.points) > 1:
+                found[title, option][panel.title].append(line)
+    return [_plot(report, title, option, lines) for (title, option), lines in found.items()]
+
+
+def _members(
+    report: Report, panel: Panel
+) -> dict[tuple[str, str, str], list[tuple[float, MethodResults]]]:
+    """The values of an option with their methods, by the method's title, the option's name and the
+    values of the other options.
+    """
+    found: dict[tuple[str, str, str], list[tuple[float, MethodResults]]] = defaultdict(list)
+    headers = report.sources[panel.run.run].info.methods
+    for method in panel.run.methods:
+        if (header := headers.get(method.method)) is None:
+            continue
+        for option, value in header.options.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                others = {name: v for name, v in header.options.items() if name != option}
+                found[header.title, option, repr(others)].append((value, method))
+    return found
+
+
+def _line(
+    option: str, members: Sequence[tuple[float, MethodResults]], shown: Mapping[str, Look]
+) -> _Line:
+    found = [
+        _Point(value, method.overall.speedup, method.overall.mat)
+        for value, method in sorted(members, key=lambda member: member[0])
+        if isinstance(method.overall.speedup, Estimate) and isinstance(method.overall.mat, Estimate)
+    ]
+    method = members[0][1]
+    given = method.method.partition(":")[2].split(",")
+    others = ", ".join(one for one in given if one.partition("=")[0] != option)
+    look = shown.get(method.method) or next(iter(shown.values()))
+    return _Line(replace(look, label=drawable(others) or "other options: default"), found)
+
+
+def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
+    texts = [
+        f"{heading}, {line.look.label}, {option}={one.value:g}: {one.speedup.value:.2f} times as "
+        f"fast, {one.mat.value:.2f} tokens per step"
+        for heading, several in lines.items()
+        for line in several
+        for one in line.points
+    ]
+    heading = f"{title}: speedup and accepted tokens by {option}"
+    return Plot(
+        name=f"sweep_{'_'.join(title.split())}_{option}",
+        title=heading,
+        alt=f"Line plot. {'; '.join(texts)}.",
+        caption=_CAPTION,
+        draw=partial(_draw, report, heading, option, lines),
+    )
+
+
+def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
+    drawn, every_axes = tiles(
+        title, report.results.caption, 2 * len(lines), most_columns=2, height=2.6
+    )
+    for i, (heading, several) in enumerate(lines.items()):
+        for axes, name, y in (
+            (every_axes[2 * i], "speedup", "speedup (times)"),
+            (every_axes[2 * i + 1], "mat", "mean accepted tokens"),
+        ):
+            for line in several:
+                _draw_line(axes, line, name)
+            frame(axes, heading, x=drawable(option), y=y, grid="both")
+            axes.margins(0.08, 0.12)
+            axes.set_xticks(sorted({one.value for line in several for one in line.points}))
+    legend(drawn, points(_distinct(lines)))
+    return drawn
+
+
+def _distinct(lines: _Panels) -> list[Look]:
+    """One look for each label: panels repeat them."""
+    return list(
+        {line.look.label: line.look for several in lines.values() for line in several}.values()
+    )
+
+
+def _draw_line(axes: Axes, line: _Line, name: str) -> None:
+    values = [one.value for one in line.points]
+    heights = [getattr(one, name) for one in line.points]
+    look: dict[str, Any] = line.look.point
+    axes.plot(values, [one.value for one in heights], linewidth=1.2, **look)
+    for value, estimate in zip(values, heights, strict=True):
+        if interval := interval_of(estimate):
+            axes.vlines(value, interval.low, interval.high, color=line.look.colour, linewidth=1)
+    axes.plot(
+        [one.value for one in line.front],
+        [getattr(one, name).value for one in line.front],
+        "o",
+        markersize=12,
+        markerfacecolor="none",
+        markeredgecolor=INK,
+        markeredgewidth=1,
+    )

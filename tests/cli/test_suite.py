@@ -1,0 +1,151 @@
+"""`specbench suite`: several runs of a recipe in one folder, with one report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.run.suite.preview import preview
+from specbench.run.suite.recipe import read_recipe
+from specbench.types import Completion, Request
+from tests.cli.conftest import Specbench
+from tests.support.backend import Answer, answering
+
+ROOT = Path(__file__).parents[2]
+RECIPE = """
+title = "Two runs of tiny"
+[values]
+methods = ["pld:num_tokens=5|10"]
+limit = 1
+tasks = ["gsm8k"]
+
+[[runs]]
+models = ["tiny"]
+
+[[runs]]
+models = ["tiny"]
+temperatures = [0, 1]
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "two.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+
+
+def test_each_run_has_a_folder_and_the_suite_one_report(
+    specbench: Specbench, answers: dict[str, Answer], recipe: Path
+) -> None:
+    said = specbench("suite", recipe, "--quiet")
+    assert said.code == 0, said.err
+    suite = Path("results/suites/two")
+    assert [len(lines(suite / name)) for name in ("01-tiny", "02-tiny")] == [3, 6]
+    assert Path("reports/two/report.html").is_file()
+    assert "run 01-tiny" in said.out and "run 02-tiny" in said.out
+    assert specbench("report", suite).out == said.out
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(
+    specbench: Specbench, answers: dict[str, Answer], tmp_path: Path
+) -> None:
+    path = tmp_path / "half.toml"
+    path.write_text(
+        'title = "Half"\n[values]\nlimit = 1\ntasks = ["gsm8k"]\nmethods = ["pld"]\n'
+        '[[runs]]\nmodels = ["no-such-model", "tiny"]\n'
+    )
+    said = specbench("suite", path)
+    assert said.code == 1
+    assert "Failed: 01-no-such-model: No model 'no-such-model'." in said.err
+    assert len(lines(Path("results/suites/half/02-tiny"))) == 2
+
+
+def test_a_stopped_suite_goes_on_where_it_was(
+    specbench: Specbench, answers: dict[str, Answer], recipe: Path
+) -> None:
+    count = 0
+
+    def stopping(request: Request) -> Completion:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return answering(1)(request)
+
+    answers["vanilla"] = stopping
+    said = specbench("suite", recipe, "--quiet")
+    assert said.code == 130
+    assert "--resume" in said.err
+    before = lines(Path("results/suites/two/01-tiny"))
+    refused = specbench("suite", recipe)
+    assert refused.code == 2 and "holds runs of this suite already" in refused.err
+    assert specbench("suite", recipe, "--quiet", "--resume").code == 0
+    assert lines(Path("results/suites/two/01-tiny")) == before
+    keys = [
+        (line["method"], line["temperature"]) for line in lines(Path("results/suites/two/02-tiny"))
+    ]
+    assert len(keys) == len(set(keys)) == 6
+
+
+def test_a_recipe_that_changed_is_no_suite_to_resume(
+    specbench: Specbench, answers: dict[str, Answer], recipe: Path
+) -> None:
+    specbench("suite", recipe, "--quiet")
+    recipe.write_text(RECIPE.replace("limit = 1", "limit = 2"))
+    said = specbench("suite", recipe, "--resume")
+    assert said.code == 1
+    assert "limit is 1 there and 2 here" in said.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("limit = 1", "limits = 1", r"line 5: No value 'limits'. Did you mean 'limit'\?"),
+        ("limit = 1", "limit = 0", "line 5: --limit 0 is too small"),
+        ("limit = 1", 'limit = "a"', "line 5: limit='a' has the wrong type"),
+        ("[values]", "[value]", "Object contains unknown field `value`"),
+        ('models = ["tiny"]', 'models = "tiny"', "line 9: the models of .* are 'tiny'"),
+        ('title = "Two', 'title = "Two\n', "line 2"),
+        ("[[runs]]", "[[other.runs]]", "cannot be read"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_its_line(
+    recipe: Path, before: str, after: str, message: str
+) -> None:
+    recipe.write_text(RECIPE.replace(before, after))
+    with pytest.raises(UserError, match=message):
+        read_recipe(recipe)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
+def test_the_recipes_of_the_project_can_be_planned(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECBENCH_CACHE", "/nowhere")
+    found = [preview(run, lambda device: 1e12) for run in read_recipe(path).runs]
+    for one in found:
+        assert one.num_samples and one.num_methods > 1 and one.memory_bytes and one.max_seconds
+        assert not [text for text in one.missing if "checkpoint" in text]
+        if path.stem != "gate":
+            assert one.download_bytes is None or one.download_bytes > 10e9
+
+
+def test_a_dry_run_shows_what_each_run_takes_and_runs_nothing(
+    specbench: Specbench, recipe: Path
+) -> None:
+    said = specbench("suite", recipe, "--dry-run")
+    assert said.code == 0, said.err
+    rows = [line.split() for line in said.out.splitlines() if line.startswith("0")]
+    assert [row[:5] for row in rows] == [
+        ["01-tiny", "3", "3", "0.0", "GB"],
+        ["02-tiny", "3", "6", "0.0", "GB"],
+    ]
+    assert not Path("results").exists()
