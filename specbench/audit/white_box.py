@@ -102,7 +102,8 @@ def audit_servers(
         for method, own in methods.items():
             if not temperature:
                 continue
-            if not info.servers[method].sends_token_ids:
+            server = info.servers.get(method)
+            if server is None or not server.sends_token_ids:
                 say(f"{method}: sampled answers are not audited, its server sends no token ids.")
                 continue
             answers = Answers()

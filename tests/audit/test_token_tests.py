@@ -12,7 +12,7 @@ from specbench.engine.evidence import GuessNumbers, TokenNumbers, token_numbers
 from specbench.engine.rule_cases import CASES, rule_outcomes
 from specbench.engine.watch import guess_positions
 from specbench.types import Sampling
-from tests.support.bugs import faulty
+from tests.support.faulty import faulty
 
 VOCAB, NUM = 30, 400
 
