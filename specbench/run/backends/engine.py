@@ -215,6 +215,10 @@ class EngineBackend:
         except BaseException as error:  # a plug-in that exits must not end the run
             raise MethodFault(describe_error(error)) from error
 
+    def drafter(self, method: str) -> Drafter:
+        """The drafter of a method, as records spell it."""
+        return self._drafters[method]
+
     def remember(self, method: str) -> None:
         if method in self._remembering:
             with containing(f"Method {method!r}"):
