@@ -245,14 +245,15 @@ def _listen_to_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def wait_for_samples(out: Path, count: int) -> None:
+def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
     deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
+    while run.poll() is None and time.monotonic() < deadline:
         samples = out / "samples.jsonl"
         if samples.exists() and samples.read_bytes().count(b"\n") >= count:
             return
         time.sleep(0.02)
-    raise AssertionError(f"{out} did not get {count} samples in time")
+    run.kill()
+    raise AssertionError(f"{out} did not get {count} samples in time: {run.communicate()[1]}")
 
 
 @pytest.mark.slow
@@ -262,7 +263,7 @@ def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
 ) -> None:
     out = tmp_path / "run"
     first = start_long_run(model, prompt_file, out)
-    wait_for_samples(out, 10)
+    wait_for_samples(first, out, 10)
     first.send_signal(how)
     _, err = first.communicate(timeout=60)
     before = read_run(out)
