@@ -50,10 +50,14 @@ class Simulator:
     """Simulates runs over the same prompts, one per seed."""
 
     def __init__(
-        self, num_samples: int, methods: Sequence[str] = tuple(METHODS), drift: float = DRIFT
+        self,
+        num_samples: int,
+        methods: Sequence[str] = tuple(METHODS),
+        drift: float = DRIFT,
+        bursts: float = 0.0,
     ) -> None:
         self._methods = methods
-        self._drift = drift
+        self._drift, self._bursts = drift, bursts
         self.num_samples = num_samples
         generator = np.random.default_rng(0)
         self._answers = {
@@ -72,6 +76,8 @@ class Simulator:
             answer = answers[int(generator.random() < FLIPPED)]
             noise = np.exp(generator.normal(0, NOISE, len(self._methods)))
             noise *= np.where(generator.random(len(self._methods)) < HELD_UP, 1.33, 1.0)
+            if self._bursts:
+                noise *= np.where(generator.random(len(self._methods)) < self._bursts, 3.0, 1.0)
             for method, factor in zip(self._methods, noise, strict=True):
                 lengths = answer[method]
                 seconds = float(0.02 * len(lengths) * factor * drift * slower[method])
@@ -135,6 +141,8 @@ def main() -> None:
     _false_alarms(num_pairs, Simulator(80, drift=0.0), at_zero)
     _caught(num_pairs, Simulator(8), default)
     _caught(num_pairs, Simulator(80), default)
+    for drift in (0.01, 0.03, 0.06):
+        _several(num_pairs, Simulator(8, drift=drift, bursts=0.05), default, drift)
 
 
 def _false_alarms(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
@@ -157,6 +165,31 @@ def _caught(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
         others += any(is_blamed(gate, method) for method in METHODS if method != slow)
     print(f"one method 10 % slower, {simulator.num_samples} samples per task: caught "
           f"{caught}/{num_pairs}, another one blamed {others}/{num_pairs}", flush=True)  # fmt: skip
+
+
+def _several(num_runs: int, simulator: Simulator, limits: Limits, drift: float) -> None:
+    """Runs against five baselines, with bursts of 3x on 5 % of the completions."""
+    stopped = caught = others = unclear = 0
+    for i in range(num_runs):
+        seeds = range(10 * i + 100_000, 10 * i + 100_005)
+        baselines = [simulator.run(seed) for seed in seeds]
+        slow = [*METHODS][i % len(METHODS)]
+        equal, slower = (
+            check(
+                simulator.run(10 * i + 100_009, slowdowns), baselines[0], limits, more=baselines[1:]
+            )
+            for slowdowns in (None, {slow: 0.20})
+        )
+        stopped += any(one.kind == "speed" for one in equal.failures)
+        unclear += any(one.text.startswith("cannot tell") for one in equal.checks)
+        caught += is_blamed(slower, slow)
+        others += any(is_blamed(slower, method) for method in METHODS if method != slow)
+    print(
+        f"five baselines, bursts, runs differ by {drift:.0%}, {simulator.num_samples} samples per "
+        f"task: equal runs stopped {stopped}/{num_runs} (cannot tell: {unclear}), 20 % slower "
+        f"caught {caught}/{num_runs}, another blamed {others}/{num_runs}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -141,6 +141,8 @@ class Completion:
 
     `prefill_s` runs until the first token is on the host, `decode_s` from there to the last one.
     `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step.
+    `draft_prefill_s` is the part of `decode_s` in which the drafter read the prompt; None on a GPU,
+    where measuring it would wait for the device.
     `phases`, `peak_memory_bytes` (of the device: the target, its cache and what this method alone
     needs besides) and `energy_j` (of the whole card) are None if they were not measured.
     """
@@ -154,6 +156,7 @@ class Completion:
     peak_memory_bytes: int | None = None
     energy_j: float | None = None
     trace: tuple[TracedStep, ...] = ()
+    draft_prefill_s: float | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -214,7 +217,8 @@ class Record:
 
     A failed record has status "error", the error's text, and neither tokens nor times. `phases`,
     `peak_memory_bytes` and `energy_j` are None if they were not measured. `trace` is written to a
-    file of its own and is not read back. `token_ends` is empty in records of older versions.
+    file of its own and is not read back. `token_ends` is empty and `place` None in records of older
+    versions.
     """
 
     key: RecordKey
@@ -236,6 +240,8 @@ class Record:
     token_ends: tuple[int, ...] = ()
     num_paused: int = 0
     serving: Serving | None = None
+    place: int | None = None
+    draft_prefill_s: float | None = None
 
     @property
     def is_ok(self) -> bool:

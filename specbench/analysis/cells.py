@@ -25,6 +25,8 @@ from specbench.analysis.latency import Latency, latency, missing_latency
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import IntArray, RecordTable, cluster_sums
 from specbench.analysis.stats.bootstrap import Draws, Estimate, FloatArray, Missing, Ratio, Value
+from specbench.analysis.stats.effects import EXACT, Variance
+from specbench.analysis.units import log_ratios
 
 NOT_RUN = Missing("not run")
 NO_CHECKPOINT = Missing("no checkpoint")
@@ -56,9 +58,9 @@ class CellMetrics:
 
     `speedup` follows the arithmetic that was asked for, `our_speedup` and `paper_speedup` always
     their own. `accept_histogram` maps tokens per step to steps. `match_rate` is the share of
-    completions with the baseline's token ids, at temperature 0. `num_samples` counts samples with a
-    finished completion, `num_pairs` completions that vanilla finished too; `num_done` and
-    `num_failed` count completions.
+    completions with the baseline's token ids, at temperature 0. All numbers are of the completions
+    that every ranked method finished: `num_samples` counts their samples, `num_pairs` those that
+    vanilla finished too. `num_done` and `num_failed` count all completions.
     """
 
     speedup: Value
@@ -85,9 +87,10 @@ class CellMetrics:
 class Cell:
     """The rows of a table that a cell is measured from.
 
-    `rows` are measured, `failed` are not. The rest are the reasons for missing values: `empty` if
-    there is no row, `unpaired` if vanilla answered none of the requests, `no_times` if the times
-    are no evidence.
+    `rows` are those that methods are compared on (see `survivors`), `failed` those not finished,
+    and `num_done` counts all others. `machine` is the variance of times between passes, known from
+    other runs. The rest are the reasons for missing values: `empty` if there is no row, `unpaired`
+    if vanilla answered none of the requests, `no_times` if the times are no evidence.
     """
 
     key: CellKey
@@ -97,18 +100,20 @@ class Cell:
     empty: Missing
     unpaired: Missing
     no_times: Missing | None
+    num_done: int
+    machine: Variance | None = None
 
 
 def measure_cell(cell: Cell, draws: Draws | None, arithmetic: Arithmetic) -> CellMetrics:
     """The numbers of a cell, with intervals if there are draws."""
     table, rows = cell.table, cell.rows
-    values = _values(table, rows, draws)
+    values = _values(cell, draws)
     clusters, tokens, partners, is_same = table.values(
         rows, "cluster", "num_tokens", "baseline_row", "is_same"
     )
     steps = count_steps(table, rows)
     num_pairs = int((partners >= 0).sum())
-    blank = None if len(rows) else ALL_FAILED if len(cell.failed) else cell.empty
+    blank = None if len(rows) else cell.empty
     no_times = blank or cell.no_times
     ours = no_times or values.get("speedup") or cell.unpaired
     paper = no_times or values.get("paper_speedup") or cell.unpaired
@@ -129,7 +134,7 @@ def measure_cell(cell: Cell, draws: Draws | None, arithmetic: Arithmetic) -> Cel
         latency=missing_latency(no_times) if no_times else latency(table, rows),
         num_samples=len(np.unique(clusters)),
         num_pairs=num_pairs,
-        num_done=len(rows),
+        num_done=cell.num_done,
         num_failed=len(cell.failed),
         num_tokens=int(tokens.sum()),
         num_steps=int(steps.steps.sum()),
@@ -137,11 +142,11 @@ def measure_cell(cell: Cell, draws: Draws | None, arithmetic: Arithmetic) -> Cel
     )
 
 
-def _values(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str, Estimate]:
+def _values(cell: Cell, draws: Draws | None) -> dict[str, Estimate]:
     """The ratios that at least one completion has all it needs for."""
-    clusters, repeats, tokens, wall_s, decode_s, steps, emitted = table.values(
-        rows,
-        *("cluster", "repeat", "num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted"),
+    table, rows = cell.table, cell.rows
+    clusters, tokens, wall_s, decode_s, steps, emitted = table.values(
+        rows, *("cluster", "num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted")
     )
     base_tokens, base_wall_s, base_decode_s = table.values(
         rows, "baseline_num_tokens", "baseline_wall_s", "baseline_decode_s"
@@ -151,33 +156,59 @@ def _values(table: RecordTable, rows: IntArray, draws: Draws | None) -> dict[str
     has_steps = emitted > 0
     own_mat = np.divide(emitted, steps, out=np.zeros(len(rows)), where=has_steps)
     # name: rows, factors of the numerator, factors of the denominator
-    terms = {
+    times = {
         "speedup": (is_pair, (base_wall_s, tokens), (base_tokens, wall_s)),
         "decode_speedup": (is_decoded, (base_decode_s, tokens - 1), (base_tokens - 1, decode_s)),
-        "mat": (has_steps, (emitted,), (steps,)),
-        "mat_macro": (has_steps, (own_mat,), (np.ones(len(rows)),)),
         "tokens_per_s": (tokens > 0, (tokens,), (wall_s,)),
     }
-    ratios = {
-        name: Ratio(*(cluster_sums(clusters[use], [c[use] for c in side]) for side in sides))
-        for name, (use, *sides) in terms.items()
-        if use.any()
+    counts = {
+        "mat": (has_steps, (emitted,), (steps,)),
+        "mat_macro": (has_steps, (own_mat,), (np.ones(len(rows)),)),
     }
+    ratios: dict[str, Ratio] = {}
+    for name, (use, *sides) in {**times, **counts}.items():
+        if not use.any():
+            continue
+        top, bottom = ([column[use] for column in side] for side in sides)
+        is_time = name in times
+        ratios[name] = Ratio(
+            cluster_sums(clusters[use], top),
+            cluster_sums(clusters[use], bottom),
+            units=_units(table, rows[use], top, bottom) if is_time else (),
+            machine=cell.machine if is_time else EXACT,
+        )
     if is_pair.any():
-        names = clusters[is_pair], repeats[is_pair]
-        ratios["paper_speedup"] = Ratio(
-            _rates(*names, columns=(tokens[is_pair], wall_s[is_pair])),
-            _rates(*names, columns=(base_tokens[is_pair], base_wall_s[is_pair])),
+        ratios["paper_speedup"] = _paper_ratio(
+            table, rows[is_pair], wall_s[is_pair], base_wall_s[is_pair], machine=cell.machine
         )
     return draws.estimates(ratios) if draws else {n: r.estimate for n, r in ratios.items()}
 
 
-def _rates(clusters: IntArray, repeats: IntArray, columns: Sequence[FloatArray]) -> FloatArray:
-    """Tokens/s of the samples, summed per cluster [clusters, 1].
+def _units(
+    table: RecordTable, rows: IntArray, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
+) -> tuple[FloatArray, ...]:
+    units, requests = table.values(rows, "unit", "request")
+    return log_ratios(units, requests, (top, bottom), table.num_units)
 
-    `columns` are tokens and seconds. A rate is over all turns, of each repeat alone.
-    """
+
+def _paper_ratio(
+    table: RecordTable,
+    rows: IntArray,
+    wall_s: FloatArray,
+    base_wall_s: FloatArray,
+    *,
+    machine: Variance | None,
+) -> Ratio:
+    """The ratio of the samples' tokens/s. A rate is over all turns, of each repeat alone."""
+    clusters, units, repeats, tokens, base_tokens = table.values(
+        rows, "cluster", "unit", "repeat", "num_tokens", "baseline_num_tokens"
+    )
     num_repeats = 1 + repeats.max()
-    names, visits = np.unique(clusters * num_repeats + repeats, return_inverse=True)
-    tokens, wall_s = cluster_sums(visits, columns).T
-    return cluster_sums(names // num_repeats, [tokens / wall_s])
+    names, first, visits = np.unique(
+        clusters * num_repeats + repeats, return_index=True, return_inverse=True
+    )
+    sums = [np.bincount(visits, weights=c) for c in (tokens, wall_s, base_tokens, base_wall_s)]
+    top, bottom = sums[0] / sums[1], sums[2] / sums[3]
+    samples = names // num_repeats
+    logs = log_ratios(units[first], samples, ([top], [bottom]), table.num_units)
+    return Ratio(cluster_sums(samples, [top]), cluster_sums(samples, [bottom]), logs, machine)

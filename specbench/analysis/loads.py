@@ -43,6 +43,7 @@ class LoadRun:
     records: Sequence[Record]
     path: Path | None = None
     left_out: tuple[str, ...] = ()
+    run_of_repeat: tuple[int, ...] = ()
 
 
 def loads_of(values: SpecValues) -> tuple[Load, ...]:
@@ -75,7 +76,8 @@ def split_by_load(run: Any) -> list[Any]:
         )
         records = tuple(record for record in run.records if _load(record.key) == load)
         left_out = tuple(getattr(run, "left_out", ())) if is_first else ()
-        parts.append(LoadRun(header, records, getattr(run, "path", None), left_out))
+        path, run_of_repeat = getattr(run, "path", None), getattr(run, "run_of_repeat", ())
+        parts.append(LoadRun(header, records, path, left_out, run_of_repeat))
     return parts
 
 

@@ -8,35 +8,33 @@ Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all ta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
-import numpy as np
-
+from specbench.analysis.cell_rows import POOLED as POOLED
+from specbench.analysis.cell_rows import CellSource
+from specbench.analysis.cell_rows import rows_by_cell as rows_by_cell
 from specbench.analysis.cells import (
-    BASELINE_FAILED,
-    NO_BASELINE,
-    NO_CHECKPOINT,
-    NO_SHARED,
-    NOT_RUN,
     WITH_PHASES,
     Arithmetic,
-    Cell,
     CellKey,
     CellMetrics,
     measure_cell,
 )
 from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
 from specbench.analysis.divergence import Agreement, find_agreements
-from specbench.analysis.frames import CELL_KEY
 from specbench.analysis.goodput import parse_goodput
+from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import BASELINE as BASELINE
-from specbench.analysis.records import IntArray, RecordTable, make_table
+from specbench.analysis.records import make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
+from specbench.analysis.speed_warnings import RunWarning
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
-from specbench.analysis.warnings import RunWarning, find_warnings
+from specbench.analysis.survivors import find_survivors
+from specbench.analysis.units import ONE_PASS, Scope
+from specbench.analysis.warnings import find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
@@ -45,12 +43,12 @@ from specbench.types import Record
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-POOLED = ""
-"""The task of a cell that takes all tasks together."""
-
 
 class Run(Protocol):
-    """A stored run: its header (`run.json`) and its records."""
+    """A stored run: its header (`run.json`) and its records.
+
+    A pool of runs has `run_of_repeat` too, the run of each repeat.
+    """
 
     @property
     def header(self) -> RunHeader: ...
@@ -73,7 +71,11 @@ class MethodMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """All numbers of one run."""
+    """All numbers of one run, or of a pool of runs.
+
+    `scope` tells what the intervals of times cover. `rankings` has the fastest method at each
+    temperature, with the tests behind every claim about it; `task_rankings` those on each task.
+    """
 
     info: RunHeader
     methods: tuple[str, ...]
@@ -90,6 +92,9 @@ class RunMetrics:
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
     audit: StoredAudit | None = None
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
+    scope: Scope = ONE_PASS
+    rankings: Mapping[float, Ranking] = field(default_factory=dict)
+    task_rankings: Mapping[tuple[float, str], Ranking] = field(default_factory=dict)
 
     def cell(self, method: str, temperature: float, task: str) -> CellMetrics:
         return self.cells[CellKey(method, temperature, task)]
@@ -107,13 +112,14 @@ def measure(
 ) -> RunMetrics:
     """Measure a run. Never raises for missing records or header entries."""
     bootstrap = bootstrap or Bootstrap()
-    table, info = make_table(run.records), run.header
-    frame = table.frame
+    run_of_repeat = getattr(run, "run_of_repeat", ())
+    table, info = make_table(run.records, run_of_repeat), run.header
+    frame, survivors = table.frame, find_survivors(table.frame)
     methods, temperatures = _methods(info, frame), _temperatures(info, frame)
     tasks = tuple(dict.fromkeys([*info.columns, *frame["task"].unique()]))
     has_phases = info.spec.values.phases or frame["draft_s"].notna().any()
     no_times = WITH_PHASES if has_phases else None
-    source = _CellSource(table, info.no_checkpoint, no_times)
+    source = CellSource(table, info, survivors, no_times)
     cells: dict[CellKey, CellMetrics] = {}
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
@@ -124,7 +130,10 @@ def measure(
                 cell = measure_cell(source.cell(key), draws, arithmetic)
                 cells[key] = _with_counters(cell, key, info)
         overall |= _overall(cells, methods, temperature, tasks=tasks)
-    speedups = {key: metrics.speedup for key, metrics in overall.items()}
+    rankings = {
+        temperature: rank({m: overall[m, temperature].speedup for m in methods}, BASELINE)
+        for temperature in temperatures
+    }
     roofline = read_roofline(info.roofline, run.records)
     return RunMetrics(
         info=info,
@@ -135,15 +144,24 @@ def measure(
         overall=overall,
         bootstrap=bootstrap,
         arithmetic=arithmetic,
-        warnings=find_warnings(table, cells, speedups),
+        warnings=find_warnings(table, cells, rankings, survivors),
         left_out=tuple(getattr(run, "left_out", ())),
-        costs=measure_costs(table, source.rows, Conditions(roofline, no_times)),
+        costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
         roofline=roofline,
         agreements=find_agreements(table, info.spec.values.history),
         audit=getattr(run, "audit", None),
         serving=measure_serving(
             info, run.records, bootstrap, parse_goodput(info.spec.values.goodput)
         ),
+        scope=Scope("runs" if run_of_repeat else "passes", table.num_units),
+        rankings=rankings,
+        task_rankings={
+            (temperature, task): rank(
+                {m: cells[CellKey(m, temperature, task)].speedup for m in methods}, BASELINE
+            )
+            for temperature in temperatures
+            for task in tasks
+        },
     )
 
 
@@ -170,47 +188,6 @@ def check_arithmetic(name: str) -> Arithmetic:
         if name == known:
             return known
     raise unknown_name("arithmetic", name, get_args(Arithmetic))
-
-
-class _CellSource:
-    """Cells of a run, cut from the table of its records."""
-
-    def __init__(
-        self, table: RecordTable, no_checkpoint: Collection[str], no_times: Missing | None
-    ) -> None:
-        self._table, self._no_checkpoint, self._no_times = table, no_checkpoint, no_times
-        self._is_measured = table.columns["is_measured"]
-        self.rows = rows_by_cell(table.frame)
-
-    def cell(self, key: CellKey) -> Cell:
-        """The rows of a cell, of which there may be none."""
-        rows, baseline = self._rows(key), self._rows(replace(key, method=BASELINE))
-        is_measured = self._is_measured[rows]
-        unpaired = NO_SHARED if self._is_measured[baseline].any() else BASELINE_FAILED
-        return Cell(
-            key=key,
-            table=self._table,
-            rows=rows[is_measured],
-            failed=rows[~is_measured],
-            empty=NO_CHECKPOINT if key.method in self._no_checkpoint else NOT_RUN,
-            unpaired=unpaired if len(baseline) else NO_BASELINE,
-            no_times=self._no_times,
-        )
-
-    def _rows(self, key: CellKey) -> IntArray:
-        return self.rows.get(key, np.empty(0, dtype=np.intp))
-
-
-def rows_by_cell(frame: DataFrame) -> dict[CellKey, IntArray]:
-    """The rows of every cell with records, and of all tasks together under `POOLED`.
-
-    Cells stand in the order of their first records.
-    """
-    by_task: dict[Any, IntArray] = frame.groupby(CELL_KEY, observed=True, sort=False).indices
-    pooled: dict[Any, IntArray] = frame.groupby(CELL_KEY[:2], observed=True, sort=False).indices
-    cells = {CellKey(*names): rows for names, rows in by_task.items()}
-    cells |= {CellKey(names[0], names[1], POOLED): rows for names, rows in pooled.items()}
-    return dict(sorted(cells.items(), key=lambda cell: (cell[1][0], cell[0].task == POOLED)))
 
 
 def _methods(info: RunHeader, frame: DataFrame) -> tuple[str, ...]:

@@ -38,6 +38,8 @@ class RecordTable:
     - `baseline_row`: the row of vanilla's measured record of the same request, or -1; and that
       record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
       `baseline_wall_s`, all 0 without one.
+    - `unit`: the pass over the prompts, or the run of a pool; `request`: the number of sample and
+      turn, the same in every unit.
     - `is_same`: True if the token ids are vanilla's.
     - `is_cut`: True if the last step may have accepted one more guess than it shows.
     - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
@@ -52,6 +54,7 @@ class RecordTable:
     frame: DataFrame
     columns: Mapping[str, NDArray[Any]]
     accept_lengths: IntArray
+    num_units: int = 1
 
     def values(self, rows: IntArray, *names: str) -> list[NDArray[Any]]:
         """These columns at these rows: [rows] each."""
@@ -64,9 +67,12 @@ class RecordTable:
         return self.accept_lengths[np.arange(counts.sum()) + np.repeat(shift, counts)]
 
 
-def make_table(records: Sequence[Record]) -> RecordTable:
-    """The table of these records."""
+def make_table(records: Sequence[Record], run_of_repeat: Sequence[int] = ()) -> RecordTable:
+    """The table of these records; `run_of_repeat` is the run of each repeat of a pool."""
     frame = records_frame(records)
+    repeats = frame["repeat"].to_numpy()
+    frame["unit"] = np.array(run_of_repeat, dtype=np.int64)[repeats] if run_of_repeat else repeats
+    frame["request"] = frame.groupby(["task", "sample_id", "turn"], observed=True).ngroup()
     # Sorted by name: the order in which records were written must not change an interval.
     frame["cluster"] = frame.groupby(["task", "sample_id"], observed=True).ngroup()
     partner = _baseline_rows(frame)
@@ -91,6 +97,7 @@ def make_table(records: Sequence[Record]) -> RecordTable:
         frame,
         columns={name: frame[name].to_numpy() for name in frame.select_dtypes(exclude="category")},
         accept_lengths=np.fromiter(lengths, np.intp, frame["num_steps"].sum()),
+        num_units=1 + int(frame["unit"].max()) if len(frame) else 1,
     )
 
 

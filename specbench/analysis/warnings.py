@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey, CellMetrics
+from specbench.analysis.ranking import Ranking
 from specbench.analysis.records import RecordTable
 from specbench.analysis.repeats import RepeatSpeedups, find_changing_speedups
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.speed_warnings import RunWarning, find_speed_warnings
+from specbench.analysis.stats.bootstrap import Estimate
 from specbench.analysis.stats.trend import Series, relative_change
+from specbench.analysis.survivors import Survivors
 from specbench.log.header import RunHeader
 from specbench.types import RecordKey
 
@@ -37,13 +40,6 @@ _FAR = 5.0
 """Robust standard deviations from which on a number is an outlier."""
 _LEAST_GROUP = 8
 """Completions that a median and a spread need."""
-
-
-class RunWarning(Protocol):
-    """A reason to distrust numbers of a run. The fields are its data."""
-
-    def message(self, info: RunHeader) -> str:
-        """The warning in words: the event, its size, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,48 +124,17 @@ class ChangingSpeedups:
         ]
         return (
             f"Speedups changed between repeats of the same prompts at "
-            f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this, and "
-            "the intervals do not cover it: another run may differ by as much. Use an idle machine "
-            "with fixed clocks."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FewSamples:
-    """Tasks (name -> samples) with too few samples for an interval."""
-
-    tasks: Mapping[str, int]
-
-    def message(self, info: RunHeader) -> str:
-        tasks = ", ".join(f"{info.task_title(task)} ({n})" for task, n in self.tasks.items())
-        return f"Too few samples for an interval: {tasks}. Raise --limit, or use --prompts paper."
-
-
-@dataclass(frozen=True, slots=True)
-class NotSignificant:
-    """Methods at one temperature whose mean speedup does not differ significantly from 1.
-
-    `methods` maps each to about how many times the samples would show the difference.
-    """
-
-    temperature: float
-    methods: Mapping[str, float]
-
-    def message(self, info: RunHeader) -> str:
-        names = ", ".join(
-            f"{info.method(method).label} ({_times(factor)} the samples)"
-            for method, factor in self.methods.items()
-        )
-        return (
-            f"Not significantly different from vanilla at T={self.temperature:g}: {names}. "
-            "Use more prompts: about as many as in brackets would separate the speedup from 1."
+            f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this. "
+            "Intervals cover it, but another run may differ by more. Use an idle machine with "
+            "fixed clocks, and --runs 5."
         )
 
 
 def find_warnings(
     table: RecordTable,
     cells: Mapping[CellKey, CellMetrics],
-    speedups: Mapping[tuple[str, float], Value],
+    rankings: Mapping[float, Ranking],
+    survivors: Survivors,
 ) -> tuple[RunWarning, ...]:
     """All warnings about a run. The records of `table` stand in the order in which they ran."""
     steps = _step_times(table.frame)
@@ -178,8 +143,7 @@ def find_warnings(
         *_drift(steps, len(table.records)),
         *_slow(table, steps),
         *_changing(table.frame),
-        *_few_samples(cells),
-        *_not_significant(speedups),
+        *find_speed_warnings(table, cells, rankings, survivors),
     )
 
 
@@ -240,36 +204,6 @@ def _changing(frame: DataFrame) -> Iterable[ChangingSpeedups]:
     for one in find_changing_speedups(frame):
         by_temperature[one.temperature].append(one)
     return [ChangingSpeedups(tuple(methods)) for methods in by_temperature.values()]
-
-
-def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[FewSamples]:
-    few: dict[str, int] = {}
-    for key, cell in cells.items():
-        numbers = [v for v in (cell.speedup, cell.mat) if isinstance(v, Estimate)]
-        has_none = bool(numbers) and numbers[0].interval is None
-        if key.task and key.method != BASELINE and has_none:
-            few[key.task] = min(cell.num_samples, few.get(key.task, cell.num_samples))
-    return [FewSamples(few)] if few else []
-
-
-def _not_significant(speedups: Mapping[tuple[str, float], Value]) -> Iterable[NotSignificant]:
-    """An interval shrinks with the root of the samples, on the log scale on which it was made."""
-    found: dict[float, dict[str, float]] = defaultdict(dict)
-    for (method, temperature), value in speedups.items():
-        interval = value.interval if isinstance(value, Estimate) else None
-        if method == BASELINE or interval is None or not interval.low < 1.0 < interval.high:
-            continue
-        assert isinstance(value, Estimate)
-        half = np.log(interval.high / interval.low) / 2
-        gap = abs(float(np.log(value.value)))
-        found[temperature][method] = float((half / gap) ** 2) if gap else float("inf")
-    return [NotSignificant(temperature, methods) for temperature, methods in found.items()]
-
-
-def _times(factor: float) -> str:
-    if factor > 100:
-        return "over 100x"
-    return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"
 
 
 def _percent(share: float) -> str:

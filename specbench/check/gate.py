@@ -13,7 +13,7 @@ Knows what a maintainer wants to be stopped by. The checks of each cell of the b
   methods alike. Seconds of another machine mean nothing, so the GPU or CPU has to match.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from specbench.analysis.cells import BASELINE, CellKey
@@ -24,7 +24,8 @@ from specbench.check.checks import Check
 from specbench.check.limits import Limits, SpeedRule
 from specbench.check.outputs import check_outputs
 from specbench.check.performance import check_performance
-from specbench.compare.comparability import machine_difference
+from specbench.check.several import check_speeds
+from specbench.compare.comparability import machine_difference, require_same_work
 from specbench.compare.comparison import MEAN, Comparison, compare
 
 
@@ -40,6 +41,7 @@ class Gate:
     checks: tuple[Check, ...]
     problems: tuple[str, ...]
     no_speed: str | None
+    num_baselines: int = 1
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -51,26 +53,39 @@ class Gate:
 
 
 def check(
-    run: Run, baseline: Run, limits: Limits | None = None, bootstrap: Bootstrap | None = None
+    run: Run,
+    baseline: Run,
+    limits: Limits | None = None,
+    bootstrap: Bootstrap | None = None,
+    more: Sequence[Run] = (),
 ) -> Gate:
     """Check a run against its baseline run.
 
+    With `more` baselines, speed is checked against all of them (see `several`), and all else
+    against the first.
+
     Raises:
-        UserError: the two runs are not comparable.
+        UserError: two runs are not comparable, or there are two baselines.
     """
     limits = limits or Limits()
     comparison = compare(baseline, run, bootstrap=bootstrap, may_be_empty=True)
     no_speed = _no_speed_reason(run, baseline, limits.speed)
+    for other in more:
+        require_same_work(other.header, run.header)
+        no_speed = no_speed or _no_speed_reason(run, other, limits.speed)
+    is_alone = no_speed is None and not more
     checks = [
         *check_outputs(run, baseline, comparison.reference, max_mismatch=limits.max_mismatch),
         *check_audit(getattr(run, "audit", None), comparison.reference),
-        *check_performance(comparison, limits, has_speed=no_speed is None),
+        *check_performance(comparison, limits, has_speed=is_alone),
     ]
+    if more and no_speed is None:
+        checks += check_speeds(run, [baseline, *more], limits.max_slowdown)
     order = _order(comparison, checks)
     checks.sort(key=lambda check: order[check.cell])
     status = comparison.subject.status
     problems = () if status == "complete" else (f"The run is not complete (status {status}).",)
-    return Gate(comparison, limits, tuple(checks), problems=problems, no_speed=no_speed)
+    return Gate(comparison, limits, tuple(checks), problems, no_speed, num_baselines=1 + len(more))
 
 
 def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:

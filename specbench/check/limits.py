@@ -42,20 +42,25 @@ def parse_limits(
     if speed not in get_args(SpeedRule):
         raise unknown_name("rule for --speed", speed, get_args(SpeedRule))
     return Limits(
-        max_slowdown=_share("--max-slowdown", max_slowdown),
-        max_mat_drop=_share("--max-mat-drop", max_mat_drop),
-        max_mat_rise=_share("--max-mat-rise", max_mat_rise),
-        max_mismatch=None if max_mismatch is None else _share("--max-mismatch", max_mismatch),
+        max_slowdown=share("--max-slowdown", max_slowdown),
+        max_mat_drop=share("--max-mat-drop", max_mat_drop),
+        max_mat_rise=share("--max-mat-rise", max_mat_rise),
+        max_mismatch=None if max_mismatch is None else share("--max-mismatch", max_mismatch),
         speed=cast(SpeedRule, speed),
     )
 
 
-def _share(option: str, text: str) -> float:
+def share(option: str, text: str) -> float:
+    """The share of the text "5%" or "0.05".
+
+    Raises:
+        UserError: it is none.
+    """
     digits = text.strip().removesuffix("%")
     try:
-        share = float(digits) / (100 if digits != text.strip() else 1)
+        found = float(digits) / (100 if digits != text.strip() else 1)
     except ValueError:
-        share = math.nan
-    if not 0 <= share < 1:
+        found = math.nan
+    if not 0 <= found < 1:
         raise UserError(f"{option} {text} is not a share.", f"Give one such as {option} 5%.")
-    return share
+    return found

@@ -7,6 +7,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.stats.bootstrap import Missing
 from specbench.check.checks import Check
 from specbench.check.gate import Gate
 from specbench.compare.comparison import MEAN
@@ -67,13 +68,17 @@ def gate_notes(gate: Gate) -> Iterator[Note]:
     yield from _passed_notes(gate)
     if gate.no_speed:
         yield Note("Speed", f"not checked: {gate.no_speed}")
-    if num_skipped := sum(check.status == "skipped" for check in gate.checks):
+    skipped = [check for check in gate.checks if check.status == "skipped"]
+    unclear = [check for check in skipped if check.text.startswith("cannot tell")]
+    for check in unclear:
+        yield Note(method_name(gate, check.cell), check.text, is_warning=True)
+    if num_skipped := len(skipped) - len(unclear):
         reason = "too few samples, no audit, or nothing to measure"
         yield Note("Skipped", f"{_count(num_skipped, 'number')} not judged ({reason})")
     yield Note(
         "Tests",
         "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "
-        "runs fail by chance. Intervals are 95 %.",
+        f"runs fail by chance{_noise_text(gate)}. Intervals are 95 %.",
     )
     warnings = [*gate.comparison.unshared]
     if any(check.kind == "speed" and check.cell.method == BASELINE for check in gate.failures):
@@ -87,6 +92,15 @@ def gate_notes(gate: Gate) -> Iterator[Note]:
         warnings.append(f"May explain a difference: {difference}.")
     for text in warnings:
         yield Note("Warning", text, is_warning=True)
+
+
+def _noise_text(gate: Gate) -> str:
+    """What the tests of speed know of the machine's noise."""
+    if gate.no_speed:
+        return ""
+    if gate.num_baselines > 1:
+        return f". Speed is judged by the spread of the {gate.num_baselines} baselines"
+    return ", if the machine is equally fast: one baseline does not show how far runs differ"
 
 
 def _passed_notes(gate: Gate) -> Iterator[Note]:
@@ -124,7 +138,7 @@ def _failures(gate: Gate) -> Table:
 
 def _numbers(check: Check) -> tuple[str, str]:
     """The values of the baseline and of this run."""
-    if check.change is None:
+    if check.change is None or isinstance(check.before, Missing):
         return "", ""
     if check.kind == "MAT":
         return formats.mat(check.before), formats.mat(check.now)

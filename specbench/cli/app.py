@@ -17,6 +17,7 @@ from specbench.cli import (
     doctor,
     fetch,
     init,
+    plan,
     race,
     report,
     run,
@@ -86,6 +87,7 @@ app.command()(suite.suite)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(check.check)
+app.command()(plan.plan)
 app.command()(audit.audit)
 app.command()(contract.contract)
 app.command(name="list")(catalog.list_)

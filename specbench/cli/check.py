@@ -9,18 +9,19 @@ from typing import Annotated
 import typer
 
 from specbench.cli import complete
-from specbench.cli.options import RunArgument
+from specbench.cli.options import RunArguments
 from specbench.log.state import run_folder
 
 
 def check(
-    run: RunArgument,
+    run: RunArguments,
     baseline: Annotated[
-        Path,
+        list[Path],
         typer.Option(
             metavar="RUN",
-            help="The run to check against.",
-            callback=run_folder,
+            help="The run to check against; several, as in --baseline A B C, show how far runs "
+            "differ.",
+            callback=lambda paths: [run_folder(path) for path in paths],
             autocompletion=complete.runs,
         ),
     ],
@@ -54,7 +55,7 @@ def check(
         bool, typer.Option("--github", help="Print GitHub annotations [default: on GitHub Actions]")
     ] = False,
 ) -> None:
-    """Fail if a run is slower or accepts less than its baseline run."""
+    """Fail if a run is slower or accepts less than its baseline runs."""
     from specbench.check.annotations import annotations
     from specbench.check.gate import check as check_run
     from specbench.check.junit import write_junit
@@ -65,7 +66,9 @@ def check(
     limits = parse_limits(
         max_slowdown, max_mat_drop, max_mismatch, speed=speed, max_mat_rise=max_mat_rise
     )
-    gate = check_run(read_run(run), read_run(baseline), limits)
+    checked, *others = run
+    baselines = [read_run(path) for path in (*baseline, *others)]
+    gate = check_run(read_run(checked), baselines[0], limits, more=baselines[1:])
     print_gate(gate)
     if github or os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(gate):

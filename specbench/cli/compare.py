@@ -28,15 +28,15 @@ def compare(
 ) -> None:
     """Compare runs, versions or GPUs on the samples that they share.
 
-    The first run is the reference.
+    The first run is the reference. A folder of several runs, as of `run --runs`, is one side.
     """
     from specbench.compare.comparison import compare_runs
     from specbench.compare.files import check_format, render_comparison, write_comparison
+    from specbench.compare.pool import read_runs
     from specbench.compare.terminal import print_comparison
-    from specbench.log.store import read_run
 
     check_format(format)
-    comparisons = compare_runs([read_run(path) for path in run], cross, is_forced=force)
+    comparisons = compare_runs([read_runs(path) for path in run], cross, is_forced=force)
     if format == "table":
         print_comparison(comparisons)
     else:

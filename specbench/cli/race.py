@@ -22,7 +22,7 @@ from specbench.cli.options import (
     quiet_libraries,
     say,
 )
-from specbench.cli.run import Dtype, MaxNewTokens, Method, Model, Seed
+from specbench.cli.run_options import Dtype, MaxNewTokens, Method, Model, Seed
 
 if TYPE_CHECKING:
     from specbench.run.backends.base import Codec

@@ -22,13 +22,17 @@ def report(
     arithmetic: Annotated[
         str, typer.Option(metavar="KIND", help="ours, or paper: the ratio of mean tokens/s.")
     ] = "ours",
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Take the runs as repetitions of one run.")
+    ] = False,
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Leave out lines that no run can have written.")
     ] = False,
 ) -> None:
     """Print the table of finished runs, in any format."""
     from specbench.analysis.metrics import check_arithmetic
-    from specbench.log.store import read_run
+    from specbench.compare.pool import pool as pool_runs
+    from specbench.compare.pool import read_runs
     from specbench.report.build import make_report
     from specbench.report.export import load_format
     from specbench.report.export.terminal import print_report
@@ -36,8 +40,10 @@ def report(
     from specbench.report.results import check_sort
 
     formula, exporter = check_arithmetic(arithmetic), load_format(format)
-    stored = [read_run(path, is_lenient=lenient) for path in run]
-    made = make_report(stored, arithmetic=formula, sort=check_sort(sort))
+    stored = [read_runs(path, is_lenient=lenient) for path in run]
+    made = make_report(
+        [pool_runs(stored)] if pool else stored, arithmetic=formula, sort=check_sort(sort)
+    )
     if format == FORMATS[0]:
         print_report(made, is_full=full)
     else:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from specbench.cli import complete
 from specbench.cli.interrupts import resumable
 from specbench.cli.options import (
     REPORTS,
     RUNS,
     Device,
     Full,
-    Many,
     Offline,
     Sort,
     Template,
@@ -30,141 +28,59 @@ from specbench.cli.options import (
     temperatures,
     words,
 )
+from specbench.cli.run_options import (
+    Apart,
+    Baseline,
+    CheckDrafts,
+    Dataset,
+    DryRun,
+    Dtype,
+    Execution,
+    Force,
+    History,
+    Limit,
+    LogJson,
+    MaxNewTokens,
+    Method,
+    Model,
+    Output,
+    PadTo,
+    Phases,
+    Prompts,
+    Quantize,
+    Quiet,
+    Repeats,
+    Resume,
+    Runs,
+    Sample,
+    Seed,
+    Task,
+    Temperature,
+    TopK,
+    TopP,
+    Trace,
+    UntilCi,
+)
+from specbench.cli.server_options import (
+    Backend,
+    Concurrency,
+    Engine,
+    EngineArgs,
+    EngineCommand,
+    Goodput,
+    Label,
+    RequestRate,
+    RequestTimeout,
+    ServedModel,
+    Url,
+)
 
 if TYPE_CHECKING:
+    from specbench.analysis.metrics import Run
     from specbench.cli.progress import ProgressView
     from specbench.report.results import Sort as SortName
     from specbench.run.spec import RunSpec
     from specbench.types import Record
-
-
-Method = Annotated[
-    Many,
-    typer.Option(
-        metavar="METHOD,...",
-        help="Methods, such as pld,sps:num_tokens=4 [default: papers and plug-ins; or: all]",
-        autocompletion=complete.methods,
-    ),
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        metavar="MODEL",
-        help="A known model, a folder or a Hub id.",
-        autocompletion=complete.models,
-    ),
-]
-Dataset = Annotated[
-    Many,
-    typer.Option(
-        metavar="TASK,...",
-        help="Tasks [default: the six of the papers]",
-        autocompletion=complete.datasets,
-    ),
-]
-Prompts = Annotated[
-    str,
-    typer.Option(
-        metavar="SOURCE",
-        autocompletion=complete.choice("bundled", "paper", "hub"),
-        help="bundled, paper, hub, or a JSONL file [default: bundled for tiny and stand-ins, "
-        "else paper]",
-        show_default=False,
-    ),
-]
-Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N prompts of a task.")]
-Sample = Annotated[
-    int | None, typer.Option(metavar="N", help="Use N prompts of a task, drawn with the seed.")
-]
-Task = Annotated[Many, typer.Option(metavar="FILE.toml", help="Card of a task of your own.")]
-Temperature = Annotated[
-    Many, typer.Option(metavar="T,...", help="0 is greedy; several values are all run [default: 0]")
-]
-TopP = Annotated[float, typer.Option(metavar="P", help="Nucleus sampling at T > 0.")]
-TopK = Annotated[
-    int, typer.Option(metavar="K", help="Sample among the K likeliest tokens; 0: off.")
-]
-MaxNewTokens = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Tokens per answer [default: 128 for tiny and stand-ins, else 512]"
-    ),
-]
-Repeats = Annotated[int, typer.Option(metavar="N", help="Repeats of all prompts.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.")]
-Dtype = Annotated[str, typer.Option(metavar="DTYPE", help="auto, float32, bfloat16 or float16.")]
-Quantize = Annotated[
-    str, typer.Option(metavar="FORMAT", help="int8 or int4: quantise the weights (torchao).")
-]
-History = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND", help="Earlier answers in a chat: vanilla's (shared) or the method's own."
-    ),
-]
-Baseline = Annotated[bool, typer.Option(help="Run vanilla too, for speedups.")]
-Output = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an unfinished run.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Resume on another machine or with other versions.")
-]
-Execution = Annotated[
-    str, typer.Option(metavar="MODE", help="auto, eager, or graph: replay CUDA graphs.")
-]
-Trace = Annotated[bool, typer.Option("--trace", help="Keep the draft's confidence in every node.")]
-CheckDrafts = Annotated[
-    bool, typer.Option("--check-drafts", help="Check every draft and verdict against the contract.")
-]
-Backend = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND",
-        help="engine: in this process; server: over HTTP.",
-        autocompletion=complete.choice("engine", "server"),
-    ),
-]
-Engine = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Start this engine as the server of each method: vllm, sglang or llamacpp.",
-        autocompletion=complete.choice("vllm", "sglang", "llamacpp"),
-    ),
-]
-EngineCommand = Annotated[
-    str, typer.Option(metavar="COMMAND", help="The engine's command, if it is not on the PATH.")
-]
-EngineArgs = Annotated[
-    str, typer.Option(metavar="ARGS", help="More arguments for the engine, in quotes.")
-]
-Url = Annotated[
-    Many, typer.Option(metavar="URL", help="Address of a running server; one for each --label.")
-]
-Label = Annotated[
-    Many, typer.Option(metavar="NAME", help="Method of the server at --url; vanilla: the baseline.")
-]
-ServedModel = Annotated[
-    str, typer.Option(metavar="NAME", help="The model's name at the server, if it differs.")
-]
-Concurrency = Annotated[
-    Many, typer.Option(metavar="N,...", help="Requests that a server gets at once [default: 1]")
-]
-RequestRate = Annotated[
-    Many, typer.Option(metavar="R,...", help="Requests per second to a server, at random times.")
-]
-Goodput = Annotated[
-    str, typer.Option(metavar="LIMITS", help="Limits in ms of a good request: ttft:500,tpot:50")
-]
-RequestTimeout = Annotated[
-    float | None, typer.Option(metavar="S", help="Time limit of a request [default: 600]")
-]
-Phases = Annotated[
-    bool, typer.Option("--phases", help="Time the phases of a step; reports no speedup.")
-]
-LogJson = Annotated[
-    bool, typer.Option("--log-json", help="Write progress as JSON, one event per line.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the table only.")]
 
 
 def run(
@@ -173,6 +89,7 @@ def run(
     model: Model = "tiny",
     dataset: Dataset = None,
     prompts: Prompts = "auto",
+    pad_to: PadTo = None,
     task: Task = None,
     limit: Limit = None,
     sample: Sample = None,
@@ -180,7 +97,11 @@ def run(
     top_p: TopP = 1.0,
     top_k: TopK = 0,
     max_new_tokens: MaxNewTokens = None,
-    repeats: Repeats = 1,
+    repeats: Repeats = None,
+    runs: Runs = 1,
+    apart: Apart = 0.0,
+    until_ci: UntilCi = "",
+    dry_run: DryRun = False,
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = "auto",
@@ -215,7 +136,11 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Measure methods on tasks; keep the run and its report."""
+    from specbench.check.limits import share
+    from specbench.cli.plan import print_plan
     from specbench.cli.progress import progress_view
+    from specbench.cli.runs import run_several
+    from specbench.compare.pool import read_runs
     from specbench.report.results import check_sort
     from specbench.run.spec import RunSpec
 
@@ -224,6 +149,7 @@ def run(
         methods=tuple(part.strip() for part in method or () if part.strip()),
         tasks=(*split(dataset), *(task or ())),
         prompts=prompts,
+        pad_to=numbers("--pad-to", pad_to, int),
         limit=limit,
         sample=sample,
         temperatures=temperatures(temperature),
@@ -231,6 +157,7 @@ def run(
         top_k=top_k,
         max_new_tokens=max_new_tokens,
         repeats=repeats,
+        until_ci=share("--until-ci", until_ci) if until_ci else None,
         seed=seed,
         device=device,
         threads=num_threads(threads),
@@ -256,7 +183,16 @@ def run(
         goodput=goodput,
         request_timeout_s=request_timeout,
     )
+    order = check_sort(sort)
     view = progress_view(is_quiet=quiet, is_json=log_json)
+    if dry_run:
+        print_plan(spec, is_offline=offline)
+        raise typer.Exit
+    if runs > 1:
+        folder = run_several(runs, spec, output, apart_s=apart, view=view)
+        pooled = read_runs(folder)
+        _report(pooled, folder, REPORTS / folder.name, order, view, is_full=full)
+        raise typer.Exit(0 if all(record.is_ok for record in pooled.records) else 1)
     records = _run(
         spec,
         output,
@@ -265,7 +201,7 @@ def run(
         is_forced=force,
         is_offline=offline,
         is_full=full,
-        sort=check_sort(sort),
+        sort=order,
         view=view,
     )
     raise typer.Exit(0 if all(record.is_ok for record in records) else 1)
@@ -283,9 +219,6 @@ def _run(
     sort: SortName,
     view: ProgressView,
 ) -> Sequence[Record]:
-    from specbench.report.build import make_report
-    from specbench.report.export.terminal import print_report
-    from specbench.report.files import write_report
     from specbench.run.folder import claim_folder, new_run, resumed_run
     from specbench.run.plan import make_plan
     from specbench.run.session import run_plan
@@ -300,9 +233,26 @@ def _run(
     arguments = sys.argv[1:]
     with resumable(path, "--output", arguments), view:
         stored = run_plan(plan, path, view, given=given, command=arguments, is_forced=is_forced)
-    report = make_report(stored, sort=sort)
+    _report(
+        stored,
+        path,
+        path / "report" if output else REPORTS / path.name,
+        sort,
+        view,
+        is_full=is_full,
+    )
+    return stored.records
+
+
+def _report(
+    run: Run, path: Path, folder: Path, sort: SortName, view: ProgressView, *, is_full: bool
+) -> None:
+    """Print the report of a run, or of a pool, and write it to `folder`."""
+    from specbench.report.build import make_report
+    from specbench.report.export.terminal import print_report
+    from specbench.report.files import write_report
+
+    report = make_report(run, sort=sort)
     print_report(report, is_full=is_full)
-    folder = path / "report" if output else REPORTS / path.name
     write_report(report, folder)
     view.saved(path, folder)
-    return stored.records

@@ -11,7 +11,7 @@ import typer
 
 from specbench.cli.interrupts import resumable
 from specbench.cli.options import REPORTS, Full, Offline, Sort, quiet_libraries
-from specbench.cli.run import Force, LogJson, Quiet
+from specbench.cli.run_options import Force, LogJson, Quiet
 
 if TYPE_CHECKING:
     from specbench.run.suite.recipe import Suite

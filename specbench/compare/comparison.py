@@ -1,7 +1,8 @@
-"""Two runs cell by cell, over the completions that both finished.
+"""Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
-Knows ratios of a subject's values to a reference's (see `pairs`). No interval covers what changed
-for a whole run, such as a clock or another program on the machine.
+Knows ratios of a subject's values to a reference's (see `pairs`). What changes for a whole run,
+such as a clock or another program on the machine, only several runs a side show: with one, no
+difference in speed is significant.
 
 The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of ratios may
 be above 1 although the subject's mean is below the reference's.
@@ -10,18 +11,29 @@ be above 1 although the subject's mean is below the reference's.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from statistics import median
 
 from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, Run, rows_by_cell
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.effects import Variance
+from specbench.analysis.units import Scope, unit_sd
+from specbench.compare.claims import Claim, find_claims
 from specbench.compare.comparability import (
     Difference,
     circumstances,
     require_same_work,
     work_differences,
 )
-from specbench.compare.pairs import CellPair, mean_cell, pair_cell, pair_requests
+from specbench.compare.pairs import (
+    ONCE,
+    CellPair,
+    Repetition,
+    mean_cell,
+    pair_cell,
+    pair_requests,
+)
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import RunHeader
 
@@ -36,7 +48,7 @@ class Comparison:
     `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to titles.
     With `reference_method`, all cells of the reference are of that method. `differences` make the
     two runs incomparable (shown if forced), `cautions` may explain a difference in speed, and
-    `unshared` names what only one of them has.
+    `unshared` names what only one of them has. `significant` are the differences that are claimed.
     """
 
     reference: RunHeader
@@ -49,6 +61,16 @@ class Comparison:
     cautions: tuple[Difference, ...]
     unshared: tuple[str, ...]
     reference_method: str | None = None
+    repetition: Repetition = ONCE
+    significant: frozenset[Claim] = frozenset()
+
+    @property
+    def pass_spreads(self) -> list[float]:
+        """Standard deviations of log tokens/s between the passes of each run, the median cell's."""
+        cells = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
+        sides = zip(*((pair.reference, pair.subject) for pair in cells), strict=True)
+        spreads = [[sd for value in side if (sd := unit_sd(value)) is not None] for side in sides]
+        return [median(found) for found in spreads if found]
 
     def cell(self, method: str, temperature: float, task: str) -> CellPair:
         return self.cells[CellKey(method, temperature, task)]
@@ -132,8 +154,10 @@ class _MeasuredRun:
     """A run, with the methods, temperatures and tasks of its measured records."""
 
     def __init__(self, run: Run) -> None:
-        self.header, self.info = run.header, run.header
-        frame = make_table(run.records).frame
+        self.header, self.info, self.records = run.header, run.header, run.records
+        self.run_of_repeat = tuple(getattr(run, "run_of_repeat", ()))
+        table = make_table(run.records, self.run_of_repeat)
+        frame, self.num_units = table.frame, table.num_units
         self.has_phases = bool(frame["draft_s"].notna().any())
         self.frame = frame[frame["is_measured"]]
         found = self.frame["method"].unique()
@@ -157,6 +181,7 @@ def _compare(
     tasks = {task: title for task, title in reference.tasks.items() if task in subject.tasks}
     has_phases = subject.has_phases or reference.has_phases
     no_times = WITH_PHASES if has_phases else None
+    repetition = _repetition(reference, subject)
     pairs = pair_requests(subject.frame, reference.frame, methods)
     rows = rows_by_cell(pairs)
     draws = {task: Draws(bootstrap or Bootstrap(), task) for task in tasks}
@@ -165,11 +190,16 @@ def _compare(
         key = CellKey(method, temperature, MEAN)
         by_task = {
             task: pair_cell(
-                pairs.iloc[rows.get(replace(key, task=task), [])], draws.get(task), no_times
+                pairs.iloc[rows.get(replace(key, task=task), [])],
+                draws.get(task),
+                no_times,
+                repetition,
             )
             for task in (*tasks, POOLED)
         }
-        by_task[MEAN] = mean_cell([by_task[task] for task in tasks])
+        by_task[MEAN] = mean_cell(
+            [by_task[task] for task in tasks], is_one_run=repetition.is_one_run
+        )
         for task in (*tasks, MEAN, POOLED):
             cells[replace(key, task=task)] = by_task[task]
     return Comparison(
@@ -182,7 +212,20 @@ def _compare(
         differences=work_differences(reference.header, subject.header),
         cautions=circumstances(reference.header, subject.header),
         unshared=tuple(_unshared(reference, subject)),
+        repetition=repetition,
+        significant=find_claims(cells, MEAN, has_times=repetition.is_judged),
     )
+
+
+def _repetition(reference: _MeasuredRun, subject: _MeasuredRun) -> Repetition:
+    """Passes or runs that both have: those of a pool, or of the same run named twice."""
+    number = min(reference.num_units, subject.num_units)
+    is_one_run = (reference.header, reference.records) == (subject.header, subject.records)
+    if reference.run_of_repeat and subject.run_of_repeat:
+        return Repetition(Scope("runs", number), is_one_run)
+    spread = subject.header.stored_spread if is_one_run else None
+    machine = Variance(spread.sd**2, spread.degrees) if spread else None
+    return Repetition(Scope("passes", number), is_one_run, machine)
 
 
 def _unshared(reference: _MeasuredRun, subject: _MeasuredRun) -> Iterator[str]:
@@ -192,3 +235,7 @@ def _unshared(reference: _MeasuredRun, subject: _MeasuredRun) -> Iterator[str]:
         alone += [f"T={t:g}" for t in run.temperatures if t not in other.temperatures]
         if alone:
             yield f"only in {run.info.id}: {', '.join(alone)}"
+    numbers = reference.num_units, subject.num_units
+    if numbers[0] != numbers[1]:
+        kind = "runs" if reference.run_of_repeat and subject.run_of_repeat else "repeats"
+        yield f"{kind} after the first {min(numbers)}, which only one side has"

@@ -25,6 +25,8 @@ from specbench.analysis.stats.bootstrap import (
     Value,
     quotient,
 )
+from specbench.analysis.stats.effects import EXACT, Variance
+from specbench.analysis.units import ONE_PASS, Scope, log_ratios
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,6 +37,27 @@ _PARTS = ("subject", "reference", "ratio")
 _NUMBERS = [
     "num_tokens", "num_emitted", "num_steps", "wall_s", "baseline_num_tokens", "baseline_wall_s",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """What both runs repeat: `scope` is what intervals of times cover.
+
+    `is_one_run` if both are the same run, so that passes are paired; `machine` is then the variance
+    between passes that is known from other runs, and None otherwise.
+    """
+
+    scope: Scope = ONE_PASS
+    is_one_run: bool = False
+    machine: Variance | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """True if a difference in speed can be significant: not with one run a side."""
+        return self.is_one_run or (self.scope.kind == "runs" and self.scope.is_estimated)
+
+
+ONCE = Repetition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +101,16 @@ def pair_requests(
 
 def _measured(frame: DataFrame, methods: Collection[str]) -> DataFrame:
     rows = frame[frame["is_measured"] & frame["method"].isin(list(methods))]
-    columns = rows[["method", *REQUEST_KEY, "cluster", *_NUMBERS]]
+    columns = rows[["method", *REQUEST_KEY, "cluster", "unit", "request", *_NUMBERS]]
     named = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
     return named.assign(row=named.index)
 
 
 def pair_cell(
-    rows: DataFrame, draws: Draws | None = None, no_times: Missing | None = None
+    rows: DataFrame,
+    draws: Draws | None = None,
+    no_times: Missing | None = None,
+    repetition: Repetition = ONCE,
 ) -> CellPair:
     """A cell from its rows of `pair_requests`, with intervals if there are draws.
 
@@ -105,9 +131,15 @@ def pair_cell(
             (other_top, other_bottom),
             ((*top, *other_bottom), (*bottom, *other_top)),
         )
-        for part, fraction in zip(_PARTS, fractions, strict=True):
-            sums = (cluster_sums(clusters[counted], [t[counted] for t in s]) for s in fraction)
-            ratios[f"{name} {part}"] = Ratio(*sums)
+        is_time = name != "mat"
+        groups = _units(rows[counted], name, repetition) if is_time else ((), (), ())
+        for part, fraction, units in zip(_PARTS, fractions, groups, strict=True):
+            above, below = (
+                cluster_sums(clusters[counted], [term[counted] for term in side])
+                for side in fraction
+            )
+            machine = repetition.machine if is_time else EXACT
+            ratios[f"{name} {part}"] = Ratio(above, below, units, machine)
     found = draws.estimates(ratios) if draws else {key: r.estimate for key, r in ratios.items()}
     return CellPair(
         tokens_per_s=_missing(no_times) if no_times else _pair(found, "tokens_per_s", NO_SHARED),
@@ -118,12 +150,30 @@ def pair_cell(
     )
 
 
-def mean_cell(cells: Sequence[CellPair]) -> CellPair:
+def _units(
+    rows: DataFrame, name: str, repetition: Repetition
+) -> tuple[tuple[FloatArray, ...], ...]:
+    """The units of subject, reference and ratio, for the rows that count."""
+    sides = [
+        log_ratios(
+            rows[f"unit{suffix}"].to_numpy(),
+            rows[f"request{suffix}"].to_numpy(),
+            _terms(rows, suffix)[name],
+            repetition.scope.number,
+        )
+        for suffix in ("", "_reference")
+    ]
+    own, theirs = sides
+    pairs = tuple(mine - other for mine, other in zip(own, theirs, strict=True))
+    return own, theirs, pairs if repetition.is_one_run else (*own, *theirs)
+
+
+def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool = False) -> CellPair:
     """Arithmetic means of the values over tasks, and their ratio; missing if a task is missing."""
     return CellPair(
-        tokens_per_s=_mean_pair([cell.tokens_per_s for cell in cells]),
-        speedup=_mean_pair([cell.speedup for cell in cells]),
-        mat=_mean_pair([cell.mat for cell in cells]),
+        tokens_per_s=_mean_pair([cell.tokens_per_s for cell in cells], is_one_run),
+        speedup=_mean_pair([cell.speedup for cell in cells], is_one_run),
+        mat=_mean_pair([cell.mat for cell in cells], is_one_run),
         num_completions=sum(cell.num_completions for cell in cells),
         num_samples=sum(cell.num_samples for cell in cells),
     )
@@ -166,9 +216,9 @@ def _missing(reason: Missing) -> Pair:
     return Pair(reason, reason, reason)
 
 
-def _mean_pair(pairs: Sequence[Pair]) -> Pair:
+def _mean_pair(pairs: Sequence[Pair], is_one_run: bool) -> Pair:
     subject = mean_over_tasks([pair.subject for pair in pairs])
     reference = mean_over_tasks([pair.reference for pair in pairs])
     if isinstance(subject, Missing) or isinstance(reference, Missing):
         return Pair(subject, reference, subject if isinstance(subject, Missing) else reference)
-    return Pair(subject, reference, quotient(subject, reference))
+    return Pair(subject, reference, quotient(subject, reference, is_one_run=is_one_run))

@@ -1,22 +1,16 @@
 """The results of a comparison in sentences. They claim what the intervals support, and no more."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from specbench.analysis.cells import BASELINE
+from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.compare.claims import Claim
 from specbench.compare.comparison import Comparison
-from specbench.compare.pairs import CellPair
 from specbench.log.header import RunHeader
 from specbench.report import formats
 
 _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
-
-
-def is_significant(ratio: Value) -> bool:
-    """True if the interval excludes 1."""
-    interval = ratio.interval if isinstance(ratio, Estimate) else None
-    return interval is not None and (interval.low > 1 + _EXACT or interval.high < 1 - _EXACT)
 
 
 def ratio_text(ratio: Value, *, is_short: bool = False) -> str:
@@ -36,29 +30,53 @@ def change_sentences(
     cells = {m: comparison.cell(m, temperature, task) for m in comparison.methods}
     vanilla = cells.pop(BASELINE, None)
     sentences = []
+
+    def is_claimed(method: str, number: str) -> bool:
+        return Claim(CellKey(method, temperature, task), number) in comparison.significant
+
     if vanilla:
         ratio = vanilla.tokens_per_s.ratio
         if isinstance(ratio, Missing):
             sentences.append(f"Vanilla is not compared: {ratio.reason}.")
         else:
-            doubt = "" if _is_clear(ratio) else ", which is not a significant difference"
+            is_clear = is_claimed(BASELINE, "tokens_per_s") or _is_same(ratio)
+            is_judged = comparison.repetition.is_judged
+            doubt = "" if is_clear or not is_judged else ", which is not a significant difference"
             text = f"Vanilla is {_times(ratio)} as fast in {subject} as in {reference}"
             sentences.append(f"{text}{doubt}.")
-    numbers = {
-        "Tokens per second": {} if vanilla else {m: c.tokens_per_s for m, c in cells.items()},
-        "Speedup over vanilla": {m: c.speedup for m, c in cells.items()} if vanilla else {},
-        "MAT": {m: cell.mat for m, cell in cells.items()},
-    }
-    for name, pairs in numbers.items():
-        if pairs:
-            ratios = {comparison.subject.method(m).label: pair.ratio for m, pair in pairs.items()}
-            sentences.append(f"{name}{_changes(ratios, subject)}.")
+    speed = "speedup" if vanilla else "tokens_per_s"
+    names = {"speedup": "Speedup over vanilla", "tokens_per_s": "Tokens per second", "mat": "MAT"}
+    for number in (speed, "mat") if cells else ():
+        ratios = {m: getattr(cell, number).ratio for m, cell in cells.items()}
+        is_same = all(isinstance(ratio, Estimate) and _is_same(ratio) for ratio in ratios.values())
+        has_any = any(isinstance(ratio, Estimate) for ratio in ratios.values())
+        if number == speed and has_any and not (is_same or comparison.repetition.is_judged):
+            sentences.append(no_verdict(comparison))
+            continue
+        labels = {comparison.subject.method(m).label: ratio for m, ratio in ratios.items()}
+        claimed = {comparison.subject.method(m).label for m in ratios if is_claimed(m, number)}
+        sentences.append(f"{names[number]}{_changes(labels, claimed, subject)}.")
     return " ".join(sentences)
 
 
-def cross_sentence(comparison: Comparison, letters: tuple[str, str], cell: CellPair) -> str:
+def no_verdict(comparison: Comparison) -> str:
+    """Why no difference in speed is claimed, with the spread of passes that is known."""
+    spreads = [
+        spread
+        for header in (comparison.reference, comparison.subject)
+        if (spread := header.stored_spread)
+    ]
+    passes = max([*comparison.pass_spreads, *(spread.sd for spread in spreads)], default=0.0)
+    known = f" Passes of a run differ by +/- {196 * passes:.1f} % here." if passes else ""
+    return (
+        "Differences in speed are not judged: one run a side does not show how far runs differ on "
+        f"a machine.{known} Give several a side: `specbench run --runs 5`."
+    )
+
+
+def cross_sentence(comparison: Comparison, letters: tuple[str, str], key: CellKey) -> str:
     """The speed of one method in one run, relative to another method in another run."""
-    ratio = cell.tokens_per_s.ratio
+    ratio = comparison.cells[key].tokens_per_s.ratio
     infos = comparison.subject, comparison.reference
     methods = comparison.methods[0], comparison.reference_method or BASELINE
     own, other = (
@@ -69,8 +87,12 @@ def cross_sentence(comparison: Comparison, letters: tuple[str, str], cell: CellP
         return f"{own} and {other} are not compared: {ratio.reason}."
     spread = f" ± {ratio.interval.half_width:.2f}" if ratio.interval else ""
     mean = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
-    doubt = "" if _is_clear(ratio) or not ratio.interval else ": not a significant difference"
-    return f"{own} is {ratio.value:.2f}{spread} times as fast as {other}{mean}{doubt}."
+    text = f"{own} is {ratio.value:.2f}{spread} times as fast as {other}{mean}"
+    if not comparison.repetition.is_judged:
+        return f"{text}. {no_verdict(comparison)}"
+    is_clear = Claim(key, "tokens_per_s") in comparison.significant or _is_same(ratio)
+    doubt = "" if is_clear or not ratio.interval else ": not a significant difference"
+    return f"{text}{doubt}."
 
 
 def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) -> tuple[str, str]:
@@ -81,14 +103,14 @@ def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) 
     return f"in {letters[0]}", f"in {letters[1]}"
 
 
-def _changes(ratios: Mapping[str, Value], subject: str) -> str:
-    """The methods (label -> ratio) that changed significantly, the largest changes first."""
+def _changes(ratios: Mapping[str, Value], claimed: Collection[str], subject: str) -> str:
+    """The methods (label -> ratio) whose change is claimed, the largest changes first."""
     known = [ratio for ratio in ratios.values() if isinstance(ratio, Estimate)]
     if not known:
         reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
         return f" is not compared: {', '.join(sorted(reasons))}"
     changed = {
-        label: r for label, r in ratios.items() if isinstance(r, Estimate) and is_significant(r)
+        label: r for label, r in ratios.items() if isinstance(r, Estimate) and label in claimed
     }
     if not changed:
         if all(map(_is_same, known)):
@@ -114,10 +136,6 @@ def _list(ratios: Mapping[str, Estimate], most: int = 3) -> str:
 
 def _times(ratio: Estimate) -> str:
     return f"{ratio.value:.2f} times{formats.brackets(ratio)}"
-
-
-def _is_clear(ratio: Estimate) -> bool:
-    return is_significant(ratio) or _is_same(ratio)
 
 
 def _is_same(ratio: Estimate) -> bool:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from string import ascii_uppercase
 
+from specbench.analysis.cells import CellKey
 from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.compare.claims import Claim
 from specbench.compare.comparison import MEAN, Comparison
 from specbench.compare.pairs import CellPair, Pair
 from specbench.compare.sentences import (
     change_sentences,
     cross_sentence,
-    is_significant,
     ratio_text,
 )
 from specbench.log.header import RunHeader
@@ -103,7 +104,7 @@ def _block(one: Comparison, letters: tuple[str, str], temperature: float) -> Com
         heading = f"{letters[0]} against {letters[1]}, {heading}"
         text = change_sentences(one, letters, temperature=temperature, task=first)
     else:
-        text = cross_sentence(one, letters, one.cell(one.methods[0], temperature, first))
+        text = cross_sentence(one, letters, CellKey(one.methods[0], temperature, first))
     whole, short = (
         _table(one, letters, temperature=temperature, tasks=tasks, is_short=is_short)
         for is_short in (False, True)
@@ -132,12 +133,14 @@ def _table(
     )
 
     def row(method: str, task: str, label: str) -> Row:
-        cell, cells = one.cell(method, temperature, task), []
+        key, cells = CellKey(method, temperature, task), list[Cell]()
+        cell = one.cells[key]
         for number in numbers:
             pair = number.of(cell)
             values = [pair.subject, pair.reference][:: 1 if letters[0] < letters[1] else -1]
             cells += [Cell(number.text(value)) for value in values]
-            cells.append(Cell(ratio_text(pair.ratio, is_short=is_short), tone=_tone(pair.ratio)))
+            tone = _tone(one, Claim(key, number.name), pair.ratio)
+            cells.append(Cell(ratio_text(pair.ratio, is_short=is_short), tone=tone))
         return Row(method, label, tuple(cells))
 
     if is_cross:
@@ -151,9 +154,9 @@ def _table(
     ))  # fmt: skip
 
 
-def _tone(ratio: Value) -> Tone:
-    """The claim that the interval of a ratio supports."""
-    if not isinstance(ratio, Estimate) or not is_significant(ratio):
+def _tone(one: Comparison, claim: Claim, ratio: Value) -> Tone:
+    """The claim about a ratio, if there is one."""
+    if not isinstance(ratio, Estimate) or claim not in one.significant:
         return "unsure"
     return "good" if ratio.value > 1 else "bad"
 
@@ -171,8 +174,14 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     which = "A / B" if is_cross else "each run / A"
     yield Note(
         "Ratio",
-        f"{which}, over the completions that both finished; above 1 is better. The 95 % intervals "
-        "are by paired cluster bootstrap over samples and do not cover a drift of a whole run.",
+        f"{which}, over the completions that both finished; above 1 is better.",
+    )
+    scopes = dict.fromkeys(one.repetition.scope.text for one in comparisons)
+    yield Note(
+        "Intervals",
+        f"95 %, of times over {' or '.join(scopes)}, by paired cluster bootstrap over samples. "
+        "Colours and sentences are tests, corrected for their number; speeds are judged only with "
+        "several runs a side.",
     )
     if not is_cross:
         yield Note("Speedup", "over the vanilla of the same run, which drifts alike.")

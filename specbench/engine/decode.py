@@ -56,8 +56,10 @@ def decode(
         prefill, is_done = _prefill(target, drafter, state)
         prefilled = clock.now()
         watch.start()
+        draft_prefill_s: float | None = None
         if not is_done:
             drafter.start(state, prefill)
+            draft_prefill_s = clock.now() - prefilled if is_on_host else None
         while not is_done:
             tree = proposed = drafter.propose(state)
             if is_checked:
@@ -86,7 +88,7 @@ def decode(
     reason = stop_reason(request, token_ids)
     return Completion(
         token_ids, reason, tuple(steps), prefilled - began, ended - prefilled, watch.read(),
-        trace=tuple(tree.read() for tree in traced),
+        trace=tuple(tree.read() for tree in traced), draft_prefill_s=draft_prefill_s,
     )  # fmt: skip
 
 

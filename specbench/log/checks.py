@@ -24,7 +24,7 @@ class RecordCheck:
 
     def __init__(self, header: RunHeader) -> None:
         values = header.spec.values
-        self._budget, self._repeats = values.max_new_tokens, values.repeats
+        self._budget, self._repeats = values.max_new_tokens, values.repeats or 1
         self._known: dict[str, Collection[Any]] = {
             "method": header.methods,
             "task": header.columns,

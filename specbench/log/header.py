@@ -10,7 +10,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from specbench.log.machine import Environment, GpuUse, Threads
+from specbench.log.backend import (
+    BlockHeader,
+    ExecutionHeader,
+    Kernels,
+    Preparation,
+    RooflineHeader,
+    ServerHeader,
+)
+from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
 from specbench.types import Scope, Shape, doc
 
 SCHEMA = 1
@@ -21,7 +29,7 @@ _ABSENT = frozenset(
     | {"segments", "template_sha256", "check_drafts", "sample", "threads", "top_k", "servers"}
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
-    | {"quantize", "quantization"}
+    | {"quantize", "quantization", "stored_spread", "until_ci", "cpu", "pad_to"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -34,7 +42,10 @@ class SpecValues(Struct, frozen=True):
     model: Annotated[str, doc("name, folder or Hub id of the model")] = "tiny"
     methods: Annotated[tuple[str, ...], doc("methods with their given options")] = ()
     tasks: Annotated[tuple[str, ...], doc("names of the tasks")] = ()
-    prompts: Annotated[str, doc("bundled, paper, hub, or a JSONL file; auto as asked")] = "auto"
+    prompts: Annotated[str, doc("bundled, paper, hub, or a file; auto as asked")] = "auto"
+    pad_to: Annotated[
+        tuple[int, ...], doc("tokens of prompts cut from a text file; absent for other prompts")
+    ] = ()
     limit: Annotated[int | None, doc("first prompts per task; null for all")] = None
     sample: Annotated[int | None, doc("prompts per task, drawn with the seed; null for all")] = None
     temperatures: Annotated[tuple[float, ...], doc("sampling temperatures; 0 is greedy")] = (0.0,)
@@ -43,7 +54,10 @@ class SpecValues(Struct, frozen=True):
     max_new_tokens: Annotated[
         int | None, doc("token budget of an answer; null for the model's default")
     ] = None
-    repeats: Annotated[int, doc("repeats of all prompts")] = 1
+    repeats: Annotated[int | None, doc("passes over all prompts; null to choose")] = 1
+    until_ci: Annotated[
+        float | None, doc("half width of the mean speedups' intervals that ends the passes")
+    ] = None
     seed: Annotated[int, doc("seed of every draw")] = 0
     device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
     threads: Annotated[int | None, doc("CPU threads of one operation; null to choose")] = None
@@ -169,100 +183,6 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
         return self.source == "bundled" and not self.is_original
 
 
-class Preparation(Struct, frozen=True, omit_defaults=True):
-    """Seconds before the first sample."""
-
-    load_s: Annotated[float, doc("seconds to load the models")]
-    warm_up_s: Annotated[
-        float | None, doc("seconds of warm-up; absent if nothing was left to run")
-    ] = None
-    num_late: Annotated[int, doc("CUDA graphs captured after the warm-up; absent if none")] = 0
-
-
-class RooflineHeader(Struct, frozen=True):
-    """Memory bandwidth, and the bytes that a step reads."""
-
-    bandwidth_bytes_per_s: Annotated[float, doc("measured bandwidth of the memory")]
-    cache_bytes: Annotated[int, doc("size of the last-level cache; 0 if unknown")]
-    target_bytes: Annotated[int, doc("bytes of weights that a target forward reads")]
-    kv_bytes_per_token: Annotated[int, doc("bytes of keys and values per token")]
-    is_mixture_of_experts: Annotated[bool, doc("a step reads only a part of target_bytes")]
-    draft_bytes: Annotated[
-        dict[str, float], doc("bytes that a method's mean draft reads, by method")
-    ] = {}
-
-
-class ProductChoice(Struct, frozen=True):
-    """The launch of a linear layer on a GPU, chosen by time and by result."""
-
-    rows: Annotated[int, doc("most rows of tokens that it is for")]
-    weight: Annotated[tuple[int, int], doc("output and input size of the weight")]
-    is_gated: Annotated[bool, doc("gate and up projection in one weight")]
-    launch: Annotated[str, doc("the launch chosen: a kernel of ours, or torch")]
-    chain_us: Annotated[
-        dict[str, float], doc("microseconds of the layers around it, by launch tried")
-    ]
-    rejected: Annotated[dict[str, str], doc("launches not used, with the reason")]
-
-
-class Kernels(Struct, frozen=True, omit_defaults=True):
-    """The code that computes the layers."""
-
-    name: Annotated[str, doc("transformers, torch or triton, with its version")]
-    reason: Annotated[str | None, doc("why our own kernels are not used")]
-    products: Annotated[
-        tuple[ProductChoice, ...], doc("launches of linear layers; absent without a choice")
-    ] = ()
-
-
-class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
-    """The execution of a method's steps."""
-
-    mode: Annotated[Literal["eager", "graph"], doc("one by one, or replayed as CUDA graphs")]
-    reason: Annotated[str | None, doc("why graphs are not used")]
-    layer_inputs: Annotated[
-        tuple[int, ...], doc("target layers whose inputs the drafter reads; absent if none")
-    ] = ()
-    weights_layout: Annotated[
-        str, doc("published layout of the drafter's checkpoint; absent if there is only one")
-    ] = ""
-
-
-class ServerHeader(Struct, frozen=True, omit_defaults=True):
-    """The server of a method."""
-
-    url: Annotated[str, doc("address")]
-    software: Annotated[str, doc("name and version; `unknown` if the server does not say")]
-    model: Annotated[str, doc("name of the model at the server")]
-    protocol: Annotated[str, doc("completions, chat, llamacpp or sglang: the form of requests")]
-    sends_token_ids: Annotated[
-        bool, doc("answers come as token ids; else their text is tokenised")
-    ] = False
-    command: Annotated[tuple[str, ...], doc("command that started it; absent for a given URL")] = ()
-
-
-class BlockHeader(Struct, frozen=True, omit_defaults=True):
-    """The requests of one method on one task at one load, measured in one go."""
-
-    method: Annotated[str, doc("method")]
-    temperature: Annotated[float, doc("sampling temperature")]
-    task: Annotated[str, doc("task")]
-    repeat: Annotated[int, doc("pass over the prompts")]
-    duration_s: Annotated[
-        float,
-        doc("seconds from the first request to the last answer, without writing records between"),
-    ]
-    num_requests: Annotated[int, doc("requests")]
-    num_failed: Annotated[int, doc("requests that failed")] = 0
-    num_tokens: Annotated[int, doc("tokens of the answers that did not fail")] = 0
-    client_s: Annotated[float, doc("CPU seconds of the client")] = 0.0
-    concurrency: Annotated[int, doc("requests at once")] = 0
-    request_rate: Annotated[float, doc("requests per second")] = 0.0
-    counters: Annotated[
-        dict[str, float], doc("increase of the server's counters; absent if it has none")
-    ] = {}
-
-
 class MethodLabel(NamedTuple):
     """The names of a method in tables. `spelling` is its key in records: "pld:ngram=2"."""
 
@@ -284,6 +204,14 @@ class MachinePhrases(NamedTuple):
     device: str
     software: str
     commit: str
+
+
+class StoredSpread(Struct, frozen=True):
+    """The spread of speedups between passes in earlier runs on this machine."""
+
+    sd: Annotated[float, doc("standard deviation of the log speedup between passes")]
+    degrees: Annotated[int, doc("degrees of freedom of this figure")]
+    num_runs: Annotated[int, doc("runs that it comes from")]
 
 
 class Segment(Struct, frozen=True):
@@ -323,6 +251,10 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     kernels: Annotated[Kernels | None, doc("kernels of the layers; absent before loading")] = None
     execution: Annotated[dict[str, ExecutionHeader], doc("execution by method")] = {}
     gpu: Annotated[GpuUse | None, doc("the GPU during the run; absent on a CPU")] = None
+    stored_spread: Annotated[
+        StoredSpread | None, doc("spread between passes in earlier runs; absent if unknown")
+    ] = None
+    cpu: Annotated[CpuUse | None, doc("the processor during the run; absent if not sampled")] = None
     servers: Annotated[
         dict[str, ServerHeader], doc("servers by method; absent without --backend server")
     ] = {}

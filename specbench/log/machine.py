@@ -158,5 +158,16 @@ class GpuUse(Struct, frozen=True):
     is_lost: Annotated[bool, doc("the driver lost the card during the run")]
 
 
+class CpuUse(Struct, frozen=True):
+    """The processor during a run, from the system's counters."""
+
+    num_samples: Annotated[int, doc("samples taken")]
+    interval_s: Annotated[float, doc("seconds between samples")]
+    share_of_others: Annotated[Span, doc("share of the cores that other programs took")]
+    clock_mhz: Annotated[
+        Span | None, doc("mean clock of the cores in MHz; null if the machine does not tell")
+    ] = None
+
+
 def _memory(num_bytes: int | None) -> str:
     return "" if num_bytes is None else f", {num_bytes / 2**30:.0f} GiB"

@@ -77,6 +77,14 @@ class RecordLine(
     serving: Annotated[Serving | None, doc("figures of an answer from a server; else absent")] = (
         None
     )
+    draft_prefill_s: Annotated[
+        Amount | None,
+        doc("seconds of decode_s in which the drafter read the prompt; absent on a GPU"),
+    ] = None
+    place: Annotated[
+        Whole | None,
+        doc("place of the method among those of the request, from 0; absent from servers"),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,6 +135,8 @@ class RecordReader:
             token_ends=share(line.token_ends),
             num_paused=line.num_paused,
             serving=line.serving,
+            place=line.place,
+            draft_prefill_s=line.draft_prefill_s,
         )
 
     def _share(self, value: Any) -> Any:

@@ -5,11 +5,14 @@ Knows file names and locks, no process and no clock.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
 from specbench.log.header import RunHeader
 from specbench.log.store import HEADER, SAMPLES
+
+_POOLED = re.compile(r"run-\d+")
 
 
 def run_folder(path: Path) -> Path:
@@ -18,10 +21,17 @@ def run_folder(path: Path) -> Path:
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The folders of the runs of a suite, in order; or the one of a run, as `run_folder`."""
+    """The folders of the runs of a suite, in order; or the one of a run or of a pool."""
     of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
     is_run = not of_suite or (path / HEADER).exists()
-    return [run_folder(path)] if is_run else of_suite
+    return [run_folder(path)] if is_run or pooled_folders(path) else of_suite
+
+
+def pooled_folders(path: Path) -> list[Path]:
+    """The folders of a pool's runs, "run-1" and so on; none in another folder."""
+    folders = [file.parent for file in path.glob(f"*/{HEADER}")]
+    is_pool = all(_POOLED.fullmatch(folder.name) for folder in folders)
+    return sorted(folders, key=lambda folder: int(folder.name[4:])) if is_pool else []
 
 
 def is_being_written(path: Path) -> bool:

@@ -13,10 +13,11 @@ from msgspec import structs
 
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import Run, RunMetrics, measure
+from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
 from specbench.report import formats, sections
-from specbench.report.results import TaskResult
+from specbench.report.results import TaskResult, ranking_of
 from specbench.report.table import Group, Row, Table
 from specbench.types import Record
 
@@ -30,6 +31,7 @@ class _Regrouped:
 
     header: RunHeader
     records: Sequence[Record]
+    run_of_repeat: Sequence[int] = ()
 
 
 def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics | None:
@@ -49,7 +51,7 @@ def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetri
     ]
     columns = {name: name for name in names.values()}
     header = structs.replace(run.header, columns=columns, prompts=())
-    return measure(_Regrouped(header, records), bootstrap)
+    return measure(_Regrouped(header, records, getattr(run, "run_of_repeat", ())), bootstrap)
 
 
 def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:
@@ -77,4 +79,5 @@ def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:
 
 def _result(metrics: RunMetrics, key: CellKey) -> TaskResult:
     cell = metrics.cells[key]
-    return TaskResult(cell.speedup, cell.mat)
+    p_value = ranking_of(metrics, key.temperature, key.task).against_baseline.get(key.method)
+    return TaskResult(cell.speedup, cell.mat, is_claimed=is_claimed(p_value))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.analysis.units import PROMPTS_ONLY
+from specbench.machine.cpu_sampler import others_warning
 from specbench.report import facts, sentences, serving_notes
 from specbench.run.progress import first_line
 
@@ -31,10 +33,7 @@ class Note:
 
 
 _MAT = Note("MAT", "mean accepted tokens: tokens emitted / steps of the target model.")
-_SHORT = (
-    Note("Speedup", "vanilla's time per token / the method's; [] and ± are 95 % intervals."),
-    replace(_MAT, text=_MAT.text.replace(".", ", over all tasks.")),
-)
+_SPEEDUP = Note("Speedup", "vanilla's time per token / the method's; [] and ± are 95 % intervals")
 
 
 def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
@@ -58,7 +57,13 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     num_more = len(warnings) - _MOST_WARNINGS
     more = Note("Warning", f"{num_more} more: --full shows them.", is_warning=True)
     kept = [*gaps, *warnings[:_MOST_WARNINGS]]
-    return (*_SHORT, *(replace(n, text=_gist(n.text)) for n in kept), *[more] * (num_more > 0))
+    intervals = next((note.text for note in notes if note.label == "Intervals"), "")
+    scope = intervals.partition("; by")[0]
+    short = (
+        replace(_SPEEDUP, text=f"{_SPEEDUP.text}{scope.removeprefix('95 %')}."),
+        replace(_MAT, text=_MAT.text.replace(".", ", over all tasks.")),
+    )
+    return (*short, *(replace(n, text=_gist(n.text)) for n in kept), *[more] * (num_more > 0))
 
 
 def _gist(text: str) -> str:
@@ -134,8 +139,12 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     draws = {(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs}
     drawn = " and ".join(f"{number} resamples, seed {seed}" for number, seed in sorted(draws))
     for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
-        intervals = f"Intervals are 95 %, by cluster bootstrap over samples ({drawn})."
-        yield Note("Speedup", f"{sentences.SPEEDUPS[arithmetic]} {intervals}")
+        yield Note("Speedup", sentences.SPEEDUPS[arithmetic])
+    yield Note(
+        "Intervals",
+        f"95 %, {scope_text(runs)}; by cluster bootstrap over samples ({drawn})"
+        + (", passes or runs a second random effect." if _has_units(runs) else "."),
+    )
     yield _MAT
     if any(isinstance(cost.relative, Estimate) for run in runs for cost in run.costs.values()):
         yield Note("Cost", sentences.STEP_COST)
@@ -145,7 +154,18 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
         yield Note("Mean", "the arithmetic mean of the tasks' values, as in published tables.")
     yield from (Note(label, text) for label, text in serving_notes.definitions(runs))
     if any(not method.is_lossless for run in runs for method in run.info.method_labels):
-        yield Note("*", "not lossless: the output may differ from vanilla's.")
+        text = "not lossless: the output may differ from vanilla's."
+        yield Note("*", " ".join([text, *filter(None, map(sentences.lossy_text, runs))]))
+
+
+def scope_text(runs: Sequence[RunMetrics]) -> str:
+    """What the intervals of times cover: "over prompts and 3 passes"."""
+    texts = dict.fromkeys(run.scope.text for run in runs)
+    return " or ".join(text if text == PROMPTS_ONLY else f"over {text}" for text in texts)
+
+
+def _has_units(runs: Sequence[RunMetrics]) -> bool:
+    return any(run.scope.is_estimated for run in runs)
 
 
 def _warnings(run: RunMetrics) -> Iterable[Note]:
@@ -158,6 +178,7 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         *sentences.difference_warnings(run),
         *sentences.memory_warnings(run),
         *serving_notes.warnings(run),
+        others_warning(run.info.cpu),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)

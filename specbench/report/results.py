@@ -13,12 +13,13 @@ from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
 from specbench.analysis.loads import loads_of
 from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
+from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.errors import unknown_name
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
-from specbench.report.notes import Note, notes
+from specbench.report.notes import Note, notes, scope_text
 from specbench.report.sentences import verdict
 
 Sort = Literal["paper", "speedup"]
@@ -37,12 +38,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The two numbers of a method on a task, or the reasons for their absence."""
+    """The two numbers of a method on a task, or the reasons for their absence.
+
+    `is_claimed` if the speedup differs significantly from 1, among those of all methods there.
+    """
 
     speedup: Value
     mat: Value
     is_best_speedup: bool = False
     is_best_mat: bool = False
+    is_claimed: bool = False
 
     @property
     def reason(self) -> str | None:
@@ -104,7 +109,8 @@ class Block:
 class Results:
     """All numbers of a report, with its notes.
 
-    `title` names model, weights, machine and dtype; `prompts` says what was asked, and how much.
+    `title` names model, weights, machine and dtype; `prompts` says what was asked, and how much;
+    `scope` says what the intervals of times cover.
     """
 
     title: str
@@ -112,6 +118,7 @@ class Results:
     tasks: tuple[Task, ...]
     blocks: tuple[Block, ...]
     notes: tuple[Note, ...]
+    scope: str = ""
 
     @property
     def caption(self) -> str:
@@ -164,7 +171,9 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     dtypes = dict.fromkeys(run.info.model.precision for run in runs)
     title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
     prompts = "; ".join(dict.fromkeys(filter(None, (facts.prompts_text(r.info) for r in runs))))
-    return Results(title, prompts, tuple(tasks), tuple(blocks), notes=notes(runs, labels))
+    return Results(
+        title, prompts, tuple(tasks), tuple(blocks), notes(runs, labels), scope=scope_text(runs)
+    )
 
 
 def run_labels(infos: Sequence[RunHeader]) -> list[str]:
@@ -220,15 +229,24 @@ def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskRe
     values = [_values(run, method, temperature, task=task) for method in run.methods]
     best_speedup = _best(run.methods, [speedup for speedup, _ in values])
     best_mat = _best(run.methods, [mat for _, mat in values])
+    ranking = ranking_of(run, temperature, task)
     return [
         TaskResult(
             speedup,
             mat,
             is_best_speedup=_shown(speedup) in best_speedup,
             is_best_mat=_shown(mat) in best_mat,
+            is_claimed=is_claimed(ranking.against_baseline.get(method)),
         )
-        for speedup, mat in values
+        for method, (speedup, mat) in zip(run.methods, values, strict=True)
     ]
+
+
+def ranking_of(run: RunMetrics, temperature: float, task: str) -> Ranking:
+    """The tests of the methods on a task or, for `MEAN`, over all tasks."""
+    if task == MEAN:
+        return run.rankings.get(temperature, Ranking())
+    return run.task_rankings.get((temperature, task), Ranking())
 
 
 def _values(run: RunMetrics, method: str, temperature: float, *, task: str) -> tuple[Value, Value]:

@@ -37,22 +37,24 @@ class Field:
     tone: Callable[[MethodResults], Tone] = lambda method: ""
 
 
-def tone(speedup: Value) -> Tone:
-    """Good and bad are claims that the interval supports; unsure is one that contains 1."""
+def tone(task: TaskResult) -> Tone:
+    """Good and bad are claims, tested with all of their column; unsure is a speedup that differs
+    too little from 1 for one, or whose machine's variance is unknown.
+    """
+    speedup = task.speedup
     if not isinstance(speedup, Estimate):
         return "missing"
-    interval = formats.interval_of(speedup)
-    if interval is None:
+    if formats.interval_of(speedup) is None:
         return ""
-    if 1.0 in interval:
+    if not task.is_claimed:
         return "unsure"
-    return "good" if interval.low > 1.0 else "bad"
+    return "good" if speedup.value > 1.0 else "bad"
 
 
 def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
     return lambda task: Cell(
         text(task.speedup),
-        tone(task.speedup),
+        tone(task),
         is_best=task.is_best_speedup,
         interval=formats.interval_of(task.speedup),
         reason=task.reason,
@@ -69,7 +71,7 @@ MAT = Part(
     "MAT",
     lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
 )
-INTERVAL = Part("", lambda task: Cell(formats.span(task.speedup), tone(task.speedup)), short="95 %")
+INTERVAL = Part("", lambda task: Cell(formats.span(task.speedup), tone(task)), short="95 %")
 
 
 def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
@@ -108,7 +110,7 @@ def intervals(results: Results, block: Block) -> Table:
 
     groups = _groups(results, block, cells, is_shown=_has_interval)
     columns = [INTERVAL.column(task.title) for task in results.tasks]
-    return Table("95 % interval of each speedup", tuple(columns), groups)
+    return Table(f"95 % interval of each speedup ({results.scope})", tuple(columns), groups)
 
 
 def _has_interval(method: MethodResults) -> bool:
@@ -124,7 +126,7 @@ _OVERVIEW = (
     Field(
         "speedup [95 %]",
         lambda m: formats.speedup(m.overall.speedup) + formats.brackets(m.overall.speedup),
-        tone=lambda m: tone(m.overall.speedup),
+        tone=lambda m: tone(m.tasks[-1]),
     ),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
     Field("tok/s", lambda m: formats.rate(m.overall.pooled.tokens_per_s), 1),
@@ -138,7 +140,8 @@ _OVERVIEW = (
 
 def overview(results: Results, block: Block) -> Table:
     """The numbers over all tasks that have no room in the papers' table."""
-    title = "Over all tasks" if len(results.tasks) > 1 else "Overall"
+    where = "Over all tasks" if len(results.tasks) > 1 else "Overall"
+    title = f"{where} (intervals: {results.scope})"
     return _fields(title, results, block, fields=_OVERVIEW)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value, quotient
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.audit import MethodAudit
 from specbench.report import facts, formats
 
@@ -32,53 +33,59 @@ LIMIT = (
 
 def verdict(run: RunMetrics, temperature: float) -> str:
     """The fastest method against vanilla and against the next one, by the mean over tasks."""
-    means = {
-        method: overall.speedup
-        for (method, at), overall in run.overall.items()
-        if at == temperature and method != BASELINE
-    }
-    known = {m: value for m, value in means.items() if isinstance(value, Estimate)}
-    if not known:
-        reasons = {value.reason for value in means.values() if isinstance(value, Missing)}
+    ranking = run.rankings.get(temperature, Ranking())
+    if not ranking.methods:
+        reasons = {
+            overall.speedup.reason
+            for (method, at), overall in run.overall.items()
+            if at == temperature and method != BASELINE and isinstance(overall.speedup, Missing)
+        }
         return f"No speedup to report: {', '.join(sorted(reasons)) or 'only vanilla was run'}."
-    ranked = sorted(known, key=lambda method: known[method].value, reverse=True)
+    first, *others = ranking.methods
+    best = ranking.speedups[first]
     where = " on average" if len(run.tasks) > 1 else ""
-    first, best = _label(run, ranked[0]), known[ranked[0]]
+    times = f"{best.value:.2f}x vanilla's speed{where}{formats.brackets(best)}"
     if best.value <= 1:
-        return _none_is_faster(first, best, where)
-    sentences = [_against_vanilla(first, best, where)]
-    if len(ranked) > 1:
-        ratio = quotient(best, known[ranked[1]])
-        sentences.append(_against_next(_label(run, ranked[1]), ratio))
+        times = times.replace("x vanilla's speed", "x")
+        sentences = [
+            f"No method is faster than vanilla; {_label(run, first)} comes closest ({times})."
+        ]
+        if _is_tested(best) and not is_claimed(ranking.against_baseline[first]):
+            sentences.append("That is not a significant difference.")
+        others = []
+    else:
+        is_ahead = all(is_claimed(ranking.against_best[method]) for method in others)
+        here = "" if run.scope.kind == "runs" else " in this run"
+        verb = f"is the fastest{here}, at" if is_ahead else "has the highest speedup,"
+        doubt = _doubt(best, ranking.against_baseline[first], " from vanilla")
+        sentences = [f"{_label(run, first)} {verb} {times}{doubt}."]
+    if others:
+        ratio = ranking.ratios[others[0]]
+        lead = f"It is {ratio.value:.2f}x as fast as {_label(run, others[0])}, the next"
+        doubt = _doubt(ratio, ranking.against_best[others[0]])
+        sentences.append(f"{lead}{formats.brackets(ratio)}{doubt}.")
+    if best.interval is not None and best.machine is None:
+        sentences.append(ONE_PASS)
     return " ".join(sentences)
 
 
-def _none_is_faster(label: str, speedup: Estimate, where: str) -> str:
-    doubt = " That is not a significant difference." if _is_unclear(speedup) else ""
-    return (
-        f"No method is faster than vanilla; {label} comes closest "
-        f"({speedup.value:.2f}x{where}{formats.brackets(speedup)}).{doubt}"
-    )
+ONE_PASS = (
+    "Nothing is claimed from one pass: it does not show how far the machine's passes differ. "
+    "Use --repeats 3, or --runs 5."
+)
 
 
-def _is_unclear(speedup: Estimate) -> bool:
-    return speedup.interval is not None and 1.0 in speedup.interval
+def _is_tested(value: Estimate) -> bool:
+    return value.interval is not None and value.machine is not None
 
 
-def _against_vanilla(label: str, speedup: Estimate, where: str) -> str:
-    times = f"{speedup.value:.2f}x vanilla's speed{where}{formats.brackets(speedup)}"
-    if speedup.interval is None:
-        return f"{label} is the fastest, at {times}; too few samples for an interval."
-    if _is_unclear(speedup):
-        return f"{label} is the fastest, at {times}: not significantly different from vanilla."
-    return f"{label} is the fastest, at {times}."
-
-
-def _against_next(label: str, ratio: Estimate) -> str:
-    times = f"It is {ratio.value:.2f}x as fast as {label}, the next{formats.brackets(ratio)}"
-    if ratio.interval is None:
-        return f"{times}; too few samples for an interval."
-    return f"{times}: not a significant difference." if 1.0 in ratio.interval else f"{times}."
+def _doubt(value: Estimate, p_value: float | None, than: str = "") -> str:
+    """The doubt about a difference, as the end of a sentence; empty if it is significant."""
+    if value.interval is None:
+        return "; too few samples for an interval"
+    if not _is_tested(value) or is_claimed(p_value):
+        return ""
+    return f": not significantly different{than}" if than else ": not a significant difference"
 
 
 def formula_text(run: RunMetrics) -> str:
@@ -117,6 +124,19 @@ def lossless_text(run: RunMetrics) -> str:
         labels.setdefault(count, []).append(_label(run, method) + where)
     parts = [f"in {count} completions: {', '.join(names)}" for count, names in labels.items()]
     return f"identical to vanilla's greedy tokens {'; '.join(parts)}." if parts else ""
+
+
+def lossy_text(run: RunMetrics) -> str:
+    """Decode-only speedups of lossy methods above temperature 0, where answers differ in length:
+    the prefill's share of the time depends on the length.
+    """
+    parts = [
+        f"{_label(run, method)} {overall.decode_speedup.value:.2f}x at T={temperature:g}"
+        for (method, temperature), overall in run.overall.items()
+        if temperature > 0 and not run.info.method(method).is_lossless
+        if isinstance(overall.decode_speedup, Estimate)
+    ]
+    return f"Answers differ in length; decoding alone: {', '.join(parts)}." if parts else ""
 
 
 def difference_warnings(run: RunMetrics) -> Iterable[str]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
+from specbench.data.long_prompts import long_prompt_sets, read_text
 from specbench.data.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.models.cards import find_model
@@ -17,6 +19,11 @@ from specbench.registry import expand_groups
 from specbench.run.backends import make_setup
 from specbench.run.backends.base import Setup
 from specbench.run.spec import RunSpec
+
+PASSES = 3
+"""Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
+MOST_PASSES = 20
+"""Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,11 @@ class Plan:
     setup: Setup
     prompt_sets: tuple[PromptSet, ...]
     max_new_tokens: int
+
+    @property
+    def repeats(self) -> int:
+        """Passes over all prompts."""
+        return self.spec.repeats or 1
 
     @property
     def prompts(self) -> Mapping[str, Sequence[Prompt]]:
@@ -60,23 +72,57 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    spec = replace(spec, prompts=source_of(spec), methods=expand_groups(spec.methods))
+    spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    text = read_text(spec.prompts) if spec.pad_to else None
+    sets: tuple[PromptSet, ...] = ()
+    if text is None:
+        sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    setup = make_setup(spec, is_offline=is_offline)
+    if text is not None:
+        sets = long_prompt_sets(text, spec.pad_to, partial(_length, setup), spec.limit)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
-    setup = make_setup(spec, is_offline=is_offline)
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     return Plan(spec, setup, sets, budget)
 
 
-def source_of(spec: RunSpec) -> str:
+def with_defaults(spec: RunSpec) -> RunSpec:
+    """The spec with its source of prompts, its methods one by one, and its number of passes.
+
+    Raises:
+        UserError: an unknown model or method.
+    """
+    return replace(
+        spec,
+        prompts=_source(spec),
+        methods=expand_groups(spec.methods),
+        repeats=spec.repeats or _passes(spec),
+    )
+
+
+def _source(spec: RunSpec) -> str:
     """The source of the prompts. What only exercises specbench takes those of specbench."""
     if spec.prompts != "auto":
         return spec.prompts
-    is_ours = spec.weights == "stand-in" or find_model(spec.model).is_embedded
-    return "bundled" if is_ours else "paper"
+    return "bundled" if _is_ours(spec) else "paper"
+
+
+def _passes(spec: RunSpec) -> int:
+    if spec.until_ci:
+        return MOST_PASSES
+    return PASSES if _is_ours(spec) and not spec.backend else 1
+
+
+def _is_ours(spec: RunSpec) -> bool:
+    """True for the embedded model and stand-ins."""
+    return spec.weights == "stand-in" or find_model(spec.model).is_embedded
+
+
+def _length(setup: Setup, text: str) -> int:
+    """Tokens of the prompt for a user's first message."""
+    return len(setup.codec.render([{"role": "user", "content": text}]))
 
 
 def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reserved: int) -> None:
@@ -89,7 +135,7 @@ def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reser
         return
     for prompt_set in sets:
         for prompt in prompt_set.prompts:
-            length = len(setup.codec.render([{"role": "user", "content": prompt.turns[0]}]))
+            length = _length(setup, prompt.turns[0])
             if length >= context:
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "

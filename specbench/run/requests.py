@@ -34,7 +34,7 @@ class Sample:
 
 def samples(plan: Plan) -> Iterator[Sample]:
     """The samples of a run in order: a repeat is a pass over all tasks."""
-    for repeat in range(plan.spec.repeats):
+    for repeat in range(plan.repeats):
         for task, prompts in plan.prompts.items():
             for prompt in prompts:
                 for temperature in plan.spec.temperatures:

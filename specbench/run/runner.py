@@ -5,12 +5,15 @@ Knows plans, requests and records. Must not know what completes a request.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from specbench.analysis.loads import Load
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError, describe_error
 from specbench.run.backends.base import RequestBackend, Sink
+from specbench.run.order import MethodOrder
 from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
@@ -32,13 +35,14 @@ class Runner:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored."""
         known = {record.key: record for record in done}
-        num_turns, repeat = 0, -1
+        num_turns, repeat = Counter[tuple[float, Load]](), -1
         for sample in samples(self.plan):
             if sample.repeat != repeat:
                 self.backend.forget()
                 repeat = sample.repeat
-            yield from self._sample(sample, known, num_turns)
-            num_turns += len(sample.prompt.turns)
+            at = sample.temperature, sample.load
+            yield from self._sample(sample, known, num_turns[at])
+            num_turns[at] += len(sample.prompt.turns)
 
     @property
     def total(self) -> int:
@@ -48,19 +52,21 @@ class Runner:
     def _sample(
         self, sample: Sample, known: Mapping[RecordKey, Record], num_turns: int
     ) -> Iterator[Record]:
-        """All turns of a sample. The methods alternate in a turn, and the first one rotates."""
-        labels = list(self.plan.setup.labels)
+        """All turns of a sample, in each turn the methods in their order there."""
+        labels = self.plan.setup.labels
+        order = MethodOrder(labels, self.plan.spec.seed)
         replies: dict[str, list[Record]] = {label: [] for label in labels}
         is_shared = self.plan.spec.history == "shared"
         for turn in range(len(sample.prompt.turns)):
-            first = (num_turns + turn) % len(labels)
-            for label in labels[first:] + labels[:first]:
+            turn_order = order.at(num_turns + turn, sample.temperature, sample.load)
+            for place, label in enumerate(turn_order):
                 key = RecordKey(label, *sample.key(turn))
                 record = known.get(key)
                 if record is None:
                     history = replies[labels[0] if is_shared else label][:turn]
                     self.progress.sample_started(label, key.task, key.sample_id)
                     record = self._complete(key, sample.prompt, history)
+                    record = replace(record, place=place)
                     self.sink.append(record)
                     self.progress.sample_finished(record)
                     yield record
@@ -97,6 +103,7 @@ class Runner:
             energy_j=done.energy_j,
             trace=done.trace,
             num_paused=num_paused,
+            draft_prefill_s=done.draft_prefill_s,
         )
 
     def _measure(self, key: RecordKey, request: Request) -> tuple[Completion, int]:

@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader, Status
 from specbench.log.store import RunFolder, StoredRun, read_run
+from specbench.machine.cpu_sampler import CpuSampler
 from specbench.machine.pauses import PauseWatch
 from specbench.run.backends.base import Backend
 from specbench.run.header import make_header, now
+from specbench.run.passes import finished_header, until_width
 from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
-from specbench.run.requests import warm_up_requests
+from specbench.run.requests import count_records, warm_up_requests
 from specbench.run.resume import check_keys, check_memory, num_missing, resumed_header
 from specbench.types import Record
 
@@ -54,17 +56,23 @@ def run_plan(
             check_keys(plan, stored)
             check_memory(plan, stored)
         backend = backend or plan.setup.open(path, before)
+        sampler = CpuSampler()
 
         def end(status: Status) -> None:
-            ended = backend.describe(read_run(path).records).added_to(header)
-            folder.write_header(replace(ended, status=status, finished=now()))
+            records = read_run(path).records
+            ended = backend.describe(records).added_to(header)
+            cpu = sampler.describe() or header.cpu
+            ended = replace(ended, status=status, finished=now(), cpu=cpu)
+            if status == "complete":
+                ended = finished_header(ended, records, path.parent)
+            folder.write_header(ended)
 
         try:
             folder.write_header(header)
             for label in plan.setup.no_checkpoint:
                 progress.message(f"{label}: no checkpoint for {header.model.name}")
             progress.message(f"Loading {plan.setup.title} …")
-            with backend:
+            with backend, sampler:
                 _check_unchanged(plan, new)
                 _run(plan, backend, folder, progress, header=header)
             end("complete")
@@ -90,8 +98,9 @@ def _run(
     plan: Plan, backend: Backend, folder: RunFolder, progress: Progress, *, header: RunHeader
 ) -> None:
     done = read_run(folder.path).records
-    missing = num_missing(plan, done)
-    if not missing:
+    missing, is_enough = num_missing(plan, done), until_width(header)
+    pass_size = count_records(plan) // plan.repeats
+    if not missing or (len(done) % pass_size == 0 and is_enough(done)):
         return
     progress.message("Warming up …")
     backend.warm_up(warm_up_requests(plan))
@@ -105,8 +114,11 @@ def _run(
         with PauseWatch() as watch:
             pauses = PauseCheck(watch.take)
             runner = backend.runner(plan, folder, progress, pauses=pauses, block_done=write_header)
-            for _ in runner.run(done):
-                pass
+            records = [*done]
+            for record in runner.run(done):
+                records.append(record)
+                if len(records) % pass_size == 0 and is_enough(records):
+                    break
     finally:
         progress.finished()
 

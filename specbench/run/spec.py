@@ -32,8 +32,8 @@ _LEAST = {
 
 
 class RunSpec(SpecValues, frozen=True):
-    """Values of a run within their ranges. Without `methods`, those of the papers and
-    plug-ins run; without `tasks`, the six of the papers.
+    """Values of a run within their ranges. Without `methods`, those of the papers,
+    training-free ones and plug-ins run; without `tasks`, the six of the papers.
 
     Raises:
         UserError: a value is out of range.
@@ -51,6 +51,12 @@ class RunSpec(SpecValues, frozen=True):
                     f"--temperature {temperature} is not a valid temperature.",
                     "Give 0 for greedy decoding, or a positive number such as 1.",
                 )
+        if any(size < 1 for size in self.pad_to):
+            raise UserError(f"--pad-to {min(self.pad_to)} is too small.", "Give at least 1.")
+        if self.until_ci is not None and not 0 < self.until_ci < 1:
+            raise UserError(
+                f"--until-ci {self.until_ci:g} is not a share.", "Give one such as --until-ci 2%."
+            )
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",
@@ -119,6 +125,7 @@ def check_server_values(values: SpecValues) -> None:
         "--weights": values.weights != "hub",
         "--phases": values.phases,
         "--trace": values.trace,
+        "--until-ci": values.until_ci is not None,
         "--check-drafts": values.check_drafts,
     }
     if values.backend and (unused := [name for name, value in of_engine.items() if value]):
@@ -141,7 +148,7 @@ def make_spec(**values: Any) -> RunSpec:
             values[name] = str(value)
         elif name == "tasks" and isinstance(value, str):
             values[name] = [text.strip() for text in value.split(",")]
-        elif name in ("methods", "temperatures") and isinstance(value, str | float | int):
+        elif name in ("methods", "temperatures", "pad_to") and isinstance(value, str | float | int):
             values[name] = [value]
     try:
         return convert(values, RunSpec)

@@ -31,7 +31,7 @@ class FakeClock:
 
     def now(self) -> float:
         self._reads += 1
-        if self._reads % 3 == 2:  # began, prefilled, ended
+        if self._reads % 4 == 2:  # began, prefilled, drafter prefilled, ended
             self.seconds += PREFILL_S
         return self.seconds
 

@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.speed_warnings import FewSamples, NotSignificant
 from specbench.analysis.stats.trend import Series, relative_change
-from specbench.analysis.warnings import Drift, FewSamples, NotSignificant, Outliers, SlowFirst
+from specbench.analysis.warnings import Drift, Outliers, SlowFirst
 from specbench.types import Record
 from tests.analysis.run_factory import FakeRun, header, record
 
@@ -83,9 +85,12 @@ def test_too_few_samples_are_named_with_their_tasks() -> None:
 
 def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> None:
     records: list[Record] = []
-    for sample in range(30):
-        seconds = 1.5 if sample % 2 else 0.6
-        records += [record(sample=str(sample)), record("pld", str(sample), decode_s=seconds)]
+    for sample, repeat in product(range(30), range(3)):
+        seconds = (1.5 if sample % 2 else 0.6) * (1 + 0.001 * repeat)
+        records += [
+            record(sample=str(sample), repeat=repeat),
+            record("pld", str(sample), repeat=repeat, decode_s=seconds),
+        ]
     metrics = measure(FakeRun(records, header(METHODS, ("gsm8k",))))
     (weak,) = [d for d in metrics.warnings if isinstance(d, NotSignificant)]
     assert weak.methods["pld"] > 1

@@ -210,6 +210,26 @@ def test_in_half_precision_as_many_answers_mended_as_broken_are_chance() -> None
     assert check(one, other).is_passed
 
 
+@pytest.mark.parametrize(("shift", "is_passed"), [(-3, False), (0, True), (3, True)])
+def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
+    shift: int, is_passed: bool
+) -> None:
+    """All answers leave vanilla's at a near-tie in both runs, so that none stopped being equal."""
+
+    def leaving(shift: int) -> FakeRun:
+        def change(record: Record) -> Record:
+            at = 10 + int(record.key.sample_id.split("/")[1]) + shift
+            ids = (*record.token_ids[:at], *(7777 for _ in record.token_ids[at:]))
+            return replace(record, token_ids=ids)
+
+        return half(changed(lambda record: record.key.method == "pld", change))
+
+    gate = check(leaving(shift), leaving(0))
+    assert gate.is_passed == is_passed
+    if not is_passed:
+        assert "leave vanilla's earlier than in the baseline" in gate.failures[0].text
+
+
 def test_the_output_of_a_lossy_method_is_not_checked() -> None:
     lossy = {"methods__pld__is_lossless": False}
     run = with_header(answering_otherwise("pld", ["gsm8k/3"]), **lossy)

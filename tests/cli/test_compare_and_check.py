@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -40,7 +41,33 @@ def test_compare_prints_both_runs_and_a_sentence(specbench: Specbench, store: St
     said = specbench("compare", store(RUN, "old"), store(SLOW, "new"))
     assert said.code == 0, said.err
     assert "B against A" in said.out
-    assert "lower in B for PLD (0.77 times" in " ".join(said.out.split())
+    assert "Differences in speed are not judged: one run a side" in " ".join(said.out.split())
+
+
+def test_compare_judges_the_pools_of_several_runs(specbench: Specbench, store: Store) -> None:
+    draw = random.Random(1)
+    for name, run in (("old", RUN), ("new", SLOW)):
+        for number in range(1, 5):
+            factors = {method: draw.lognormvariate(0, 0.003) for method in ("vanilla", "pld")}
+            store(slower(run, factors), f"{name}/run-{number}")
+    said = specbench("compare", "old", "new")
+    assert said.code == 0, said.err
+    assert "lower in B for PLD (0.7" in " ".join(said.out.split())
+    assert "prompts and 4 runs" in " ".join(said.out.split())
+
+
+def test_check_takes_several_baselines(specbench: Specbench, store: Store) -> None:
+    draw = random.Random(1)
+    names = [
+        str(store(slower(RUN, {"pld": draw.lognormvariate(0, 0.003)}), f"b{i}")) for i in "123"
+    ]
+    call = ("check", store(SLOW, "new"), "--baseline")
+    failed = specbench(*call, *names)
+    assert failed.code == 1
+    assert "than the run's other methods" in " ".join(failed.out.split())
+    assert specbench("check", "b1", "--baseline", *names).code == 0
+    two = specbench(*call, *names[:2])
+    assert (two.code, "2 baselines do not show" in two.err) == (2, True)
 
 
 def test_compare_crosses_methods_of_two_runs(specbench: Specbench, store: Store) -> None:

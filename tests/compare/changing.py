@@ -1,10 +1,12 @@
 """Runs made from other runs: a header with another value, records with other times."""
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from specbench.analysis.metrics import Run
+from specbench.compare.pool import PooledRun, pool
 from specbench.types import Record
 from tests.analysis.run_factory import FakeRun
 from tests.support.headers import values_of
@@ -40,6 +42,18 @@ def slower(run: Run, factors: Mapping[str, float]) -> FakeRun:
         )
 
     return with_records(run, change)
+
+
+def several(run: Run, number: int = 4, *, sd: float = 0.003, seed: int = 0) -> PooledRun:
+    """A pool of runs like this one, in which the seconds of each method differ by this spread."""
+    draw = random.Random(seed)
+    methods = sorted({record.key.method for record in run.records})
+    return pool(
+        [
+            slower(run, {method: draw.lognormvariate(0, sd) for method in methods})
+            for _ in range(number)
+        ]
+    )
 
 
 def broken(record: Record, error: str = "boom") -> Record:

@@ -18,8 +18,8 @@ from specbench.compare.files import (
 )
 from specbench.compare.table import NOT_COMPARABLE, build_comparison
 from specbench.compare.terminal import print_comparison
-from tests.analysis.run_factory import TASKS, full_run
-from tests.compare.changing import slower, with_header
+from tests.analysis.run_factory import TASKS, FakeRun, full_run
+from tests.compare.changing import several, slower, with_header
 
 RUN = full_run(id="old")
 EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
@@ -51,10 +51,25 @@ def test_every_number_is_on_the_terminal_whatever_its_width(width: int) -> None:
 
 
 def test_a_slower_method_is_named_with_its_ratio() -> None:
-    assert sentences(compare(RUN, new({"pld": 1.25}))) == (
-        "Vanilla is 1.00 times as fast in B as in A. Speedup over vanilla is lower in B for PLD "
-        "(0.80 times); the others do not differ significantly. MAT is the same in both."
-    )
+    text = sentences(compare(several(RUN), several(new({"pld": 1.25}), seed=1)))
+    assert text.startswith("Vanilla is 1.00 times [0.99, 1.0")
+    assert "Speedup over vanilla is lower in B for PLD (0.80 times [0." in text
+    assert text.endswith("the others do not differ significantly. MAT is the same in both.")
+
+
+def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
+    passes = several(RUN, 3, sd=0.02)  # the passes of one run
+    one = FakeRun(passes.records, passes.header)
+    text = sentences(compare(one, slower(one, {"pld": 1.25})))
+    assert "lower in B" not in text
+    assert "Differences in speed are not judged: one run a side" in text
+    assert "Passes of a run differ by +/- " in text
+    assert "`specbench run --runs 5`" in text
+
+
+def test_equal_runs_that_differ_as_the_machine_does_are_not_told_apart() -> None:
+    compared = compare(several(RUN, sd=0.05), several(new({}), sd=0.05, seed=1))
+    assert not compared.significant
 
 
 def test_a_faster_machine_changes_no_speedup() -> None:
@@ -70,7 +85,7 @@ def test_one_sample_a_task_shows_no_change() -> None:
 
 def test_without_vanilla_tokens_per_second_are_compared() -> None:
     run = full_run(methods=("pld", "sps"))
-    text = sentences(compare(run, slower(run, {"pld": 2.0})))
+    text = sentences(compare(several(run), several(slower(run, {"pld": 2.0}), seed=1)))
     assert text.startswith("Tokens per second is lower in B for PLD (0.50 times")
 
 

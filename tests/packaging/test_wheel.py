@@ -99,8 +99,8 @@ def test_an_installed_wheel_trains_a_head_that_it_then_runs(
 
 
 def test_an_installed_wheel_runs_the_embedded_model(installed_wheel: Path, tmp_path: Path) -> None:
-    options = "--method pld --dataset gsm8k --limit 1 --max-new-tokens 8 --device cpu --offline"
-    command = [sys.executable, "-m", "specbench", "run", *options.split()]
+    options = "--method pld --dataset gsm8k --limit 1 --repeats 1 --max-new-tokens 8 --offline"
+    command = [sys.executable, "-m", "specbench", "run", *options.split(), "--device", "cpu"]
     assert "PLD" in output(command, tmp_path, path=[installed_wheel])
     (samples,) = tmp_path.glob("results/runs/*/samples.jsonl")
     assert len(samples.read_text().splitlines()) == 2

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specbench.analysis.metrics import measure
+from specbench.analysis.units import PROMPTS_ONLY
 from specbench.report.build import make_report
 from specbench.report.export.json import SCHEMA, digest, plain
 from tests.analysis.run_factory import FakeRun
@@ -56,7 +57,10 @@ def test_every_cell_has_its_numbers_or_the_reason_for_their_absence() -> None:
         assert cell["accept_histogram"] == histogram
         assert cell["num_failed"] == own.num_failed
     assert written["environment"]["cpu"]["model"] == "Example CPU 9000"
-    assert written["warnings"] == ["The clock of the CPU changed during the run."]
+    assert "31 of 32 requests" in written["warnings"][0]
+    assert written["warnings"][1:] == ["The clock of the CPU changed during the run."]
+    assert written["intervals"] == PROMPTS_ONLY
+    assert [one["temperature"] for one in written["rankings"]] == [0.0, 1.0]
 
 
 def test_nan_is_written_as_missing() -> None:

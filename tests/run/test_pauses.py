@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench.analysis.records import make_table
+from specbench.analysis.survivors import find_survivors
 from specbench.analysis.warnings import Pauses, find_warnings
 from specbench.data.prompts import Prompt
 from specbench.log.store import RunFolder, read_run
@@ -92,6 +93,8 @@ def test_a_paused_sample_is_repeated_once_and_marked(
     assert run(tmp_path, paused) == marks
     records = read_run(tmp_path).records
     assert [record.prefill_s for record in records] == prefills
-    found = [one for one in find_warnings(make_table(records), {}, {}) if isinstance(one, Pauses)]
+    table = make_table(records)
+    warnings = find_warnings(table, {}, {}, find_survivors(table.frame))
+    found = [one for one in warnings if isinstance(one, Pauses)]
     repeated = [mark for mark in marks if mark]
     assert found == [Pauses(len(repeated), repeated.count(2))] * bool(repeated)

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from specbench.analysis.loads import NO_LOAD
 from specbench.data.prompts import Prompt
 from specbench.errors import UserError
+from specbench.run.order import MethodOrder
 from specbench.run.requests import planned_keys, seed_of
 from specbench.run.runner import Runner
 from specbench.run.spec import RunSpec
@@ -56,10 +58,23 @@ def test_every_method_turn_and_repeat_is_run_once() -> None:
     assert set(keys) == set(planned_keys(runner.plan))
 
 
-def test_the_first_method_rotates_from_turn_to_turn() -> None:
-    methods = {name: answering(1) for name in ("vanilla", "pld", "sps")}
-    _, watcher, _, _ = run(methods)
-    assert watcher.started_methods[::3] == ["vanilla", "pld", "sps", "vanilla"]
+def test_methods_run_in_the_seeds_order_which_records_hold() -> None:
+    names = ("vanilla", "pld", "sps")
+    stored, watcher, _, _ = run({name: answering(1) for name in names}, RunSpec(seed=4))
+    order = MethodOrder(names, 4)
+    turns = [watcher.started_methods[i : i + 3] for i in range(0, 12, 3)]
+    assert turns == [[*order.at(number, 0.0, NO_LOAD)] for number in range(4)]
+    assert [record.place for record in stored] == [0, 1, 2] * 4
+
+
+def test_the_order_at_one_temperature_does_not_depend_on_the_others() -> None:
+    methods = {name: answering(1) for name in ("vanilla", "pld", "sps", "eagle")}
+
+    def order(*temperatures: float) -> list[str]:
+        stored, _, _, _ = run(methods, RunSpec(temperatures=temperatures))
+        return [record.key.method for record in stored if record.key.temperature == 0.0]
+
+    assert order(0.0) == order(0.0, 1.0)
 
 
 def test_a_shared_history_holds_the_baselines_answer() -> None:

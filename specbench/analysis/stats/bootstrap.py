@@ -1,19 +1,21 @@
-"""Ratios of sums with their bootstrap intervals.
+"""Ratios of sums with their intervals.
 
 Knows arrays of per-cluster sums. Knows nothing of methods, tasks or records. The bootstrap
-resamples whole clusters, since the turns and repeats of one sample depend on each other.
+resamples whole clusters, since the turns and repeats of one sample depend on each other. Passes or
+runs (`units`) are a second random effect: their variance is added to the bootstrap's.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
+from specbench.analysis.stats.effects import EXACT, Variance, of_groups, total
+from specbench.analysis.stats.effects import FloatArray as FloatArray
 
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
@@ -52,14 +54,33 @@ class Missing:
 class Estimate:
     """A number with its interval, or without one if there are too few clusters.
 
-    `resamples` are the bootstrap's values of the number and `degrees` its degrees of freedom. Both
-    serve to combine estimates, as into a mean over tasks.
+    `resamples` are the bootstrap's values of the number and `degrees` its degrees of freedom.
+    `units` are the number's logarithms in each pass or run [units], an array for each run or pool
+    that it depends on. All serve to combine estimates, as into a mean over tasks. `machine` is the
+    variance that passes or runs add to the logarithm; None if it is unknown, as after one pass.
     """
 
     value: float
     interval: Interval | None = None
     resamples: FloatArray | None = field(default=None, repr=False, compare=False)
     degrees: float = field(default=0.0, repr=False, compare=False)
+    units: tuple[FloatArray, ...] = field(default=(), repr=False, compare=False)
+    machine: Variance | None = field(default=EXACT, repr=False, compare=False)
+
+    @property
+    def prompts(self) -> Variance | None:
+        """The variance of the logarithm from the choice of prompts; None if it is unknown."""
+        if self.resamples is None or self.degrees <= 0:
+            return None
+        return Variance(float(np.log(self.resamples).var()), self.degrees)
+
+    @property
+    def variance(self) -> Variance | None:
+        """The variance of the logarithm from prompts and machine; None if either is unknown."""
+        prompts = self.prompts
+        if prompts is None or self.machine is None:
+            return None
+        return total([prompts, self.machine])
 
 
 Value: TypeAlias = Estimate | Missing
@@ -77,16 +98,20 @@ class Bootstrap:
 class Ratio:
     """prod(column sums of `top`) / prod(column sums of `bottom`).
 
-    Both are [clusters, k], and all entries are positive.
+    Both are [clusters, k], and all entries are positive. `units` are as in `Estimate`; without
+    them, `machine` is the variance that the machine adds.
     """
 
     top: FloatArray
     bottom: FloatArray
+    units: tuple[FloatArray, ...] = ()
+    machine: Variance | None = EXACT
 
     @property
     def estimate(self) -> Estimate:
         """The ratio without an interval."""
-        return Estimate(float(np.prod(self.top.sum(0)) / np.prod(self.bottom.sum(0))))
+        value = float(np.prod(self.top.sum(0)) / np.prod(self.bottom.sum(0)))
+        return Estimate(value, units=self.units, machine=self.machine)
 
 
 class Draws:
@@ -152,7 +177,43 @@ def _with_interval(ratio: Ratio, sums: FloatArray) -> Estimate:
     resamples = sums[:, :num_columns].prod(1) / sums[:, num_columns:].prod(1)
     if degrees > 0:
         resamples = value * (resamples / value) ** math.sqrt(effective / degrees)
-    return Estimate(value, interval(resamples, degrees), resamples, degrees)
+    return estimate(value, resamples, degrees, units=ratio.units, machine=ratio.machine)
+
+
+def estimate(
+    value: float,
+    resamples: FloatArray,
+    degrees: float,
+    *,
+    units: tuple[FloatArray, ...] = (),
+    machine: Variance | None = EXACT,
+) -> Estimate:
+    """A number with its interval: over prompts alone, or over prompts and units if there are two.
+
+    Without units, `machine` is the variance that the machine adds, which the interval leaves out.
+    """
+    of_units = of_groups(units)
+    if of_units is None:
+        return Estimate(value, interval(resamples, degrees), resamples, degrees, units, machine)
+    found = Estimate(value, None, resamples, degrees, units, of_units)
+    return replace(found, interval=_total_interval(found))
+
+
+def _total_interval(found: Estimate) -> Interval | None:
+    """log value +/- t * sqrt(variance of prompts + variance of units)."""
+    variance = found.variance
+    if variance is None or found.degrees < MIN_DEGREES:
+        return None
+    half = quantile(variance.degrees) * math.sqrt(variance.value)
+    return Interval(found.value * math.exp(-half), found.value * math.exp(half))
+
+
+def quantile(degrees: float) -> float:
+    """Student's t at the upper end of an interval; the normal's with infinite degrees."""
+    from scipy.special import ndtri, stdtrit
+
+    end = (1 + LEVEL) / 2
+    return float(stdtrit(degrees, end) if math.isfinite(degrees) else ndtri(end))
 
 
 def effective_number(columns: FloatArray) -> float:
@@ -162,24 +223,45 @@ def effective_number(columns: FloatArray) -> float:
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """The arithmetic mean of independent estimates (made on different streams)."""
-    value = sum(estimate.value for estimate in estimates) / len(estimates)
-    drawn = [estimate.resamples for estimate in estimates if estimate.resamples is not None]
+    """The arithmetic mean of independent estimates (made on different streams, in one run)."""
+    value = sum(one.value for one in estimates) / len(estimates)
+    groups = zip(*(one.units for one in estimates), strict=False)
+    units = tuple(np.log(np.mean(np.exp(np.stack(group)), axis=0)) for group in groups)
+    machine = _largest([one.machine for one in estimates])
+    drawn = [one.resamples for one in estimates if one.resamples is not None]
     if len(drawn) < len(estimates):
-        return Estimate(value)
+        return Estimate(value, units=units, machine=machine)
     resamples = np.mean(drawn, axis=0)
-    degrees = _combined_degrees(drawn, [estimate.degrees for estimate in estimates])
-    return Estimate(value, interval(resamples, degrees), resamples, degrees)
+    degrees = _combined_degrees(drawn, [one.degrees for one in estimates])
+    return estimate(value, resamples, degrees, units=units, machine=machine)
 
 
-def quotient(top: Estimate, bottom: Estimate) -> Estimate:
-    """`top` / `bottom`, paired if both were made on the same stream."""
+def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Estimate:
+    """`top` / `bottom`, paired by prompts if both were made on the same stream.
+
+    Numbers of one run, or pool of runs, are paired by passes or runs too; else their units are
+    independent.
+    """
     value = top.value / bottom.value
+    if is_one_run:
+        pairs = zip(top.units, bottom.units, strict=False)
+        units = tuple(own - other for own, other in pairs)
+        machine = _largest([top.machine, bottom.machine])
+    else:
+        is_known = top.machine is not None and bottom.machine is not None
+        units = (*top.units, *bottom.units) if top.units and bottom.units else ()
+        machine = total([top.machine, bottom.machine]) if is_known else None  # type: ignore[list-item]
     if top.resamples is None or bottom.resamples is None:
-        return Estimate(value)
+        return Estimate(value, units=units, machine=machine)
     resamples = top.resamples / bottom.resamples
     degrees = min(top.degrees, bottom.degrees)
-    return Estimate(value, interval(resamples, degrees), resamples, degrees)
+    return estimate(value, resamples, degrees, units=units, machine=machine)
+
+
+def _largest(variances: Sequence[Variance | None]) -> Variance | None:
+    """The largest variance; None if one is unknown."""
+    known = [variance for variance in variances if variance is not None]
+    return max(known) if len(known) == len(variances) else None
 
 
 def interval(resamples: FloatArray, degrees: float) -> Interval | None:

@@ -1,4 +1,4 @@
-"""Significance of regressions: one-sided tests against a limit, corrected for their number.
+"""Significance of a ratio: tests against a limit, corrected for their number.
 
 Knows estimates with their bootstrap resamples. Knows nothing of methods, tasks or records.
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.bootstrap import MIN_DEGREES, Estimate, Value
 
 ERROR_RATE = 0.01
 """Chance of any false claim in one check, if every number is exactly at its limit."""
@@ -45,6 +45,27 @@ def _one_sided(ratio: Value, limit: float, *, sign: int) -> float | None:
     from scipy.special import stdtr
 
     return float(stdtr(ratio.degrees, distance / spread))
+
+
+def differs(ratio: Value, limit: float = 1.0) -> float | None:
+    """The two-sided p-value of "the true ratio is the limit", over prompts and machine.
+
+    None if the variance of either is unknown.
+    """
+    if not isinstance(ratio, Estimate) or ratio.degrees < MIN_DEGREES:
+        return None
+    variance = ratio.variance
+    if variance is None:
+        return None
+    distance = abs(math.log(ratio.value) - math.log(limit))
+    spread = math.sqrt(variance.value)
+    if spread < 1e-9:
+        return 0.0 if distance > 1e-9 else 1.0
+    from scipy.special import ndtr, stdtr
+
+    score = -distance / spread
+    degrees = variance.degrees
+    return 2 * float(stdtr(degrees, score) if math.isfinite(degrees) else ndtr(score))
 
 
 def sign_test(num_worse: int, num_better: int) -> float:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "run", "model", "weights", "dtype", "is_stand_in", "machine", "prompts",
     "temperature", "method", "title", "is_lossless", "task",
-    "speedup", "speedup_low", "speedup_high", "speedup_missing",
+    "speedup", "speedup_low", "speedup_high", "speedup_missing", "intervals",
     "arithmetic", "speedup_ours", "speedup_paper",
     "decode_speedup", "decode_speedup_low", "decode_speedup_high",
     "mat", "mat_low", "mat_high", "mat_missing", "mat_macro",
@@ -72,6 +72,7 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
     return frame.assign(
         **_identity(run),
         arithmetic=metrics.arithmetic,
+        intervals=metrics.scope.text,
         title=[method.title for method in methods],
         is_lossless=[method.is_lossless for method in methods],
     ).reindex(columns=list(_COLUMNS))

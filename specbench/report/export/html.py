@@ -112,9 +112,10 @@ def _highlights(report: Report) -> list[_Highlight]:
     found = []
     if fastest := _highest(methods, lambda method: method.overall.speedup):
         speedup = fastest.overall.speedup
-        span = f", {formats.span(speedup)}" if formats.interval_of(speedup) else ""
+        has_span = formats.interval_of(speedup) is not None
+        span = f", {formats.span(speedup)} ({results.scope})" if has_span else ""
         is_faster = isinstance(speedup, Estimate) and speedup.value > 1
-        title = "Fastest" if is_faster else "Closest to vanilla"
+        title = "Highest speedup" if is_faster else "Closest to vanilla"
         found.append(_Highlight(title, formats.speedup(speedup), fastest.label + span))
     if longest := _highest(methods, lambda method: method.overall.mat):
         mat = formats.mat(longest.overall.mat)

@@ -112,6 +112,11 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
         "temperatures": list(metrics.temperatures),
         "arithmetic": metrics.arithmetic,
         "bootstrap": {**plain(metrics.bootstrap), "level": LEVEL},
+        "intervals": metrics.scope.text,
+        "rankings": [
+            {"temperature": temperature, **plain(ranking)}
+            for temperature, ranking in metrics.rankings.items()
+        ],
         "warnings": [*(warning.message(info) for warning in metrics.warnings), *info.warnings],
         "verdicts": [
             {"temperature": temperature, "text": verdict(metrics, temperature)}

@@ -24,7 +24,7 @@ _PREAMBLE = r"""
 %   \usepackage{booktabs}
 % In your text:
 %   \input{table}
-% To show the interval of each speedup (95 %, by cluster bootstrap over samples), before \input:
+% To show the interval of each speedup (95 %), before \input:
 %   \newcommand{\specbenchinterval}[2]{\,{\tiny[#1,\,#2]}}
 """.lstrip()
 
@@ -44,7 +44,7 @@ _STANDALONE = Template(
 \newcommand{\specbenchinterval}[2]{\,{\tiny[#1,\,#2]}}
 \begin{document}
 \input{table}
-\noindent In brackets: the 95\,\% interval of the speedup, by cluster bootstrap over samples.
+\noindent In brackets: the 95\,\% interval of the speedup (${scope}).
 \end{document}
 """.lstrip()
 )
@@ -135,7 +135,9 @@ def files(report: Report) -> Mapping[str, str]:
     results = report.results
     rows = sum(2 + len(block.runs) + len(block.methods) for block in results.blocks)
     width = 60 + max(110, 44 * len(results.tasks))
-    standalone = _STANDALONE.substitute(width=width, height=75 + 6 * rows)
+    standalone = _STANDALONE.substitute(
+        width=width, height=75 + 6 * rows, scope=escape(results.scope)
+    )
     made = {"table.tex": render(report), "table_standalone.tex": standalone}
     return {**made, "categories.tex": render_categories(report)} if report.categories else made
 

@@ -40,12 +40,16 @@ _MACHINES = "Tokens per second by machine"
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number of a task's result, and the words around it. `field` is the name of the number."""
+    """A number of a task's result, and the words around it. `field` is the name of the number.
+
+    `is_time` if it depends on the machine, so that its caption says what the intervals cover.
+    """
 
     field: str
     title: str
     axis: str
     caption: str
+    is_time: bool = False
 
     def of(self, result: TaskResult) -> Value:
         value: Value = getattr(result, self.field)
@@ -65,8 +69,8 @@ SPEEDUP = Quantity(
     field="speedup",
     title="Speedup over vanilla by task",
     axis="speedup (times)",
-    caption="Bars are speedups with their 95 % intervals. The dashed line is vanilla: a method "
-    "whose interval crosses it is not significantly different from vanilla.",
+    caption="Bars are speedups with their 95 % intervals. The dashed line is vanilla.",
+    is_time=True,
 )
 MAT = Quantity(
     field="mat",
@@ -97,7 +101,9 @@ def by_task(report: Report, quantity: Quantity) -> Plot | None:
         name=quantity.field,
         title=quantity.title,
         alt=f"Bar chart. {quantity.title}. By method, {where}: {'; '.join(texts)}.",
-        caption=quantity.caption,
+        caption=f"{quantity.caption} Intervals: {report.results.scope}."
+        if quantity.is_time
+        else quantity.caption,
         draw=lambda: _draw(report, quantity),
     )
 

@@ -55,7 +55,8 @@ def speedup_by_mat(report: Report) -> Plot | None:
         name="speedup_by_mat",
         title=_TITLE,
         alt=f"Scatter plot. {'; '.join(texts)}.",
-        caption="Large points are means over the tasks with their intervals, small ones the tasks. "
+        caption="Large points are means over the tasks with their intervals (of speedups: "
+        f"{report.results.scope}), small ones the tasks. "
         "If drafting and wide steps were free, points would be on the dashed line, where the "
         "speedup equals the accepted tokens; the distance below it is their cost."
         + (_MEMORY if _has_limits(report) else ""),

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
+from specbench.data.long_prompts import MOST_PROMPTS
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, UserError
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
 from specbench.models.memory import MemoryNeed, estimate, free_bytes
 from specbench.models.sizes import num_parameters
-from specbench.registry import expand_groups
 from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET, pick_device
 from specbench.run.methods import (
     ResolvedWeights,
@@ -26,7 +24,7 @@ from specbench.run.methods import (
     parse_methods,
     select_methods,
 )
-from specbench.run.plan import source_of
+from specbench.run.plan import with_defaults
 from specbench.run.spec import RunSpec
 from specbench.run.stand_ins import find_weights, stand_in_of
 from specbench.run.suite.recipe import SuiteRun
@@ -75,7 +73,7 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     Raises:
         UserError: an unknown name, or a device that this machine has not.
     """
-    spec = replace(run.spec, prompts=source_of(run.spec), methods=expand_groups(run.spec.methods))
+    spec = with_defaults(run.spec)
     card, device = find_model(spec.model), pick_device(spec.device).name
     dtype = pick_dtype(card, spec.dtype, device)
     files = _Files()
@@ -88,7 +86,7 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     budget = spec.max_new_tokens or (EMBEDDED_BUDGET if is_short else DEFAULT_BUDGET)
     num_samples = max_seconds = None
     if num_answers is not None:
-        passes = len(chosen.methods) * len(spec.temperatures) * spec.repeats
+        passes = len(chosen.methods) * len(spec.temperatures) * (spec.repeats or 1)
         num_samples = num_answers * passes
     if need and need.total_bytes > (free := free_bytes(device)):
         files.missing.append(f"{device} has {free / 1e9:.1f} GB of memory free, too little.")
@@ -149,6 +147,8 @@ def _finder(
 
 def _num_answers(spec: RunSpec, files: _Files) -> int | None:
     """Answers of one pass of one method; prompts of one turn where they are not on this machine."""
+    if spec.pad_to:  # at most: a text may be shorter
+        return len(spec.pad_to) * min(filter(None, (spec.limit or MOST_PROMPTS, spec.sample)))
     total = 0
     for task in plan_tasks(spec.tasks, spec.prompts):
         try:

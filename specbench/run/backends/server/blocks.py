@@ -14,12 +14,12 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
 from specbench.errors import SpecbenchError, describe_error
-from specbench.log.header import BlockHeader
+from specbench.log.backend import BlockHeader
 from specbench.run.backends.base import Codec, Sink
 from specbench.run.backends.server.counters import increase
 from specbench.run.backends.server.load import at_rate, closed_loop
-from specbench.run.backends.server.protocols import ChatRequest
 from specbench.run.backends.server.records import make_record
+from specbench.run.backends.server.stream import ChatRequest
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
 from specbench.run.requests import (
@@ -97,7 +97,7 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
         key = (sample.repeat, sample.temperature, sample.task, sample.load)
         groups.setdefault(key, []).append(sample)
     cells = [tuple(group) for group in groups.values()]
-    for repeat in range(plan.spec.repeats):
+    for repeat in range(plan.repeats):
         own = [cell for cell in cells if cell[0].repeat == repeat]
         shift = -repeat % len(labels)
         order = labels[shift:] + labels[:shift]

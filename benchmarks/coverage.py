@@ -1,0 +1,227 @@
+"""Coverage of the intervals, and false claims, on simulated runs of methods that are all equal.
+
+    python benchmarks/coverage.py [--short]
+
+Every run has six tasks and four methods whose true speedup is 1. A prompt moves a method's speed by
+15 %, and each completion has 3 % noise besides the noise named in a row. The estimator is the
+reports' own: ratios of sums, the bootstrap over prompts, passes or runs as random effects, and the
+ranking with its corrected tests. Printed are the shares of runs in which the interval of the mean
+speedup covers 1, and in which any method is claimed to differ from vanilla or from the fastest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from specbench.analysis.ranking import is_claimed, rank
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, FloatArray, Ratio, mean
+from specbench.analysis.units import log_ratios
+
+METHODS = ("a", "b", "c", "d")
+NUM_TASKS = 6
+PROMPT_SD, NOISE = 0.15, 0.03
+UNTIL = 0.02
+_MOST_PASSES = 20
+NUM_RUNS = 300
+
+Generator: TypeAlias = np.random.Generator
+Noise: TypeAlias = Callable[[Generator, tuple[int, int, int, int]], FloatArray]
+"""Log factors of the times [units, prompts, methods] of a shape: runs, passes, prompts, methods."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is repeated. Units are runs if there are several, else passes."""
+
+    name: str
+    num_runs: int = 1
+    num_passes: int = 1
+
+    @property
+    def num_units(self) -> int:
+        return self.num_runs if self.num_runs > 1 else self.num_passes
+
+
+DESIGNS = (
+    Design("1 pass"),
+    Design("3 passes", 1, 3),
+    Design("5 passes", 1, 5),
+    Design("5 runs", 5),
+)
+
+
+def load(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
+    """Load that comes and goes: a first-order autoregression over completions, sd 10 %."""
+    size = int(np.prod(shape))
+    from scipy.signal import lfilter
+
+    rho, sd = 0.95, 0.1
+    driven = generator.normal(0, sd * np.sqrt(1 - rho**2), size)
+    driven[0] *= 1 / np.sqrt(1 - rho**2)
+    found: FloatArray = lfilter([1.0], [1.0, -rho], driven)
+    return found.reshape(shape)
+
+
+def bursts(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
+    """5 % of the completions take 3 times as long."""
+    return np.where(generator.random(shape) < 0.05, np.log(3.0), 0.0)
+
+
+def heavy_tails(generator: Generator, shape: tuple[int, int, int, int]) -> FloatArray:
+    """Noise of 5 % with the tails of Student's t with three degrees of freedom."""
+    return 0.05 * generator.standard_t(3, shape)
+
+
+def by_pass(sd: float) -> Noise:
+    """Each pass moves each method."""
+    return lambda generator, shape: generator.normal(0, sd, (*shape[:2], 1, shape[3]))
+
+
+def by_run(sd: float) -> Noise:
+    """Each run moves each method, in all its passes."""
+    return lambda generator, shape: generator.normal(0, sd, (shape[0], 1, 1, shape[3]))
+
+
+NOISES: Mapping[str, Noise] = {
+    "none besides": lambda generator, shape: np.zeros(shape),
+    "load that comes and goes": load,
+    "bursts": bursts,
+    "heavy tails": heavy_tails,
+    "passes differ by 2 %": by_pass(0.02),
+    "passes differ by 5 %": by_pass(0.05),
+    "runs differ by 3 %": by_run(0.03),
+    "runs differ by 5 %": by_run(0.05),
+}
+
+
+class Simulator:
+    """Runs of one design and noise. All share the bootstrap's draws: their data are independent."""
+
+    def __init__(self, num_prompts: int, seed: int = 0, num_resamples: int = 400) -> None:
+        self._num_prompts = num_prompts
+        self._generator = np.random.default_rng(seed)
+        bootstrap = Bootstrap(num_resamples)
+        self._draws = [Draws(bootstrap, str(task)) for task in range(NUM_TASKS)]
+
+    def run(self, design: Design, noise: Noise) -> dict[str, Estimate]:
+        """The mean speedup of each method."""
+        tasks = self._tasks(design, noise)
+        return self._estimate(tasks, design.num_units, design.num_runs * design.num_passes)
+
+    def until(self, width: float, noise: Noise, least: int = 3) -> dict[str, Estimate]:
+        """The mean speedups after the first pass at which all intervals are narrow enough."""
+        tasks = self._tasks(Design("", 1, _MOST_PASSES), noise)
+        for num_passes in range(least, _MOST_PASSES + 1):
+            found = self._estimate(tasks, num_passes, num_passes)
+            if all(
+                one.interval and one.interval.half_width <= width * one.value
+                for one in found.values()
+            ):
+                break
+        return found
+
+    def _tasks(self, design: Design, noise: Noise) -> list[tuple[FloatArray, FloatArray]]:
+        """Tokens [prompts] and seconds [passes of all runs, prompts, methods] of each task."""
+        generator, n = self._generator, self._num_prompts
+        shape = design.num_runs, design.num_passes, NUM_TASKS * n, 1 + len(METHODS)
+        logs = noise(generator, shape) + generator.normal(0, NOISE, shape)
+        logs = logs.reshape(-1, NUM_TASKS, n, shape[3])
+        gains = generator.normal(PROMPT_SD**2 / 2, PROMPT_SD, (NUM_TASKS, n, len(METHODS)))
+        tokens = generator.lognormal(4.5, 0.5, (NUM_TASKS, n)).clip(8, 512)
+        logs[..., 1:] -= gains
+        return [
+            (tokens[i], tokens[i][None, :, None] * np.exp(logs[:, i])) for i in range(NUM_TASKS)
+        ]
+
+    def _estimate(
+        self, tasks: list[tuple[FloatArray, FloatArray]], num_units: int, num_passes: int
+    ) -> dict[str, Estimate]:
+        cells: dict[str, list[Estimate]] = {method: [] for method in METHODS}
+        for draws, (tokens, seconds) in zip(self._draws, tasks, strict=True):
+            ratios = self._ratios(tokens, seconds[:num_passes], num_units)
+            for method, found in draws.estimates(ratios).items():
+                cells[method].append(found)
+        return {method: mean(found) for method, found in cells.items()}
+
+    def _ratios(self, tokens: FloatArray, seconds: FloatArray, num_units: int) -> dict[str, Ratio]:
+        num_passes, num_prompts, _ = seconds.shape
+        units = np.repeat(np.arange(num_units), num_passes // num_units * num_prompts)
+        requests = np.tile(np.arange(num_prompts), num_passes)
+        counted = np.tile(tokens, num_passes)
+        ratios = {}
+        for i, method in enumerate(METHODS, start=1):
+            base_s, own_s = seconds[:, :, 0], seconds[:, :, i]
+            sides = ([base_s.ravel(), counted], [counted, own_s.ravel()])
+            ratios[method] = Ratio(
+                np.stack([base_s.sum(0), num_passes * tokens], 1),
+                np.stack([num_passes * tokens, own_s.sum(0)], 1),
+                units=log_ratios(units, requests, sides, num_units),
+                machine=None,
+            )
+        return ratios
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of runs: the interval covers the truth, and any claim is made."""
+
+    covered: float
+    claimed: float
+
+
+def measure(run: Callable[[], Mapping[str, Estimate]], num_runs: int) -> Shares:
+    """The shares among this many runs; intervals that are withheld do not count."""
+    covered = given = claimed = 0
+    for found in (run() for _ in range(num_runs)):
+        intervals = [one.interval for one in found.values() if one.interval]
+        given += len(intervals)
+        covered += sum(1.0 in interval for interval in intervals)
+        ranking = rank(found, "vanilla")
+        p_values = [*ranking.against_baseline.values(), *ranking.against_best.values()]
+        claimed += any(map(is_claimed, p_values))
+    return Shares(covered / max(given, 1), claimed / num_runs)
+
+
+def table(num_runs: int = NUM_RUNS, sizes: tuple[int, ...] = (6, 80)) -> Iterator[str]:
+    """The lines of the result, in Markdown."""
+    names = " | ".join(design.name for design in DESIGNS)
+    yield f"| noise | prompts a task | {names} |"
+    yield "|---|---:|" + "---:|" * len(DESIGNS)
+    for name, noise in NOISES.items():
+        for size in sizes:
+            cells = []
+            for design in DESIGNS:
+                simulator = Simulator(size, seed=len(cells))
+                found = measure(partial(simulator.run, design, noise), num_runs)
+                cells.append(f"{found.covered * 100:.0f} / {found.claimed * 100:.0f}")
+            yield f"| {name} | {size} | {' | '.join(cells)} |"
+
+
+def sequential(num_runs: int = NUM_RUNS, size: int = 24) -> Iterator[str]:
+    """Coverage if passes end by the interval's width."""
+    for name in ("none besides", "passes differ by 2 %"):
+        found = measure(partial(Simulator(size).until, UNTIL, NOISES[name]), num_runs)
+        yield (
+            f"| until ±{UNTIL * 100:g} %, {name} | {size} | "
+            f"{found.covered * 100:.0f} / {found.claimed * 100:.0f} |"
+        )
+
+
+def main() -> None:
+    """Simulate and print."""
+    num_runs = 40 if "--short" in sys.argv else NUM_RUNS
+    print(f"{num_runs} runs a number: % covered / % with a false claim\n", flush=True)
+    for lines in (table(num_runs), sequential(num_runs)):
+        for line in lines:
+            print(line, flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The fastest method of a run, and the tests behind what is claimed about it.
+
+The family of tests is every pair of methods, vanilla among them: whichever method comes out first,
+the claims hold together (Holm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import numpy as np
+
+from specbench.analysis.stats.bootstrap import Estimate, Value, quotient
+from specbench.analysis.stats.effects import Variance
+from specbench.analysis.stats.significance import differs, holm
+
+ALPHA = 0.05
+"""Chance of any false claim about the methods of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Methods with a mean speedup, the fastest first, and their tests.
+
+    `against_baseline` has the corrected p-value of "as fast as vanilla" of each method, and
+    `against_best` of "as fast as the fastest"; None if the machine's variance is unknown, so that
+    nothing can be claimed. `ratios` are the fastest method's speed over each of the others.
+    """
+
+    speedups: Mapping[str, Estimate] = field(default_factory=dict)
+    ratios: Mapping[str, Estimate] = field(default_factory=dict)
+    against_baseline: Mapping[str, float | None] = field(default_factory=dict)
+    against_best: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(self.speedups)
+
+
+def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
+    """Rank the mean speedups of methods; the baseline and missing values are left out."""
+    known = {
+        method: value
+        for method, value in speedups.items()
+        if method != baseline and isinstance(value, Estimate)
+    }
+    ranked = dict(sorted(known.items(), key=lambda item: item[1].value, reverse=True))
+    if not ranked:
+        return Ranking()
+    pooled = pooled_variance([*ranked.values()])
+    pairs = {
+        (first, second): quotient(ranked[first], ranked[second])
+        for first, second in combinations(ranked, 2)
+    }
+    tested = {(method, baseline): value for method, value in ranked.items()} | pairs
+    p_values = [differs(_pooled(ratio, pooled)) for ratio in tested.values()]
+    corrected = dict(zip(tested, holm_known(p_values), strict=True))
+    best, *others = ranked
+    return Ranking(
+        ranked,
+        ratios={method: pairs[best, method] for method in others},
+        against_baseline={method: corrected[method, baseline] for method in ranked},
+        against_best={method: corrected[best, method] for method in others},
+    )
+
+
+def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
+    """The variance that passes or runs add to a log speedup, from all methods of a run together.
+
+    A log speed is a method's own, plus what a unit adds for all, plus a rest: speedups hold the
+    rests of two methods. Those of three passes have two degrees of freedom a method, too few for a
+    claim from one method alone. None without two units that all methods have.
+    """
+    if not speedups or any(len(one.units) != 1 for one in speedups):
+        return None
+    logs = np.stack([np.zeros_like(speedups[0].units[0]), *(one.units[0] for one in speedups)])
+    logs = logs[:, np.isfinite(logs).all(0)]  # [vanilla and methods, units]
+    num_methods, num_units = logs.shape
+    if num_units < 2:
+        return None
+    rests = logs - logs.mean(0) - logs.mean(1, keepdims=True) + logs.mean()
+    degrees = (num_methods - 1) * (num_units - 1)
+    return Variance(2 * float((rests**2).sum()) / degrees / num_units, degrees)
+
+
+def _pooled(ratio: Estimate, pooled: Variance | None) -> Estimate:
+    """The ratio with the larger of its own variance between units and that of all methods."""
+    if pooled is None or ratio.machine is None:
+        return ratio
+    largest = max(ratio.machine.value, pooled.value)
+    return replace(ratio, machine=Variance(largest, pooled.degrees))
+
+
+def holm_known(p_values: list[float | None]) -> list[float | None]:
+    """The p-values corrected for the number of those that are known."""
+    corrected = iter(holm([p_value for p_value in p_values if p_value is not None]))
+    return [None if p_value is None else next(corrected) for p_value in p_values]
+
+
+def is_claimed(p_value: float | None) -> bool:
+    """True if a corrected p-value supports a claim."""
+    return p_value is not None and p_value <= ALPHA

@@ -1,0 +1,67 @@
+"""The completions that methods are compared on: requests that every ranked method finished.
+
+A method that fails on the prompts it is slow at must not gain by it. Knows columns of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from specbench.analysis.frames import CELL_KEY, REQUEST_KEY
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from specbench.analysis.records import BoolArray
+
+LEAST_DONE = 0.5
+"""Share of a task's requests that a method must finish to be compared on it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survivors:
+    """The rows of a table that every ranked method has, and the methods that are not ranked.
+
+    `is_shared` is [records]. `unranked` maps method, temperature and task to the numbers of
+    requests that were finished and asked; `num_requests` and `num_shared` count those that any
+    and that every ranked method finished, by temperature and task.
+    """
+
+    is_shared: BoolArray
+    unranked: Mapping[tuple[str, float, str], tuple[int, int]] = field(default_factory=dict)
+    num_requests: int = 0
+    num_shared: int = 0
+
+
+def find_survivors(frame: DataFrame) -> Survivors:
+    """The survivors among the records of the frame of a `RecordTable`."""
+    is_measured = frame["is_measured"].to_numpy()
+    done = frame[is_measured]
+    if not len(done):
+        return Survivors(is_measured)
+    cells = done.groupby(CELL_KEY, observed=True, sort=False).size()
+    asked = done.groupby(REQUEST_KEY, observed=True, sort=False).size()
+    num_asked = asked.groupby(["temperature", "task"], observed=True).size()
+    unranked = {
+        (method, temperature, task): (int(number), int(num_asked[temperature, task]))
+        for (method, temperature, task), number in cells.items()
+        if number < LEAST_DONE * num_asked[temperature, task]
+    }
+    keys = zip(done["method"], done["temperature"], done["task"], strict=True)
+    ranked = done[[key not in unranked for key in keys]] if unranked else done
+    request = ranked.groupby(REQUEST_KEY, observed=True, sort=False)["method"]
+    num_finished = request.transform("size")
+    num_methods = ranked.groupby(["temperature", "task"], observed=True)["method"].transform(
+        "nunique"
+    )
+    is_shared = is_measured & False
+    is_shared[ranked.index[num_finished == num_methods]] = True
+    kept = ranked[num_finished == num_methods]
+    return Survivors(
+        is_shared,
+        unranked,
+        num_requests=len(asked),
+        num_shared=len(kept[REQUEST_KEY].drop_duplicates()),
+    )

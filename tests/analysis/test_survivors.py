@@ -1,0 +1,72 @@
+"""Methods are compared on what every one of them finished."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from specbench.analysis.metrics import measure
+from specbench.analysis.speed_warnings import Survived
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.types import Record
+from tests.analysis.run_factory import FakeRun, header, record
+from tests.compare.changing import broken
+
+
+def run(num_failed: int) -> FakeRun:
+    """EAGLE and PLD are equally fast, at speedups from 0.5 to 2; EAGLE fails on its worst."""
+    records: list[Record] = []
+    for i in range(16):
+        speed = 0.5 + i / 10
+        own = record("eagle", str(i), decode_s=1 / speed)
+        records += [
+            record("vanilla", str(i)),
+            record("pld", str(i), decode_s=1 / speed),
+            broken(own) if i < num_failed else own,
+        ]
+    return FakeRun(records, header(["vanilla", "pld", "eagle"], ("gsm8k",)))
+
+
+def number(value: Value) -> float:
+    assert isinstance(value, Estimate)
+    return value.value
+
+
+def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:
+    metrics = measure(run(num_failed=4))
+    pld, eagle = (metrics.overall[method, 0.0].speedup for method in ("pld", "eagle"))
+    assert number(eagle) == pytest.approx(number(pld))
+    assert number(eagle) > number(measure(run(0)).overall["pld", 0.0].speedup)
+    (warning,) = [one for one in metrics.warnings if isinstance(one, Survived)]
+    assert (warning.num_shared, warning.num_requests) == (12, 16)
+    assert "12 of 16" in warning.message(metrics.info)
+
+
+def test_the_counts_are_of_all_completions() -> None:
+    cell = measure(run(num_failed=4)).cell("pld", 0.0, "gsm8k")
+    assert (cell.num_done, cell.num_samples) == (16, 12)
+    assert measure(run(num_failed=4)).cell("eagle", 0.0, "gsm8k").num_failed == 4
+
+
+def test_a_method_that_fails_on_most_prompts_is_not_compared() -> None:
+    metrics = measure(run(num_failed=9))
+    eagle = metrics.cell("eagle", 0.0, "gsm8k")
+    assert eagle.speedup == Missing("not comparable: finished 7 of 16")
+    assert metrics.cell("pld", 0.0, "gsm8k").num_samples == 16
+    assert "eagle" not in metrics.rankings[0.0].methods
+
+
+def test_a_method_that_fails_everything_takes_no_sample_from_the_others() -> None:
+    metrics = measure(run(num_failed=16))
+    assert metrics.cell("eagle", 0.0, "gsm8k").speedup == Missing("all failed")
+    assert metrics.cell("pld", 0.0, "gsm8k").num_samples == 16
+
+
+def test_a_sample_that_is_not_finished_by_all_yet_does_not_count_yet() -> None:
+    def started() -> Iterable[Record]:
+        yield from run(0).records
+        yield replace(record("vanilla", "new"))
+
+    metrics = measure(FakeRun([*started()], run(0).header))
+    assert metrics.cell("pld", 0.0, "gsm8k").num_samples == 16
+    assert metrics.cell("vanilla", 0.0, "gsm8k").num_samples == 16

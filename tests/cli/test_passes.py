@@ -1,0 +1,106 @@
+"""Passes, runs and plans on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench.log.store import read_run
+from tests.cli.conftest import Specbench
+from tests.support.checkpoint import write_prompts
+
+SMALL = ("--template", "none", "--max-new-tokens", "8", "--offline")
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    return write_prompts(tmp_path / "mine.jsonl", *([f"ab {i} ab"] for i in range(8)))
+
+
+@pytest.mark.usefixtures("answers")
+def test_the_embedded_model_takes_three_passes_and_a_given_number_wins(
+    specbench: Specbench, prompts: Path
+) -> None:
+    call = ("run", "--method", "pld", "--prompts", prompts)
+    assert specbench(*call, "--output", "default").code == 0
+    assert specbench(*call, "--output", "one", "--repeats", "1").code == 0
+    runs = [read_run(Path(name)) for name in ("default", "one")]
+    assert [run.header.spec.values.repeats for run in runs] == [3, 1]
+    assert [len(run.records) for run in runs] == [3 * 16, 16]
+
+
+@pytest.mark.usefixtures("answers")
+def test_one_pass_is_labelled_wherever_its_intervals_stand(
+    specbench: Specbench, prompts: Path
+) -> None:
+    call = ("run", "--method", "pld", "--prompts", prompts, "--repeats", "1", "--output", "one")
+    label = "prompts only; machine variance not estimated"
+    assert label in " ".join(specbench(*call).out.split())
+    for form in ("markdown", "csv", "html", "json"):
+        assert label in specbench("report", "one", "--format", form).out, form
+    assert label in " ".join(specbench("report", "one", "--full").out.split())
+
+
+@pytest.mark.usefixtures("answers")
+def test_passes_end_when_intervals_are_narrow_and_a_resumed_run_adds_none(
+    specbench: Specbench, prompts: Path
+) -> None:
+    call = ("run", "--method", "pld", "--prompts", prompts, "--output", "mine")
+    assert specbench(*call, "--until-ci", "50%").code == 0
+    header = read_run(Path("mine")).header
+    assert (header.spec.values.repeats, header.status) == (3, "complete")
+    assert specbench("run", "--output", "mine", "--resume").code == 0
+    assert len(read_run(Path("mine")).records) == 3 * 16
+    refused = specbench(*call, "--until-ci", "120%")
+    assert (refused.code, "--until-ci 120% is not a share" in refused.err) == (2, True)
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
+    specbench: Specbench, prompts: Path
+) -> None:
+    call = ("run", "--method", "pld,sps", "--prompts", prompts)
+    dry = specbench(*call, "--dry-run")
+    assert (dry.code, "Prompts: 8" in dry.out, "completions: 72" in dry.out) == (0, True, True)
+    assert "variance is unknown" in dry.out
+    assert not Path("results").exists()
+    assert specbench(*call).code == 0
+    (path,) = Path("results/runs").iterdir()
+    planned = specbench("plan", path)
+    assert planned.code == 0
+    assert "prompts and 3 passes" in planned.out
+    assert [line.split("%")[0].strip() for line in planned.out.splitlines()[4:7]] == [
+        "2",
+        "5",
+        "10",
+    ]
+    assert "This run would show differences of" in specbench(*call, "--dry-run").out
+
+
+def test_a_pool_needs_no_file_but_the_runs(
+    specbench: Specbench, prompts: Path, answers: dict[str, object]
+) -> None:
+    call = ("run", "--method", "pld", "--prompts", prompts, "--repeats", "1")
+    assert specbench(*call, "--output", "a").code == 0
+    assert answers == {}
+    assert "pooled with itself" in specbench("report", "--pool", "a", "a").err
+
+
+@pytest.mark.slow
+def test_runs_are_processes_of_their_own_and_are_pooled(
+    specbench: Specbench, model: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    call = ("run", "--model", model, "--method", "pld", "--prompts", prompts, *SMALL)
+    made = specbench(*call, "--runs", "2", "--output", "mine")
+    assert made.code == 0, made.err
+    assert "prompts and 2 runs" in " ".join(made.out.split())
+    runs = [read_run(Path("mine") / f"run-{number}") for number in (1, 2)]
+    assert all(run.header.status == "complete" for run in runs)
+    assert len({run.header.created for run in runs} | {run.records for run in runs}) >= 2
+    again = specbench(*call, "--runs", "2", "--output", "mine")
+    assert (again.code, "has runs already" in again.err) == (2, True)
+    for command in (("report", "mine"), ("compare", "mine", "mine/run-1"), ("plan", "mine")):
+        said = specbench(*command)
+        assert said.code == 0, said.err
