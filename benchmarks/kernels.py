@@ -24,6 +24,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from specbench.engine.fused import triton_attention as attention
 from specbench.engine.fused import triton_kernels as kernels
 from specbench.engine.fused import triton_topk as triton_best
 from specbench.engine.fused.products import FEW, ROW
@@ -66,7 +67,7 @@ class Case:
 
 PROJECT = {
     **dict.fromkeys(("x", "weight", "bias", "norm", "out"), T),
-    "num_out": I, "size": I, "eps": "fp32", "HAS_BIAS": False,
+    "num_out": I, "size": I, "eps": "fp32", "HAS_BIAS": False, "IS_GELU": False,
 }  # fmt: skip
 FLAVOURS = {
     "normed product": {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": False},
@@ -100,39 +101,56 @@ ATTEND = {
     **dict.fromkeys(("queries", "rows", "bias"), T),
     **dict.fromkeys(("parts", "tops", "totals"), F),
     **dict.fromkeys(("queries_stride", "rows_stride", "kv_width"), I),
-    "first": "*i64", "scale": "fp32", "DIM": 128, "BLOCK": CACHE_ROWS,
+    **dict.fromkeys(("first", "begins"), "*i64"), **dict.fromkeys(("scale", "soft_cap"), "fp32"),
+    "HAS_WINDOW": False, "HAS_CAP": False, "DIM": 128, "BLOCK": CACHE_ROWS,
 }  # fmt: skip
 ATTENTION_CASES = [
     *(
         Case(
-            f"attention of {what}", kernels.attend_split,
-            {**ATTEND, "n": n, "num_more": n, "group": group, "ROWS": rows}, TILES[rows],
+            f"attention of {what}", attention.attend_split,
+            {**ATTEND, **more, "n": n, "num_more": n, "group": group, "ROWS": rows}, TILES[rows],
             RESIDENT[rows],
         )
-        for what, rows, n, group in (
-            ("a row", 16, 1, 1), ("a level", 16, I, 1), ("a small tree", 32, I, 1),
-            ("a tree", 64, I, 1), ("a tree, grouped heads", 64, I, I),
+        for what, rows, n, group, more in (
+            ("a row", 16, 1, 1, {}), ("a level", 16, I, 1, {}), ("a small tree", 32, I, 1, {}),
+            ("a tree", 64, I, 1, {}), ("a tree, grouped heads", 64, I, I, {}),
+            ("a tree, window", 64, I, I, {"HAS_WINDOW": True, "DIM": 64}),
+            ("a tree, window and cap", 64, I, I, {"HAS_WINDOW": True, "HAS_CAP": True}),
         )
     ),
     *(
         Case(
-            f"attention's parts, {splits} splits", kernels.join_splits,
+            f"attention's parts, {splits} splits" + ", sinks" * has_sinks, attention.join_splits,
             {
-                **dict.fromkeys(("parts", "tops", "totals"), F), "out": T, "num_places": I,
-                "num_splits": I, "DIM": 128, "SPLITS": splits,
+                **dict.fromkeys(("parts", "tops", "totals"), F), "out": T, "sinks": T,
+                **dict.fromkeys(("num_places", "num_splits", "num_heads"), I),
+                "HAS_SINKS": has_sinks, "DIM": 128, "SPLITS": splits,
             },
             {"num_warps": max(splits * 128 // 2048, 1)},
         )
         for splits in (8, MOST_SPLITS)
+        for has_sinks in (False, True)
     ),
 ]  # fmt: skip
 OTHER_CASES = [
-    Case(
-        "norm", kernels.norm_rows,
-        {"x": T, "weight": T, "out": T, "size": I, "x_stride": I, "eps": "fp32", "BLOCK": 8192},
-        {"num_warps": 16},
+    *(
+        Case(
+            name, kernels.norm_rows,
+            {
+                "x": T, "weight": weight, "out": T, "size": I, "x_stride": I, "eps": "fp32",
+                "IS_ADDED": is_added, "BLOCK": 8192,
+            },
+            {"num_warps": 16},
+        )
+        for name, weight, is_added in (("norm", T, False), ("norm and sum", F, True))
     ),
-    Case("gate", kernels.gate_rows, {"both": T, "out": T, "inner": I, "BLOCK": 1024}),
+    *(
+        Case(
+            "gelu gate" if is_gelu else "gate", kernels.gate_rows,
+            {"both": T, "out": T, "inner": I, "IS_GELU": is_gelu, "BLOCK": 1024},
+        )
+        for is_gelu in (False, True)
+    ),
     *(
         Case(
             name, kernels.rotate_and_write_kv,
@@ -150,12 +168,17 @@ OTHER_CASES = [
         Case(
             name, project_experts,
             {
-                **dict.fromkeys(("x", "weight", "shares", "out"), T), "ids": "*i64",
-                "num_out": I, "size": I, "x_group": I, "IS_GATED": is_gated,
-                "HAS_SHARES": not is_gated, "ROWS": EXPERT_ROWS, "BLOCK": EXPERT_BLOCK,
+                **dict.fromkeys(("x", "weight", "bias", "shares", "out"), T), "ids": "*i64",
+                **dict.fromkeys(("num_out", "size", "x_group"), I),
+                **dict.fromkeys(("alpha", "limit"), "fp32"), "IS_GATED": is_gated,
+                "IS_CLAMPED": is_clamped, "HAS_BIAS": is_clamped, "HAS_SHARES": not is_gated,
+                "ROWS": EXPERT_ROWS, "BLOCK": EXPERT_BLOCK,
             },
         )
-        for name, is_gated in (("gated experts", True), ("experts and shares", False))
+        for name, is_gated, is_clamped in (
+            ("gated experts", True, False), ("clamped experts", True, True),
+            ("experts and shares", False, False),
+        )
     ),
     Case(
         "candidates of a draft", triton_best.topk_of_few,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from specbench.engine.drafter import BuildContext
@@ -29,7 +29,10 @@ class Checkpoint:
     All are moved to the target's device, floating-point ones converted to its dtype.
     """
 
-    def __init__(self, method: str, context: BuildContext, file_names: tuple[str, ...]) -> None:
+    def __init__(
+        self, method: str, context: BuildContext, file_names: tuple[str, ...], prefix: str = ""
+    ) -> None:
+        """Only tensors whose names begin with `prefix` are read."""
         if context.weights is None:
             raise UserError(
                 f"{method} has no checkpoint for this target.",
@@ -40,9 +43,10 @@ class Checkpoint:
         self.dtype = context.target.dtype
         self.device = context.target.device
         if isinstance(weights, Path):
-            self._tensors = _read_tensors(method, weights, file_names)
+            self._tensors = _read_tensors(method, weights, file_names, prefix)
         else:
-            self._tensors = dict(weights.tensors(self.device, self.dtype))
+            made = weights.tensors(self.device, self.dtype)
+            self._tensors = {key: tensor for key, tensor in made if key.startswith(prefix)}
         self._unread = set(self._tensors)
         self._file_names: dict[str, str] = {}  # of renamed keys
         self._renamed: list[tuple[str, str]] = []
@@ -102,12 +106,12 @@ class Checkpoint:
             raise self.error(f"has {name} of shape {found}, not {list(shape)}")
         self._unread.discard(key)
 
-    def take(self, key: str, *shape: int) -> Tensor:
-        """The tensor of that name; it must exist and have this shape."""
+    def take(self, key: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor of that name, in `dtype` if given; it must exist and have this shape."""
         self.expect(key, *shape)
         tensor = self._tensors[key]
-        dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
-        return tensor.to(self.device, dtype)
+        own = self.dtype if tensor.is_floating_point() else tensor.dtype
+        return tensor.to(self.device, dtype or own)
 
     def linear(
         self, name: str, size_in: int, size_out: int, *, bias: bool | None = None
@@ -166,22 +170,25 @@ def frozen(tensor: Tensor) -> nn.Parameter:
     return nn.Parameter(tensor, requires_grad=False)
 
 
-def _read_tensors(method: str, folder: Path, file_names: tuple[str, ...]) -> dict[str, Tensor]:
-    """All tensors of the first file in `file_names` that is there, whole or in shards."""
+def _read_tensors(
+    method: str, folder: Path, file_names: tuple[str, ...], prefix: str
+) -> dict[str, Tensor]:
+    """Tensors of the first file in `file_names` that is there, whole or in shards."""
     for name in file_names:
         if (folder / name).is_file():
-            return _read_file(folder / name)
+            return _read_file(folder / name, prefix)
         if (index := folder / f"{name}.index.json").is_file():
-            return _read_shards(index)
+            return _read_shards(index, prefix)
     raise CheckpointError(
         f"{folder} holds no {method} checkpoint: there is no {' or '.join(file_names)}.", _AGAIN
     )
 
 
-def _read_shards(index: Path) -> dict[str, Tensor]:
-    """The tensors that an index names, from the files beside it."""
+def _read_shards(index: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors with the prefix that an index names, from the files beside it."""
     try:
-        places: dict[str, str] = json.loads(index.read_text("utf-8"))["weight_map"]
+        every = json.loads(index.read_text("utf-8"))["weight_map"].items()
+        places: dict[str, str] = {key: name for key, name in every if key.startswith(prefix)}
         files = sorted(set(places.values()))
         if odd := [name for name in files if Path(name).name != name]:
             raise ValueError(f"{odd[0]!r} is not the name of a file beside it")
@@ -189,23 +196,24 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{index} is not an index of tensors ({error}).", _AGAIN) from error
     tensors: dict[str, Tensor] = {}
     for name in files:
-        shard = _read_file(index.with_name(name))
+        shard = _read_file(index.with_name(name), prefix)
         expected = {key for key, place in places.items() if place == name}
         if odd := sorted(expected ^ shard.keys()):
             raise CheckpointError(f"{index} and {name} disagree about {odd[0]}.", _AGAIN)
         tensors |= shard
-    return tensors
+    return {key: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
 
 
-def _read_file(path: Path) -> dict[str, Tensor]:
-    """The tensors of one file."""
+def _read_file(path: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors of one file whose names begin with `prefix`."""
     try:
         if path.suffix == ".safetensors":
-            tensors: Any = load_file(path)
-        else:
-            with warnings.catch_warnings():  # a bad pickle gives one error, no warnings as well
-                warnings.simplefilter("ignore")
-                tensors = torch.load(path, map_location="cpu", weights_only=True)
+            with safe_open(path, "pt") as file:
+                keys = [key for key in file.keys() if key.startswith(prefix)]  # noqa: SIM118
+                return {key: file.get_tensor(key) for key in keys}
+        with warnings.catch_warnings():  # a bad pickle gives one error, no warnings as well
+            warnings.simplefilter("ignore")
+            tensors: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file may fail in any way
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise CheckpointError(
@@ -215,4 +223,4 @@ def _read_file(path: Path) -> dict[str, Tensor]:
         isinstance(key, str) and isinstance(value, Tensor) for key, value in tensors.items()
     ):
         raise CheckpointError(f"{path} is not a flat dictionary of named tensors.", _AGAIN)
-    return tensors
+    return {key: tensor for key, tensor in tensors.items() if key.startswith(prefix)}

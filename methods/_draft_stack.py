@@ -84,9 +84,9 @@ class DraftStack:
         self._norms = [
             rms_norm(checkpoint, f"{name}.input_layernorm", config) for name in names[1:]
         ]
-        self.dtype, self._device = checkpoint.dtype, checkpoint.device
+        self.dtype, self._device, self._ops = checkpoint.dtype, checkpoint.device, ops
         self._nothing = torch.zeros(1, 0, dtype=self.dtype, device=self._device)
-        self._rotary = Rotary(rotary, self._nothing)
+        self._rotary = Rotary(rotary, self._nothing, config.head_dim)
         shape = (config.num_key_value_heads, config.head_dim)
         self.cache = KVCache([LayerShape(shape, shape, self.dtype, self._device)] * len(names))
 
@@ -110,23 +110,28 @@ class DraftStack:
                 residual = self._see(index, residual, queries, None)
 
     def feed(
-        self, residual: Tensor, attended: Tensor, start: Tensor, last: Tensor, cache_span: CacheSpan
-    ) -> Tensor:
-        """Append rows after the first `start` []; returns the output [1, hidden] of row `last` [1].
+        self, residual: Tensor, attended: Tensor, start: Tensor, wanted: Tensor,
+        cache_span: CacheSpan,
+    ) -> Tensor:  # fmt: skip
+        """Append rows after the first `start` []; returns outputs [k, hidden] of rows `wanted` [k].
 
         `attended` [n, input] are the attention's inputs; its output is added to `residual`
-        [n, hidden]. Rows after `last` are padding: their keys and values are scratch.
-        `cache_span` counts the rows up to the last one.
+        [n, hidden]. `wanted` is increasing. Rows after its last are padding: their keys and values
+        are scratch. `cache_span` counts the rows up to the last one that is no scratch.
         """
-        n = attended.shape[0]
+        n, last = attended.shape[0], len(self._layers) - 1
         slots = self._slots(start + torch.arange(n, device=self._device))
-        for index in range(len(self._layers) - 1):
+        for index in range(last):
             queries = self._write_kv(index, residual, attended, slots)
-            residual = self._see(index, residual, queries, self._causal(n, start, cache_span))
-        queries = self._write_kv(len(self._layers) - 1, residual, attended, slots)
-        residual, queries = residual.index_select(0, last), queries.index_select(0, last)
-        tree_mask = TreeMask(start + last + 1, self._nothing, cache_span)
-        return self._see(len(self._layers) - 1, residual, queries, tree_mask)
+            tree_mask = self._causal(torch.arange(n, device=self._device), n, start, cache_span)
+            residual = self._see(index, residual, queries, tree_mask)
+        queries = self._write_kv(last, residual, attended, slots)
+        residual, queries = residual.index_select(0, wanted), queries.index_select(0, wanted)
+        if wanted.shape[0] > 1:
+            tree_mask = self._causal(wanted, n, start, cache_span)
+        else:
+            tree_mask = TreeMask(start + wanted + 1, self._nothing, cache_span)
+        return self._see(last, residual, queries, tree_mask)
 
     def extend(
         self, residual: Tensor, attended: Tensor, slots: CacheSlots, end: Tensor, mask: Tensor,
@@ -143,6 +148,32 @@ class DraftStack:
             residual = self._see(index, residual, queries, tree_mask)
         return residual
 
+    def write_context(self, context: Tensor) -> None:
+        """Begin a sequence of which all layers read the same inputs [n, hidden]."""
+        slots = self._slots(torch.arange(context.shape[0], device=self._device))
+        for index, layer in enumerate(self._layers):
+            layer.write_kv(context, self.cache.rows(index), slots)
+
+    def fill_block(
+        self, context: Tensor, residual: Tensor, attended: Tensor, rows: Tensor, end: Tensor,
+        cache_span: CacheSpan,
+    ) -> Tensor:  # fmt: skip
+        """Run over a block whose rows all see each other; returns [n, hidden].
+
+        All layers read the same inputs `context` [m, hidden] first. `rows` [m + n] are the cache
+        rows of both, which are also their positions. The block sees the first `end` [] rows.
+        """
+        m, n = context.shape[0], residual.shape[0]
+        slots, sees_all = self._slots(rows), residual.new_zeros(n, n)
+        tree_mask = TreeMask(end, sees_all, cache_span)
+        for index, layer in enumerate(self._layers):
+            if index:
+                attended = self._ops.norm(residual, self._norms[index - 1])
+            both = torch.cat([context, attended])
+            queries = layer.write_kv(both, self.cache.rows(index), slots)
+            residual = self._see(index, residual, queries[m:], tree_mask)
+        return residual
+
     def tree_slots(self, end: Tensor, sizes: Sequence[int]) -> list[CacheSlots]:
         """Cache slots of a tree's levels of `sizes` rows, after the first `end` [] rows."""
         rows = end + torch.arange(sum(sizes), device=self._device)
@@ -152,9 +183,9 @@ class DraftStack:
     def _slots(self, rows: Tensor) -> CacheSlots:
         return CacheSlots(rows, self._rotary.cos_sin(rows))
 
-    def _causal(self, n: int, start: Tensor, cache_span: CacheSpan) -> TreeMask:
-        """Mask of n rows after the first `start` [], a number that the host does not know."""
-        sees = torch.ones(n, n, dtype=torch.bool, device=self._device).tril()
+    def _causal(self, rows: Tensor, n: int, start: Tensor, cache_span: CacheSpan) -> TreeMask:
+        """Mask of `rows` [k] of n after the first `start` [], which the host does not know."""
+        sees = torch.arange(n, device=self._device) <= rows[:, None]
         span = CacheSpan(cache_span.rows_with(n), is_exact=False)
         return TreeMask(start, additive(sees, self.dtype), span)
 

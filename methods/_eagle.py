@@ -1,6 +1,6 @@
 """EAGLE's draft models and the base of its drafters: pairs of a feature and the next token.
 
-Knows how a draft model reads and caches (feature, token) pairs, not trees.
+Knows how a draft model reads (feature, token) pairs, not trees.
 """
 
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specbench.engine.accept import AcceptedPath
-from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
+from specbench.engine.drafter import BuildContext, State
 from specbench.engine.fused.ops import CacheSpan, Norm
-from specbench.engine.graphs.execution import Execution
 from specbench.engine.target import Forward, Needs
-from specbench.engine.tree import padded_path_length
 from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
+from specbench.methods._features import FeatureDrafter, FeatureModel
 from specbench.methods._head_config import (
     SWITCHES,
+    HeadConfig,
+    HeadFormat,
     captured_layers,
     is_on,
     read_config,
@@ -30,25 +30,16 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 _QUERIES = "layers.0.self_attn.q_proj.weight"
 
 
-class DraftModel:
+class DraftModel(FeatureModel):
     """Decoder layers over pairs of the target's feature at t and the token at t + 1.
 
     If the target has no feature at t + 1 yet, the layers' output at t replaces it.
     """
 
-    layout: str
-    needs: Needs
-    stack: DraftStack
     vocab_size: int
 
-    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        """Parts of a forward that features are built from, one row per node."""
-        raise NotImplementedError
-
-    def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """Features [n, feature] at `rows` [n] of the captured states."""
-        parts = [part.index_select(0, rows) for part in captured]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    def prefill(self, features: Tensor, tokens: Tensor) -> None:
+        self.stack.prefill(*self.pairs(features, tokens))
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Layer inputs for target features: residual [n, hidden] and attention's [n, input]."""
@@ -135,9 +126,11 @@ class Eagle3Model(DraftModel):
     official code, its feature is too short.
     """
 
+    head_format = HeadFormat("eagle3", switches=SWITCHES)
+
     def __init__(self, method: str, context: BuildContext, layers: str = "") -> None:
         checkpoint = Checkpoint(method, context, FILES)
-        head, target = read_config(checkpoint, "eagle3", SWITCHES), context.target
+        head, target = read_config(checkpoint, self.head_format), context.target
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields, _QUERIES)
         hidden, width = config.hidden_size, target.config.hidden_size
@@ -165,7 +158,11 @@ class Eagle3Model(DraftModel):
         self._token_ids = draft_vocabulary(checkpoint, self.vocab_size, target.vocab_size)
         if "t2d" in checkpoint:  # the inverse of d2t
             checkpoint.expect("t2d", target.vocab_size)
+        self._take_more(checkpoint, head)
         checkpoint.close()
+
+    def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
+        """Take tensors that only a model derived from this one has."""
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
         return tuple(forward.layer_inputs[layer] for layer in self._layers)
@@ -204,54 +201,15 @@ class Eagle3Model(DraftModel):
         return num_levels * a_level + weight_bytes(self._fc)  # fc reads only target features
 
 
-class EagleDrafter(Drafter):
+class EagleDrafter(FeatureDrafter[DraftModel]):
     """Base of EAGLE's drafters: feeds each committed pair to the draft model once.
 
     The pair at t holds the target's feature at t and token t + 1; the last one holds the pending
-    token. `num_scratch` bounds the draft tokens fed to the draft model, `depth` that of all trees.
+    token.
     """
-
-    def __init__(
-        self, model: DraftModel, execution: Execution, num_scratch: int, depth: int
-    ) -> None:
-        self.model = model
-        self.needs = model.needs
-        self.weights_layout = model.layout
-        self._execution = execution
-        self._num_scratch = max(num_scratch, padded_path_length(depth))
-        self._captured: tuple[Tensor, ...]  # of the last forward
-        self._missing: AcceptedPath  # pairs not yet fed to the draft model, as rows of `_captured`
-
-    def start(self, state: State, prefill: Forward) -> None:
-        model = self.model
-        cache_span = self._execution.cache_span(
-            state.num_committed + state.remaining, self._num_scratch
-        )
-        if model.stack.reserve(cache_span.rows_with(self._num_scratch)):
-            self._execution.discard_graphs()
-        tokens = torch.tensor(state.token_ids[1:], device=state.sampler.generator.device)
-        captured, rows = model.captured(prefill), torch.arange(len(tokens), device=tokens.device)
-        if len(tokens) > 1:
-            features = model.features(captured, rows[:-1])
-            model.stack.prefill(*model.pairs(features, tokens[:-1]))
-        self._captured = tuple(part[-1:] for part in captured)
-        self._missing = AcceptedPath.single(state.pending, tokens.device)
-
-    def observe(self, state: State, result: StepResult) -> None:
-        self._captured = self.model.captured(result.forward)
-        self._missing = result.accepted
 
     def skip(self, state: State) -> None:
         self.feed(*self.draft_inputs(state), cache_span=self.cache_span(state))
-
-    def draft_inputs(self, state: State) -> tuple[Tensor, ...]:
-        """Inputs of a draft: the arguments of `feed`."""
-        end = torch.full((), state.num_committed, device=self._missing.last.device)
-        return end, *self._missing, *self._captured
-
-    def cache_span(self, state: State) -> CacheSpan:
-        """Rows of the draft model's cache that attention reads."""
-        return self._execution.cache_span(state.num_committed, self._num_scratch)
 
     def feed(
         self,

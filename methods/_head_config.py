@@ -1,11 +1,11 @@
-"""Published layouts of EAGLE heads: their key names and config fields, as one internal form.
+"""Published layouts of heads with decoder layers: key names and config fields, as one form.
 
 The internal form has flat fields, and keys `layers.{i}.`, `fc`, `norm`, `lm_head` and so on. Every
 field that changes the arithmetic is honoured or refused by name. Knows names, not tensors.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import LlamaConfig, Qwen3Config
@@ -13,19 +13,19 @@ from transformers import LlamaConfig, Qwen3Config
 from specbench.errors import UserError
 from specbench.methods._checkpoint import Checkpoint
 
-NESTED = "eagle_config"
 LAYERS = "eagle_aux_hidden_state_layer_ids"
 
 _LAYOUTS = (
     # layout, a field of its config.json, how some of its keys begin
     ("speculators", "speculators_model_type", "layers."),
-    ("ModelOpt", NESTED, "layers."),
+    ("ModelOpt", "eagle_config", "layers."),
+    ("z-lab", "dflash_config", "layers."),
     ("AutoModel or vLLM", "", "model."),
     ("SafeAILab", "", "midlayer."),  # SpecForge and AngelSlim too
     ("SafeAILab", "", "layers."),
 )
-_SECTIONS = ("model", "transformer_layer_config", NESTED)
-"""Objects in config.json whose fields count as its own: of vLLM, speculators, and ModelOpt."""
+_SECTIONS = ("model", "transformer_layer_config")
+"""Objects in config.json whose fields count as its own: of vLLM and speculators."""
 
 _RENAMED = (("model.", ""), ("midlayer.", "layers.0."))
 """Beginnings of published keys, and of the internal ones."""
@@ -51,7 +51,7 @@ _COMPUTED: dict[str, Any] = {
     "use_mtp_layernorm": False,
     "use_sliding_window": False,
 }
-"""The values that every draft model computes. Others are refused."""
+"""The values that a draft model computes if its format names no others. Others are refused."""
 
 SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
 """Fields that EAGLE-3 computes either way; False if absent."""
@@ -59,14 +59,27 @@ SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
 _ROPES = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on the sequence's length."""
 
-_WITHOUT_EFFECT = {LAYERS, "parallel_draft_heads_num_layers"}
-"""Fields of `eagle_config` that are read elsewhere or describe parts that must be absent."""
-
 _LAYER_CONFIGS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 """Decoder layers of speculators, whose files leave out a class's default values.
 
 Those of qwen3 have norms of queries and keys.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class HeadFormat:
+    """The fields that one kind of head may have.
+
+    `name` is its name in speculators. `section` is the object of config.json whose fields count as
+    its own; of these, `section_fields` are read elsewhere or describe parts that must be absent.
+    `switches` may have any value, and `computed` replaces values of other fields.
+    """
+
+    name: str | None = None
+    section: str = "eagle_config"
+    section_fields: Collection[str] = (LAYERS, "parallel_draft_heads_num_layers")
+    switches: Collection[str] = ()
+    computed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +90,7 @@ class HeadConfig:
     fields: Mapping[str, Any]
     num_layers: int
     nested_layers: Any = None
-    """Target layers that `eagle_config` names."""
+    """Target layers that the format's section names for `LAYERS`."""
 
     @property
     def layer_names(self) -> list[str]:
@@ -85,12 +98,11 @@ class HeadConfig:
         return [f"layers.{i}" for i in range(self.num_layers)]
 
 
-def read_config(
-    checkpoint: Checkpoint, kind: str | None = None, switches: Collection[str] = ()
-) -> HeadConfig:
-    """The config of a head, whose keys get their internal names.
+EAGLE = HeadFormat()
 
-    `kind` is the head's name in speculators. `switches` may have any value.
+
+def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> HeadConfig:
+    """The config of a head, whose keys get their internal names.
 
     Raises:
         CheckpointError: a field asks for other arithmetic, or contradicts the tensors.
@@ -98,17 +110,21 @@ def read_config(
     raw = checkpoint.config()
     layout = next((name for name, *sign in _LAYOUTS if _has(checkpoint, raw, *sign)), "unknown")
     checkpoint.rename(*_RENAMED)
-    sections = {name: raw[name] for name in _SECTIONS if raw.get(name) is not None}
+    names = (*_SECTIONS, head_format.section)
+    sections = {name: raw[name] for name in names if raw.get(name) is not None}
     for name, section in sections.items():
         if not isinstance(section, dict):
             raise checkpoint.error(f"has a config whose {name} is not a JSON object")
     if layout == "speculators":
         section = sections.get("transformer_layer_config", {})
-        sections["transformer_layer_config"] = _of_speculators(checkpoint, raw, section, kind)
-    nested = sections.get(NESTED, {})
-    if unknown := sorted(nested.keys() - _COMPUTED.keys() - {*SWITCHES} - _WITHOUT_EFFECT):
-        raise checkpoint.error(f"has {NESTED}.{unknown[0]}, which is not supported")
-    fixed = {**_COMPUTED, **{name: False for name in SWITCHES if name not in switches}}
+        sections["transformer_layer_config"] = _of_speculators(
+            checkpoint, raw, section, head_format
+        )
+    nested = sections.get(head_format.section, {})
+    fixed = {**_COMPUTED, **{name: False for name in SWITCHES if name not in head_format.switches}}
+    fixed |= head_format.computed
+    if unknown := sorted(nested.keys() - fixed.keys() - {*SWITCHES, *head_format.section_fields}):
+        raise checkpoint.error(f"has {head_format.section}.{unknown[0]}, which is not supported")
     _check(checkpoint, "", raw, fixed)
     fields = {name: value for name, value in raw.items() if name not in sections}
     for name, section in sections.items():
@@ -170,13 +186,14 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
 
 
 def _of_speculators(
-    checkpoint: Checkpoint, raw: Mapping[str, Any], section: Mapping[str, Any], kind: str | None
-) -> dict[str, Any]:
+    checkpoint: Checkpoint, raw: Mapping[str, Any], section: Mapping[str, Any],
+    head_format: HeadFormat,
+) -> dict[str, Any]:  # fmt: skip
     """The whole config of its decoder layers. Refuses other heads, and layers of other models."""
     name = "speculators_model_type"
-    if raw[name] != kind:
+    if raw[name] != head_format.name:
         raise checkpoint.error(f"has {name} {raw[name]!r}, which is not supported")
-    if raw.get("norm_before_residual") is None:
+    if head_format.switches and raw.get("norm_before_residual") is None:
         raise checkpoint.error(
             "names no norm_before_residual, which speculators and vLLM then set differently"
         )
@@ -225,7 +242,7 @@ def _ambiguous(checkpoint: Checkpoint, layers: list[Any]) -> UserError:
     inputs = "+".join(map(str, layers))
     outputs = "+".join(str(layer + 1) for layer in layers if isinstance(layer, int))
     error = checkpoint.error(
-        f"names target layers {layers} in {NESTED}.{LAYERS}, and publishers disagree whether "
+        f"names target layers {layers} in eagle_config.{LAYERS}, and publishers disagree whether "
         "such a list counts inputs or outputs"
     )
     error.hint = (

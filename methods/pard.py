@@ -14,6 +14,7 @@ from specbench.engine.tree import DraftTree, padded_size
 from specbench.engine.weights import pass_bytes
 from specbench.errors import CheckpointError
 from specbench.methods._draft_model import fit_vocabulary, load_draft_model
+from specbench.methods._parallel import chain_of, draw_chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Pard(Drafter):
         self._model.crop(0)
 
     def propose(self, state: State) -> DraftTree:
-        model, sampler = self._model, state.sampler
+        model = self._model
         count = min(self._num_tokens, state.remaining - 1)
         if count < 1:
             return state.chain()
@@ -65,13 +66,7 @@ class Pard(Drafter):
         logits = self._pass(torch.cat([missing, self._masks]))[len(missing) - 1 :][:count]
         model.commit(range(len(missing)))
         logits = fit_vocabulary(logits, self._vocab_size)
-        if sampler.sampling.is_greedy:
-            drawn, q, score = logits.argmax(-1), None, logits.amax()
-        else:
-            probs = sampler.probs(logits)
-            drawn, score = sampler.draw(probs), probs[:, 0].amax()  # NaN in a whole row, if any
-            q = torch.cat([torch.zeros_like(probs[:1]), probs])
-        return DraftTree.chain(torch.cat([missing[-1:], drawn]), q, score[None])
+        return chain_of(*draw_chain(missing[-1:], logits, state.sampler))
 
     def _pass(self, tokens: Tensor) -> Tensor:
         """Logits [n, vocab] of the draft model after each of `tokens` [n]."""

@@ -2,17 +2,21 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
+from torch import Tensor
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.graphs.capture import run_in_every_bucket
-from specbench.engine.target import Forward
+from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.engine.weights import pass_bytes
+from specbench.methods._chain import draft_chain
 from specbench.methods._draft_model import fit_vocabulary, load_draft_model
+
+Schedule: TypeAlias = Literal["heuristic", "constant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Options:
     num_tokens: int = field(
         default=5, metadata={"help": "draft tokens in the first step", "min": 1}
     )
-    schedule: Literal["heuristic", "constant"] = field(
+    schedule: Schedule = field(
         default="heuristic",
         metadata={"help": "heuristic: two more after a fully accepted draft, else one less"},
     )
@@ -42,39 +46,29 @@ class SpeculativeSampling(Drafter):
     Deviation: a draft does not end at EOS; the engine cuts the tokens after EOS anyway.
     """
 
-    def __init__(self, options: Options, context: BuildContext) -> None:
-        self._options = options
-        self._model = load_draft_model("sps", context)
-        self._vocab_size = context.target.vocab_size
-        self._num_tokens = options.num_tokens
+    def __init__(self, model: Target, vocab_size: int, num_tokens: int, schedule: Schedule) -> None:
+        """`vocab_size` is the target's, `num_tokens` the length of the first draft."""
+        self._model, self._vocab_size = model, vocab_size
+        self._first_num_tokens = self._num_tokens = num_tokens
+        self._schedule = schedule
 
     def start(self, state: State, prefill: Forward) -> None:
-        self._num_tokens = self._options.num_tokens
+        self._num_tokens = self._first_num_tokens
         self._model.crop(0)
 
     def propose(self, state: State) -> DraftTree:
-        model, sampler = self._model, state.sampler
+        model = self._model
         model.crop(min(model.cache.length, state.num_committed))
-        feed = torch.tensor(state.token_ids[model.cache.length :], device=model.device)
-        tokens = [feed[-1:]]
-        rows: list[torch.Tensor] = []
-        scores: list[torch.Tensor] = []
-        for _ in range(min(self._num_tokens, state.remaining - 1)):
-            logits = fit_vocabulary(model.extend(feed), self._vocab_size)
-            if sampler.sampling.is_greedy:
-                feed = logits.argmax(-1, keepdim=True)
-                scores.append(logits.gather(0, feed))
-            else:
-                rows.append(sampler.probs(logits[None])[0])
-                feed = sampler.draw(rows[-1][None])
-                scores.append(rows[-1][:1])  # NaN in a whole row, if anywhere
-            tokens.append(feed)
-        q = torch.stack([torch.zeros_like(rows[0]), *rows]) if rows else None
-        score = torch.cat(scores).amax(0, keepdim=True) if scores else None  # keeps NaN
-        return DraftTree.chain(torch.cat(tokens), q, score)
+        missing = torch.tensor(state.token_ids[model.cache.length :], device=model.device)
+        count = min(self._num_tokens, state.remaining - 1)
+        return draft_chain(missing, count, self._read, state.sampler)
+
+    def _read(self, tokens: Tensor) -> Tensor:
+        """Append tokens to the draft model; returns logits [vocab] after them."""
+        return fit_vocabulary(self._model.extend(tokens), self._vocab_size)
 
     def observe(self, state: State, result: StepResult) -> None:
-        if self._options.schedule == "heuristic":
+        if self._schedule == "heuristic":
             if result.verdict.num_accepted == self._num_tokens:
                 self._num_tokens += 2
             else:
@@ -97,16 +91,24 @@ class SpeculativeSampling(Drafter):
 
     def _longest_chain(self, num_tokens: int) -> int:
         """Nodes of the longest chain in a completion of `num_tokens`, if all are accepted."""
-        draft, left, longest = self._options.num_tokens, num_tokens - 1, 1
+        draft, left, longest = self._first_num_tokens, num_tokens - 1, 1
         while left > 0:
             longest = max(longest, 1 + min(draft, left - 1))
             left -= draft + 1
-            if self._options.schedule == "heuristic":
+            if self._schedule == "heuristic":
                 draft += 2
         return longest
 
     def bytes_read(self, num_nodes: float) -> float:
         return pass_bytes(self._model.model) * (num_nodes - 1)  # one pass per draft token
+
+
+def build(options: Options, context: BuildContext) -> Drafter:
+    """Build the drafter for a target."""
+    model, vocab_size = load_draft_model("sps", context), context.target.vocab_size
+    return SpeculativeSampling(
+        model, vocab_size, num_tokens=options.num_tokens, schedule=options.schedule
+    )
 
 
 METHOD = Method(
@@ -115,6 +117,6 @@ METHOD = Method(
     summary="speculative sampling: a small draft model proposes a chain",
     paper="Leviathan et al. 2023, Fast Inference from Transformers via Speculative Decoding",
     options=Options,
-    build=SpeculativeSampling,
+    build=build,
     weights="sps",
 )

@@ -38,6 +38,8 @@ PAPER_ORDER = (
     "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
 )  # fmt: skip
 """Order of the methods in papers. Others follow by name."""
+TRAINING_FREE = ("recycling", "sam", "suffix")
+"""Methods that need neither weights nor a file, so they run by default too."""
 
 GROUPS = ("papers", "all")
 """Names that stand for several methods: those of the papers, and all that work."""
@@ -157,8 +159,9 @@ def _check(found: object, name: str) -> None:
 
 
 def default_entries() -> list[Entry]:
-    """The methods of a run that names none: those of the papers, and all plug-ins."""
-    return [one for one in entries() if one.name in PAPER_ORDER or one.origin != "specbench"]
+    """The methods of a run that names none: papers', training-free ones, and all plug-ins."""
+    ours = (*PAPER_ORDER, *TRAINING_FREE)
+    return [one for one in entries() if one.name in ours or one.origin != "specbench"]
 
 
 def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ Method = Annotated[
     Many,
     typer.Option(
         metavar="METHOD,...",
-        help="Methods, such as pld,sps:num_tokens=4 [default: papers and plug-ins; or: all]",
+        help="Methods, such as pld,sps:num_tokens=4; or papers, or all [default: papers, "
+        "training-free ones and plug-ins]",
         autocompletion=complete.methods,
     ),
 ]
@@ -39,10 +40,13 @@ Prompts = Annotated[
     typer.Option(
         metavar="SOURCE",
         autocompletion=complete.choice("bundled", "paper", "hub"),
-        help="bundled, paper, hub, or a JSONL file [default: bundled for tiny and stand-ins, "
-        "else paper]",
+        help="bundled, paper, hub, or a file [default: bundled for tiny and stand-ins, else paper]",
         show_default=False,
     ),
+]
+PadTo = Annotated[
+    Many,
+    typer.Option(metavar="N,...", help="Cut prompts of N tokens from the text file --prompts."),
 ]
 Limit = Annotated[int | None, typer.Option(metavar="N", help="Use the first N prompts of a task.")]
 Sample = Annotated[
@@ -91,49 +95,6 @@ Execution = Annotated[
 Trace = Annotated[bool, typer.Option("--trace", help="Keep the draft's confidence in every node.")]
 CheckDrafts = Annotated[
     bool, typer.Option("--check-drafts", help="Check every draft and verdict against the contract.")
-]
-Backend = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND",
-        help="engine: in this process; server: over HTTP.",
-        autocompletion=complete.choice("engine", "server"),
-    ),
-]
-Engine = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Start this engine as the server of each method: vllm, sglang or llamacpp.",
-        autocompletion=complete.choice("vllm", "sglang", "llamacpp"),
-    ),
-]
-EngineCommand = Annotated[
-    str, typer.Option(metavar="COMMAND", help="The engine's command, if it is not on the PATH.")
-]
-EngineArgs = Annotated[
-    str, typer.Option(metavar="ARGS", help="More arguments for the engine, in quotes.")
-]
-Url = Annotated[
-    Many, typer.Option(metavar="URL", help="Address of a running server; one for each --label.")
-]
-Label = Annotated[
-    Many, typer.Option(metavar="NAME", help="Method of the server at --url; vanilla: the baseline.")
-]
-ServedModel = Annotated[
-    str, typer.Option(metavar="NAME", help="The model's name at the server, if it differs.")
-]
-Concurrency = Annotated[
-    Many, typer.Option(metavar="N,...", help="Requests that a server gets at once [default: 1]")
-]
-RequestRate = Annotated[
-    Many, typer.Option(metavar="R,...", help="Requests per second to a server, at random times.")
-]
-Goodput = Annotated[
-    str, typer.Option(metavar="LIMITS", help="Limits in ms of a good request: ttft:500,tpot:50")
-]
-RequestTimeout = Annotated[
-    float | None, typer.Option(metavar="S", help="Time limit of a request [default: 600]")
 ]
 Phases = Annotated[
     bool, typer.Option("--phases", help="Time the phases of a step; reports no speedup.")

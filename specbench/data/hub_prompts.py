@@ -23,7 +23,10 @@ LIMIT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class HubPrompts:
-    """The first prompts of a data set. `origin` names it: id, config, split and revision."""
+    """The first prompts of a data set.
+
+    `origin` names it: id, config, file, split and revision, and the rows that were left out.
+    """
 
     origin: str
     num_available: int
@@ -41,6 +44,7 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
     rows = _load(task, source, offline)
     wanted = limit if limit is not None else source.default_limit
     prompts: list[Prompt] = []
+    num_placeholders = 0
     for index in range(len(rows)):
         if wanted is not None and len(prompts) == wanted:
             break
@@ -50,11 +54,16 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
             columns = ", ".join(rows[index])
             message = f"{source.id} has no column {error.args[0]!r}; it has: {columns}."
             raise UserError(message, f"Correct [hub] in datasets/cards/{task}.toml.") from error
-        if prompt.turns:
+        if source.placeholder and any(t.startswith(source.placeholder) for t in prompt.turns):
+            num_placeholders += 1
+        elif prompt.turns:
             prompts.append(prompt)
     if not prompts:
         raise UserError(f"{source.id} ({source.split}) holds no prompt.", "Use `--prompts paper`.")
-    return HubPrompts(_origin(source), len(rows), tuple(prompts))
+    origin = _origin(source)
+    if num_placeholders:
+        origin += f", without {num_placeholders} rows whose text it does not hold"
+    return HubPrompts(origin, len(rows), tuple(prompts))
 
 
 def import_datasets() -> ModuleType:
@@ -85,9 +94,12 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
     # Without a connection the library retries for half a minute, so check the Hub first.
     no_network = None if offline else unreachable(source.id)
     is_cache_only = offline or no_network is not None
+    parts = {"split": source.split, "revision": source.revision}
+    if source.data_files:
+        parts["data_files"] = source.data_files
     try:
         with _network_off(library) if is_cache_only else _limited(source):
-            return load(source.id, source.config, split=source.split, revision=source.revision)
+            return load(source.id, source.config, **parts)
     except UserError:
         raise
     except Exception as error:  # the library's network, format and disk errors share no base
@@ -151,4 +163,5 @@ def _make_prompt(task: str, source: HubSource, row: Mapping[str, Any], index: in
 
 def _origin(source: HubSource) -> str:
     config = f", config {source.config}" if source.config else ""
+    config += f", file {source.data_files}" if source.data_files else ""
     return f"{source.id}@{source.revision or 'main'}{config}, split {source.split}"

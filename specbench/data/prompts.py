@@ -24,7 +24,7 @@ from specbench.outside import printable
 __all__ = ["SOURCES", "Prompt", "PromptSet", "load_prompt_sets", "load_prompts", "plan_tasks"]
 
 SOURCES = ("bundled", "paper", "hub")
-"""The named sources. Any other value is the path of a JSONL file."""
+"""The named sources. Any other value is the path of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def plan_tasks(names: Sequence[str], source: str) -> tuple[Task, ...]:
         UserError: an unknown task or source, a missing file, or a task without this source.
     """
     if source not in SOURCES:
-        return (_file_task(_own_file(source)),)
+        return (_file_task(own_file(source)),)
     tasks = find_tasks(names) if names else default_tasks()
     for task in tasks:
         _require_source(task, source)
@@ -120,7 +120,7 @@ def load_prompt_sets(
 
 def _load_set(task: Task, source: str, limit: int | None, offline: bool) -> PromptSet:
     if task.card is None:
-        path = _own_file(source)
+        path = own_file(source)
         return _from_file(task, "file", path.name, path, file_sha256(path), limit)
     card = _require_source(task, source)
     if source == "bundled":
@@ -160,7 +160,8 @@ def _require_source(task: Task, source: str) -> TaskCard:
     return task.card
 
 
-def _own_file(source: str) -> Path:
+def own_file(source: str) -> Path:
+    """The file that `--prompts source` names. Raises UserError if there is none."""
     path = Path(source).expanduser()
     if path.is_file():
         return path
@@ -169,7 +170,7 @@ def _own_file(source: str) -> Path:
     if path.suffix or len(path.parts) > 1:
         raise UserError(
             f"--prompts {source}: the file does not exist.",
-            f"Give a JSONL file that exists, or one of {', '.join(SOURCES)}.",
+            f"Give a file that exists, or one of {', '.join(SOURCES)}.",
         )
     raise unknown_name("prompt source", source, SOURCES, "Or the path of a JSONL file.")
 

@@ -37,12 +37,14 @@ class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
 
     Give either `turns` (one template a turn; `{column}` is replaced) or `turns_field` (a column
     with the list of turns). `is_stripped` strips white space from every turn. `default_limit` is
-    the number of rows taken when the user gives no limit.
+    the number of rows taken when the user gives no limit. `data_files` picks a file of the data
+    set. A row with a turn that begins with `placeholder` does not hold its text and is left out.
     """
 
     id: str
     split: str
     config: str | None = None
+    data_files: str | None = None
     revision: str | None = None
     turns: tuple[str, ...] = ()
     turns_field: str | None = None
@@ -51,6 +53,7 @@ class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     category_field: str | None = None
     is_stripped: bool = False
     default_limit: int | None = None
+    placeholder: str | None = None
 
     def __post_init__(self) -> None:
         if bool(self.turns) == (self.turns_field is not None):

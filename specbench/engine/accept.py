@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     TemperatureLogitsWarper,
@@ -93,6 +94,11 @@ class AcceptedPath(NamedTuple):
         last = ranks[-1:] - 1
         token_ids = tokens[path[1:]].scatter_(0, last, next_ids[path[last]])
         return cls(path[:-1], token_ids, last)
+
+    def padded(self, length: int) -> AcceptedPath:
+        """The same path, padded to `length` nodes."""
+        more = length - self.path.shape[0]
+        return AcceptedPath(pad(self.path, (0, more)), pad(self.token_ids, (0, more)), self.last)
 
 
 class Sampler:

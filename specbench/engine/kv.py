@@ -6,12 +6,14 @@ drafters: rows after the committed length are scratch until `commit` keeps some 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from specbench.engine.fused.ops import CacheRows
 
@@ -32,6 +34,14 @@ class LayerShape:
     def width(self) -> int:
         """Numbers per token: its keys, then its values."""
         return self.key[0] * self.key[1] + self.value[0] * self.value[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedStep:
+    """Rows of a step whose shapes do not depend on the committed length, so it can be captured."""
+
+    rows: Tensor  # [n] int64, indices of the rows that are written
+    span: int  # number of rows that attention reads; a mask hides the ones after `rows`
 
 
 class _Layer(CacheLayerMixin):
@@ -58,6 +68,10 @@ class _Layer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
+        if step := self._cache.fixed_step:
+            self.keys.index_copy_(2, step.rows, key_states)
+            self.values.index_copy_(2, step.rows, value_states)
+            return self.keys[:, :, : step.span], self.values[:, :, : step.span]
         start = self._cache.length
         end = start + key_states.shape[-2]
         self.keys[:, :, start:end] = key_states
@@ -89,9 +103,14 @@ class KVCache(Cache):
         super().__init__(layers=[_Layer(self, shape) for shape in shapes])
         self.length = 0
         self.capacity = 0
+        self.fixed_step: FixedStep | None = None
         self._shapes = tuple(shapes)
         self._slabs: list[Tensor] = []
         self.reserve(capacity)
+
+    def shape(self, layer: int) -> LayerShape:
+        """Shapes that a layer stores per token."""
+        return self._shapes[layer]
 
     @property
     def bytes_per_token(self) -> int:
@@ -121,6 +140,15 @@ class KVCache(Cache):
         self._slabs = slabs
         return True
 
+    @contextmanager
+    def fixed(self, rows: Tensor, span: int) -> Iterator[None]:
+        """Within the block, attention modules write to `rows` [n] and read the first `span`."""
+        self.fixed_step = FixedStep(rows, span)
+        try:
+            yield
+        finally:
+            self.fixed_step = None
+
     def commit(self, path: Sequence[int]) -> None:
         """Keep the scratch rows at `path` (increasing, counted from the committed length)."""
         kept = len(path)
@@ -147,3 +175,19 @@ class KVCache(Cache):
     def reset(self) -> None:
         """Forget all tokens; keep the memory."""
         self.length = 0
+
+
+@torch.inference_mode()
+def layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShape]:
+    """Cached shapes of each layer, from a forward over one token: config fields may be wrong."""
+    cache = DynamicCache()
+    model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), past_key_values=cache)
+    return [
+        LayerShape(
+            (layer.keys.shape[1], layer.keys.shape[3]),
+            (layer.values.shape[1], layer.values.shape[3]),
+            layer.keys.dtype,
+            layer.keys.device,
+        )
+        for layer in cache.layers
+    ]

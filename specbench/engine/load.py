@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from specbench.engine.graphs.execution import Execution
-from specbench.engine.probe import TESTED, tree_fault
+from specbench.engine.probe import TESTED, replay_fault, tree_fault
 from specbench.engine.quantize import quantization_config
 from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
@@ -36,7 +36,8 @@ def load_target(
             weights, or has attention that trees cannot use yet.
     """
     if not isinstance(path, Path):
-        return make_target(path, dtype=dtype, device=device, execution=execution)
+        target = make_target(path, dtype=dtype, device=device, execution=execution)
+        return with_graphs_proven(target)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         check_attention(config, path)
@@ -50,7 +51,7 @@ def load_target(
         check_positions(model, path)
         target = Target(model, execution)
         check_tree(target, path)
-        return target
+        return with_graphs_proven(target)
     except UserError:
         raise
     except Exception as error:  # a damaged or hostile folder may fail in any way
@@ -136,6 +137,13 @@ def check_tree(target: Target, path: Path) -> None:
             f"{path} is a {name}, which cannot run over a tree: {fault}.",
             "Use a model of a tested class, such as Llama, Qwen, Mistral, Gemma or gpt-oss.",
         )
+
+
+def with_graphs_proven(target: Target) -> Target:
+    """The target, whose own forward runs eagerly if its steps cannot be replayed as graphs."""
+    if target.unfused_reason and target.execution.is_static and not target.eager_reason:
+        target.eager_reason = replay_fault(target)
+    return target
 
 
 def _device_map(path: Path, device: torch.device) -> str | dict[str, torch.device] | None:

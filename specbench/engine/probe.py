@@ -1,4 +1,4 @@
-"""A proof that a model runs over trees: the logits are those of plain forwards over the paths.
+"""Proofs that a model runs over trees, and that its steps can be replayed, by its logits.
 
 Knows a target and its config, not where it was loaded from.
 """
@@ -54,8 +54,7 @@ def tree_fault(target: Target) -> str | None:
     layout = TreeLayout.from_parents(_PARENTS, target.device)
     depth, n = layout.max_depth, layout.num_nodes
     length = max(1, min(_longest(target.config) + 5, target.context - depth - 1))
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(target.vocab_size, (length + n,), generator=draw).to(target.device)
+    ids = _drawn(target, length + n)
     try:
         with torch.no_grad():
             target.prefill(ids[:length].tolist(), num_new=n)
@@ -65,14 +64,55 @@ def tree_fault(target: Target) -> str | None:
         return f"it fails over a tree: {reason_of(error)}"
     finally:
         target.cache.reset()
+    return _difference(target, "logits over a tree", found, "a plain forward", expected)
+
+
+def replay_fault(target: Target) -> str | None:
+    """The reason that the model's step must not be replayed as a graph; None if it may.
+
+    A step that is captured after some tokens and replayed after more of them shows whether the
+    model's code has read their number.
+    """
+    layout = TreeLayout.from_parents(_PARENTS, target.device)
+    execution, n, length = target.execution, layout.num_nodes, min(8, target.context // 2)
+    more = min(16, target.context - layout.max_depth - 1 - length)
+    ids = _drawn(target, length + more + n)
+    tree = DraftTree(ids[-n:], layout, n)
+    try:
+        with torch.inference_mode():
+            target.reserve(length + more + n)
+            target.prefill(ids[:length].tolist(), num_new=n)
+            target.forward(tree)
+            target.prefill(ids[: length + more].tolist(), num_new=n)
+            found = target.forward(tree).logits.clone()
+            with execution.paused():
+                expected = target.forward(tree).logits
+    except Exception as error:  # a model may fail in any way
+        return f"its step with fixed shapes fails: {reason_of(error)}"
+    finally:
+        target.cache.reset()
+    if failures := sorted(execution.failures):
+        return failures[0]
+    return _difference(target, "logits in a graph", found, "the same step by itself", expected)
+
+
+def _drawn(target: Target, num_tokens: int) -> Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(target.vocab_size, (num_tokens,), generator=draw).to(target.device)
+
+
+def _difference(
+    target: Target, what: str, found: Tensor, whose: str, expected: Tensor
+) -> str | None:
+    """The gap between logits [nodes, vocab] as a clause; None if it is rounding."""
     spread = expected.std(-1).clamp_min(torch.finfo(target.dtype).tiny)
     gap = float(((found - expected).abs().amax(-1) / spread).median())
     tolerance = _TOLERANCE.get(target.dtype, _HALF_TOLERANCE)
     if gap <= tolerance:
         return None
     return (
-        f"its logits over a tree differ from those of a plain forward by {gap:.2g} of their "
-        f"spread (at most {tolerance:g} is rounding)"
+        f"its {what} differ from those of {whose} by {gap:.2g} of their spread (at most "
+        f"{tolerance:g} is rounding)"
     )
 
 

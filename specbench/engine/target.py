@@ -6,23 +6,26 @@ model (SpS) also uses a `Target`. Knows nothing of acceptance or time.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from specbench.engine.accept import AcceptedPath, Sampler, Verdict
-from specbench.engine.fused.ops import CacheSlots, CacheSpan, TreeMask
-from specbench.engine.fused.stack import Stack, unsupported_reason
+from specbench.engine.fused.models import unsupported_reason
+from specbench.engine.fused.ops import CacheSpan, TreeMask
+from specbench.engine.fused.stack import Stack
 from specbench.engine.graphs.execution import Eager, Execution
-from specbench.engine.kv import KVCache, LayerShape
+from specbench.engine.kv import KVCache, layer_shapes
+from specbench.engine.model_parts import context_length, decoder_layers, with_first_layers
 from specbench.engine.tree import DraftTree, TreeLayout, dense_mask
 from specbench.engine.windows import attention_kinds, windowed
-from specbench.errors import CheckpointError
 from specbench.types import Sampling
 
 
@@ -52,8 +55,8 @@ class Forward:
 class Target:
     """A causal language model with one committed sequence and room for a tree after it.
 
-    The engine's own stack runs Llama-family models. Other models run their own forward, with the
-    reason in `unfused_reason`.
+    The engine's own stack runs the models of `fused.models`. Others run their own forward, with the
+    reason in `unfused_reason`; an execution captures their steps unless there is an `eager_reason`.
     """
 
     def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:
@@ -63,16 +66,35 @@ class Target:
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
-        self.context: int = _context_length(self.config)
+        self.context: int = context_length(self.config)
         self._kinds = attention_kinds(self.config)
-        self.cache = KVCache(_layer_shapes(model, self.device))
+        self.cache = KVCache(layer_shapes(model, self.device))
         self.unfused_reason = unsupported_reason(model)
-        self._stack = None if self.unfused_reason else Stack(model, self.execution.ops)
+        self._stack = None
+        if self.unfused_reason is None:
+            self._stack = Stack(model, self.execution.ops, self._kinds)
+        devices = {parameter.device for parameter in model.parameters()}
+        self.eager_reason = self.unfused_reason if len(devices) > 1 else None
+        self._samplers: dict[Sampling, Sampler] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
         self._step = self.execution.wrap(self._tree_step)
         self._gather = self.execution.wrap(self._gather_path)
-        self._samplers: dict[Sampling, Sampler] = {}
         self._needs = self._step_needs = Needs()
         self._captured: dict[int | str, Tensor] = {}
+
+    def first_layers(self, num_layers: int) -> Target:
+        """The same model with only its first layers, on the same cache.
+
+        Its rows of committed tokens are the whole model's. Crop what it appends before the whole
+        model runs.
+        """
+        part = copy.copy(self)
+        part.model = with_first_layers(self.model, num_layers)
+        part._stack = self._stack and self._stack.first_layers(num_layers)
+        part._prepare()
+        return part
 
     @property
     def layers(self) -> nn.ModuleList:
@@ -107,9 +129,9 @@ class Target:
         if self._stack is None:
             forward = self._run_model(ids, at, None)
         else:
-            slots = CacheSlots(at, self._stack.rotary.cos_sin(at))
-            hidden, inputs = self._stack(ids, self.cache, slots, None, needs.layer_inputs)
-            forward = Forward(self._head(hidden[-1:]), hidden if needs.hidden else None, inputs)
+            hidden, inputs = self._stack(ids, self.cache, at, at, None, needs.layer_inputs)
+            logits = self._stack.capped(self._head(hidden[-1:]))
+            forward = Forward(logits, hidden if needs.hidden else None, inputs)
         self.cache.length = n
         if needs.all_prompt_positions:
             return forward
@@ -140,10 +162,10 @@ class Target:
         self.reserve(cache_span.rows_with(n))
         depths, bias = tree.layout.depths, tree.layout.bias(self.dtype)
         start = torch.full((), length, device=self.device)
-        if self._stack is None:
+        if self._stack is None and (self.eager_reason or not self.execution.is_static):
             positions = (depths + length).clamp_(max=self.context - 1)
-            mask = dense_mask(start, bias, length + n)
-            return self._run_model(tree.tokens, positions, windowed(mask, positions, self._kinds))
+            mask = windowed(dense_mask(start, bias, length + n), positions, start, self._kinds)
+            return self._run_model(tree.tokens, positions, mask)
         logits, *captured = self._step(
             tree.tokens, depths, bias, start, cache_span=cache_span, needs=needs
         )
@@ -183,7 +205,7 @@ class Target:
         if self.cache.reserve(num_tokens):
             self.execution.discard_graphs()
         if self._stack:
-            self._stack.rotary.reserve(min(self.cache.capacity, self.context))
+            self._stack.reserve(min(self.cache.capacity, self.context))
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """The sampler for these settings, on this device and reseeded."""
@@ -195,20 +217,24 @@ class Target:
         self, tokens: Tensor, depths: Tensor, bias: Tensor, start: Tensor, *, cache_span: CacheSpan,
         needs: Needs,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Run the stack over a tree after `start` [] tokens: logits, then outputs in `needs`."""
-        assert self._stack is not None
+        """Run over a tree after `start` [] tokens: logits, then outputs in `needs`."""
         n = tokens.shape[0]
         rows = start + torch.arange(n, device=self.device)
         # A node beyond the context is never emitted, but its position must be valid.
         positions = (depths + start).clamp_(max=self.context - 1)
-        slots, tree_mask = (
-            CacheSlots(rows, self._stack.rotary.cos_sin(positions)),
-            TreeMask(start, bias, cache_span),
+        if self._stack is None:
+            span = cache_span.rows_with(n)
+            mask = windowed(dense_mask(start, bias, span), positions, start, self._kinds)
+            with self.cache.fixed(rows, span):
+                out = self._run_model(tokens, positions, mask)
+            final = [] if out.hidden is None else [out.hidden]
+            return (out.logits, *final, *(out.layer_inputs[i] for i in needs.layer_inputs))
+        tree_mask = TreeMask(start, bias, cache_span, positions)
+        hidden, inputs = self._stack(
+            tokens, self.cache, rows, positions, tree_mask, needs.layer_inputs
         )
-        hidden, inputs = self._stack(tokens, self.cache, slots, tree_mask, needs.layer_inputs)
         captured = [inputs[layer] for layer in needs.layer_inputs]
-        logits = self.execution.ops.project(hidden, self._head.weight, self._head.bias)
-        return (logits, *([hidden] if needs.hidden else []), *captured)
+        return (self._stack.logits(hidden), *([hidden] if needs.hidden else []), *captured)
 
     def _gather_path(self, chosen: Tensor, start: Tensor, *, length: int) -> tuple[Tensor, ...]:
         """The chosen path as `AcceptedPath`, and copies of its rows, which begin at `start` []."""
@@ -247,62 +273,18 @@ class Target:
             if index == len(self.layers):
                 handles.append(self.layers[-1].register_forward_hook(self._keep_last_output))
                 continue
-            hook = _keep_input(self._captured, index)
+            hook = partial(self._keep_input, index)
             handles.append(self.layers[index].register_forward_pre_hook(hook, with_kwargs=True))
         return handles
 
     def _keep_hidden(self, module: nn.Module, args: object, output: Any) -> None:
         self._captured["hidden"] = output.last_hidden_state
 
+    def _keep_input(
+        self, index: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._captured[index] = args[0] if args else kwargs["hidden_states"]
+
     def _keep_last_output(self, module: nn.Module, args: object, output: Any) -> None:
         is_tensor = isinstance(output, Tensor)
         self._captured[len(self.layers)] = output if is_tensor else output[0]
-
-
-def _keep_input(captured: dict[int | str, Tensor], index: int) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        captured[index] = args[0] if args else kwargs["hidden_states"]
-
-    return hook
-
-
-def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The decoder layers of a model: `layers` or `h` of its base model."""
-    for name in ("layers", "h"):
-        layers = getattr(model.base_model, name, None)
-        if isinstance(layers, nn.ModuleList):
-            return layers
-    raise CheckpointError(
-        f"{type(model).__name__} has no list of decoder layers that specbench knows.",
-        "Use a decoder-only model such as Llama, Qwen, Mistral or GPT-NeoX.",
-    )
-
-
-def _context_length(config: Any) -> int:
-    context = getattr(config, "max_position_embeddings", None)
-    if not isinstance(context, int) or context < 1:
-        raise CheckpointError(
-            f"The model's config has no context length (max_position_embeddings is {context!r}).",
-            "Add max_position_embeddings to its config.json.",
-        )
-    if getattr(config, "attn_temperature_tuning", False):
-        # Llama-4 scales queries by their row instead of their position, in steps of `floor_scale`
-        # rows. Within the first step both are the same, with room for a tree at its end.
-        context = min(context, max(config.floor_scale - 1024, 1))
-    return context
-
-
-@torch.inference_mode()
-def _layer_shapes(model: PreTrainedModel, device: torch.device) -> list[LayerShape]:
-    """Cached shapes of each layer, from a forward over one token: config fields may be wrong."""
-    cache = DynamicCache()
-    model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), past_key_values=cache)
-    return [
-        LayerShape(
-            (layer.keys.shape[1], layer.keys.shape[3]),
-            (layer.values.shape[1], layer.values.shape[3]),
-            layer.keys.dtype,
-            layer.keys.device,
-        )
-        for layer in cache.layers
-    ]

@@ -32,16 +32,16 @@ def attention_kinds(text_config: Any) -> dict[str, int | None]:
 
 
 def windowed(
-    mask: Tensor, positions: Tensor, kinds: Mapping[str, int | None]
+    mask: Tensor, positions: Tensor, start: Tensor, kinds: Mapping[str, int | None]
 ) -> Tensor | dict[str, Tensor]:
     """Masks by kind of attention, or one if all are equal, each [1, 1, n, columns].
 
-    `mask` [n, columns] is additive. Its last columns are the rows themselves, at `positions` [n];
-    the ones before are at 0, 1, 2 and so on. Siblings share a position, so a window counts from
-    it, not from the row.
+    `mask` [n, columns] is additive. From column `start` [] on, its columns are the rows themselves,
+    at `positions` [n]; the ones before are at 0, 1, 2 and so on. Siblings share a position, so a
+    window counts from it, not from the row.
     """
-    before = torch.arange(mask.shape[1] - len(positions), device=mask.device)
-    columns, rows = torch.cat([before, positions]), positions[:, None]
+    columns, rows = torch.arange(mask.shape[1], device=mask.device), positions[:, None]
+    columns = columns.index_copy(0, start + columns[: len(positions)], positions)
     masks = {}
     for kind, size in kinds.items():
         masks[kind] = mask[None, None]

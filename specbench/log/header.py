@@ -21,7 +21,7 @@ _ABSENT = frozenset(
     | {"segments", "template_sha256", "check_drafts", "sample", "threads", "top_k", "servers"}
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
-    | {"quantize", "quantization", "stored_spread", "until_ci", "cpu"}
+    | {"quantize", "quantization", "pad_to", "stored_spread", "until_ci", "cpu"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -34,7 +34,10 @@ class SpecValues(Struct, frozen=True):
     model: Annotated[str, doc("name, folder or Hub id of the model")] = "tiny"
     methods: Annotated[tuple[str, ...], doc("methods with their given options")] = ()
     tasks: Annotated[tuple[str, ...], doc("names of the tasks")] = ()
-    prompts: Annotated[str, doc("bundled, paper, hub, or a JSONL file; auto as asked")] = "auto"
+    prompts: Annotated[str, doc("bundled, paper, hub, or a file; auto as asked")] = "auto"
+    pad_to: Annotated[
+        tuple[int, ...], doc("tokens of prompts cut from a text file; absent for other prompts")
+    ] = ()
     limit: Annotated[int | None, doc("first prompts per task; null for all")] = None
     sample: Annotated[int | None, doc("prompts per task, drawn with the seed; null for all")] = None
     temperatures: Annotated[tuple[float, ...], doc("sampling temperatures; 0 is greedy")] = (0.0,)

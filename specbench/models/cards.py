@@ -214,8 +214,12 @@ def _hub_card(repo: str) -> ModelCard:
 def _folder_card(path: Path) -> ModelCard:
     """The card of a folder: a known model's if the folder's name and shape both match."""
     path = path.resolve()
-    own = ModelCard(name=path.name, title=path.name, repo=str(path), is_known=False)
     config = _read_config(path)
+    has_mtp = bool(config.get("num_nextn_predict_layers"))  # prediction layers in its own files
+    own = ModelCard(
+        name=path.name, title=path.name, repo=str(path), is_known=False,
+        draft_weights=(DraftWeights("mtp", str(path)),) if has_mtp else (),
+    )  # fmt: skip
     for card in known_models().values():
         if card.shape is None or not _is_named_after(path, card.repo):
             continue

@@ -67,9 +67,9 @@ def check_fits(
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are the
-    methods' own folders, `graphs` is given where steps are recorded, and `quantize` where weights
-    are quantised while they are loaded. "cuda" counts all visible
-    GPUs, "cuda:1" only that one. Raises UserError with both figures.
+    methods' folders, of which `source` itself counts once; `graphs` is given where steps are
+    recorded, and `quantize` where weights are quantised while they are loaded. "cuda" counts all
+    visible GPUs, "cuda:1" only that one. Raises UserError with both figures.
     """
     need = estimate(source, dtype, context=context, what=what)
     # A config may claim more than its files hold, and the model is made by the config.
@@ -80,7 +80,7 @@ def check_fits(
         tables = min(2 * vocab * hidden * BYTES[dtype], weights)  # embeddings and output head
         weights = tables + int((weights - tables) * _QUANTIZED_BYTES[quantize] / BYTES[dtype])
     need = replace(need, weight_bytes=weights)
-    draft_bytes = sum(_folder_bytes(folder, dtype) for folder in drafts)
+    draft_bytes = sum(_folder_bytes(folder, dtype) for folder in drafts if folder != source)
     recorded = graph_bytes(source, dtype, graphs, context=context, what=what) if graphs else 0
     need = replace(need, draft_bytes=draft_bytes, graph_bytes=recorded)
     check_need(need, dtype, device, context=context, what=what)

@@ -20,8 +20,11 @@ EAGLE3_DRAFT_VOCAB = 32_000
 def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
     """The number of parameters, from local files or else from the target's shape.
 
-    None if unknown, as for Hydra, whose published heads differ in depth.
+    None if unknown, as for Hydra, whose published heads differ in depth, and for a layer in the
+    target's own files.
     """
+    if weights.repo == card.repo:
+        return None
     if Path(weights.repo).is_dir():
         return _count(Path(weights.repo))
     if weights.method in DRAFT_MODELS:

@@ -21,7 +21,7 @@ from specbench.log.header import (
 from specbench.log.machine import UNKNOWN
 
 _OPTIONS = (
-    "model", "dataset", "prompts", "limit", "sample", "temperature", "top-p", "top-k",
+    "model", "dataset", "prompts", "pad-to", "limit", "sample", "temperature", "top-p", "top-k",
     "max-new-tokens", "repeats", "seed", "device", "threads", "dtype", "quantize", "template",
     "history", "execution", "weights",
 )  # fmt: skip

@@ -125,7 +125,7 @@ def select_methods(
     Args:
         spec: whether the baseline runs too, and the kind of weights.
         card: the model.
-        named: the methods that the user named; empty for those of the papers and plug-ins.
+        named: the methods that the user named; empty for the default ones.
         resolve_weights: finds a method's weights; its CheckpointError is collected.
 
     Raises:

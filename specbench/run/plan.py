@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
+from specbench.data.long_prompts import long_prompt_sets, read_text
 from specbench.data.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.models.cards import find_model
@@ -77,10 +79,15 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
         repeats=spec.repeats or _passes(spec),
     )
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    text = read_text(spec.prompts) if spec.pad_to else None
+    sets: tuple[PromptSet, ...] = ()
+    if text is None:
+        sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    setup = make_setup(spec, is_offline=is_offline)
+    if text is not None:
+        sets = long_prompt_sets(text, spec.pad_to, partial(_length, setup), spec.limit)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
-    setup = make_setup(spec, is_offline=is_offline)
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     return Plan(spec, setup, sets, budget)
@@ -104,6 +111,11 @@ def _is_ours(spec: RunSpec) -> bool:
     return spec.weights == "stand-in" or find_model(spec.model).is_embedded
 
 
+def _length(setup: Setup, text: str) -> int:
+    """Tokens of the prompt for a user's first message."""
+    return len(setup.codec.render([{"role": "user", "content": text}]))
+
+
 def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reserved: int) -> None:
     """Refuse a prompt whose first turn leaves no room for `reserved` tokens in the context.
 
@@ -114,7 +126,7 @@ def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reser
         return
     for prompt_set in sets:
         for prompt in prompt_set.prompts:
-            length = len(setup.codec.render([{"role": "user", "content": prompt.turns[0]}]))
+            length = _length(setup, prompt.turns[0])
             if length >= context:
                 raise UserError(
                     f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "

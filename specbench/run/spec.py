@@ -32,8 +32,8 @@ _LEAST = {
 
 
 class RunSpec(SpecValues, frozen=True):
-    """Values of a run within their ranges. Without `methods`, those of the papers and
-    plug-ins run; without `tasks`, the six of the papers.
+    """Values of a run within their ranges. Without `methods`, those of the papers,
+    training-free ones and plug-ins run; without `tasks`, the six of the papers.
 
     Raises:
         UserError: a value is out of range.
@@ -55,6 +55,8 @@ class RunSpec(SpecValues, frozen=True):
             raise UserError(
                 f"--until-ci {self.until_ci:g} is not a share.", "Give one such as --until-ci 2%."
             )
+        if any(size < 1 for size in self.pad_to):
+            raise UserError(f"--pad-to {min(self.pad_to)} is too small.", "Give at least 1.")
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",
@@ -146,7 +148,7 @@ def make_spec(**values: Any) -> RunSpec:
             values[name] = str(value)
         elif name == "tasks" and isinstance(value, str):
             values[name] = [text.strip() for text in value.split(",")]
-        elif name in ("methods", "temperatures") and isinstance(value, str | float | int):
+        elif name in ("methods", "temperatures", "pad_to") and isinstance(value, str | float | int):
             values[name] = [value]
     try:
         return convert(values, RunSpec)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specbench.engine.target import decoder_layers
+from specbench.engine.model_parts import decoder_layers
 from specbench.training.batches import Batch, BatchSource
 from specbench.training.eagle import Eagle3Head, EagleHead
 from specbench.training.files import write_head

@@ -17,7 +17,7 @@ from benchmarks.gpu.fake_capture import FakeRecorder
 from benchmarks.gpu.lines import read_figures
 from benchmarks.layer_time import _layers
 from specbench.engine.decode import decode
-from specbench.engine.fused.ops import Ops
+from specbench.engine.fused.ops import Norm, Ops
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Target
 from specbench.registry import names
@@ -90,8 +90,8 @@ class Wrong(Ops):
         super().__init__()
         self._num_calls = 0
 
-    def norm(self, x: Tensor, norm: object) -> Tensor:
-        out = super().norm(x, norm)  # type: ignore[arg-type]
+    def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
+        out = super().norm(x, norm, residual)
         self._num_calls += 1
         if self._num_calls % 2:
             out[-1, -1] += 1e-3

@@ -7,7 +7,7 @@ import time
 
 from specbench.cli import main, run
 from specbench.machine import environment
-from specbench.registry import PAPER_ORDER
+from specbench.registry import default_entries
 from specbench.report import plots
 from specbench.report.build import Report
 from specbench.report.plots.style import Plot
@@ -40,7 +40,8 @@ def answering(place: int) -> Answer:
 
 
 def make_setup(spec: RunSpec, *, is_offline: bool) -> FakeSetup:
-    labels = dict.fromkeys((BASELINE, *(spec.methods or PAPER_ORDER)))
+    default = [entry.name for entry in default_entries() if entry.origin == "specbench"]
+    labels = dict.fromkeys((BASELINE, *(spec.methods or default)))
     return FakeSetup({label: answering(place) for place, label in enumerate(labels)})
 
 

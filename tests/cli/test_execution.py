@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
+from transformers import AutoConfig
 
 from specbench.engine.fused import pick_ops
 from specbench.engine.fused.ops import TORCH
@@ -16,6 +18,8 @@ from specbench.log.store import read_run
 from specbench.run.backends import engine_setup
 from specbench.run.backends.engine_setup import Mode
 from tests.cli.conftest import Specbench
+from tests.support.architectures import config_of, random_of
+from tests.support.models import save
 from tests.support.recorders import rerun
 
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline", "--method", "pld")
@@ -90,3 +94,21 @@ def test_a_run_whose_steps_were_all_recorded_says_so(
     assert said.code == 0, said.err
     assert read_run(out).header.execution == {"vanilla": GRAPH, "pld": GRAPH}
     assert "CUDA graphs" in (out / "report" / "table.md").read_text()
+
+
+def test_a_model_that_is_not_fused_says_that_its_own_steps_were_recorded(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    own = copytree(model, tmp_path / "own")
+    vocab_size = AutoConfig.from_pretrained(model).vocab_size
+    save(random_of(config_of("glm4", vocab_size=vocab_size)), own)
+    out = tmp_path / "out"
+    call = ("run", "--model", own, "--prompts", prompt_file, *SMALL, "--output", out, "--full")
+    said = specbench(*call)
+    assert said.code == 0, said.err
+    header = read_run(out).header
+    assert header.execution == {"vanilla": GRAPH, "pld": GRAPH}
+    assert header.kernels is not None and header.kernels.name == "transformers"
+    text = (out / "report" / "table.md").read_text()
+    assert "CUDA graphs" in text
+    assert "layers by transformers (Glm4ForCausalLM is run by transformers' own forward)" in text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.registry import PAPER_ORDER
+from specbench.registry import PAPER_ORDER, TRAINING_FREE
 from tests.cli.terminal import Terminal
 
 pytestmark = pytest.mark.slow
@@ -42,9 +42,9 @@ def test_a_first_day_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
     shown = command("run", "--limit", str(limit))
     assert len(shown) < ROWS  # the last line is the prompt's
     text = " ".join(shown)
-    assert "prompts bundled with specbench" in text and "eagle3 is the fastest" in text
+    assert "prompts bundled with specbench" in text and "suffix is the fastest" in text
     rows = [line.split()[0] for line in shown if re.match(r"\w+ .*\dx ", line)]
-    assert rows[:9] == [*PAPER_ORDER]  # and the verdict
+    assert rows[:12] == [*PAPER_ORDER, *TRAINING_FREE]  # and the verdict
     (run,) = (tmp_path / "results" / "runs").iterdir()
     assert f"Run: {run.relative_to(tmp_path)}" in shown
 

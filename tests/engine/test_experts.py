@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from transformers import MixtralConfig, MixtralForCausalLM
 
 from specbench.engine.decode import decode
 from specbench.engine.fused import experts as ways
-from specbench.engine.fused.experts import GROUPED_MM, Experts
+from specbench.engine.fused.experts import GROUPED_MM, Clamp, Experts
 from specbench.engine.target import Target
 from specbench.types import Request
 from tests.engine.test_target import GROUPED
@@ -39,17 +40,35 @@ def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
     out = torch.zeros_like(x)
     for row in range(len(x)):
         for place, expert in enumerate(ids[row].tolist()):
-            gate, up = (experts.gate_up[expert] @ x[row]).chunk(2)
-            out[row] += shares[row, place] * (experts.down[expert] @ (silu(gate) * up))
+            both, down = experts.gate_up[expert] @ x[row], experts.down[expert]
+            if experts.clamp is None:
+                gate, up = both.chunk(2)
+                found = down @ (silu(gate) * up)
+            else:
+                assert experts.gate_up_bias is not None and experts.down_bias is not None
+                gate, up = (both + experts.gate_up_bias[expert]).view(-1, 2).unbind(1)
+                gate, up = gate.clamp(max=2.0), up.clamp(-2.0, 2.0)
+                inner = gate * torch.sigmoid(1.7 * gate) * (up + 1)
+                found = down @ inner + experts.down_bias[expert]
+            out[row] += shares[row, place] * found
     return out
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 9])
 @pytest.mark.parametrize("way", ["_one_by_one", "_gathered", "_grouped"])
-def test_every_way_gives_the_sums_of_the_chosen_experts(way: str, num_rows: int) -> None:
+@pytest.mark.parametrize("is_clamped", [False, True])
+def test_every_way_gives_the_sums_of_the_chosen_experts(
+    way: str, num_rows: int, is_clamped: bool
+) -> None:
     if way == "_grouped" and GROUPED_MM is None:
         pytest.skip("this torch has no grouped_mm")
-    given = drawn(num_rows)
+    x, experts, ids, shares = drawn(num_rows)
+    if is_clamped:
+        biases = torch.randn(NUM_EXPERTS, 2 * INNER), torch.randn(NUM_EXPERTS, HIDDEN)
+        experts = replace(
+            experts, gate_up_bias=biases[0], down_bias=biases[1], clamp=Clamp(1.7, 2.0)
+        )
+    given = x, experts, ids, shares
     torch.testing.assert_close(
         getattr(ways, way)(*given, silu), by_hand(*given), rtol=1e-4, atol=1e-4
     )

@@ -30,7 +30,8 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
 
 def call_of(
     num_rows: int, num_out: int, size: int, dtype: torch.dtype, *, is_gated: bool = False,
-    has_norm: bool = False, has_bias: bool = False, has_residual: bool = False,
+    is_gelu: bool = False, has_norm: bool = False, has_bias: bool = False,
+    has_residual: bool = False,
 ) -> LinearCall:  # fmt: skip
     width = num_out * (1 + is_gated)
     x = drawn(num_rows, size + 16, dtype=dtype)[:, :size]  # a row is not followed by the next one
@@ -42,6 +43,7 @@ def call_of(
         norm if has_norm else None,
         drawn(num_rows, num_out, dtype=dtype) if has_residual else None,
         is_gated,
+        is_gelu,
     )
 
 
@@ -66,6 +68,7 @@ FLAVOURS = (
     {"has_residual": True},
     {"has_norm": True, "is_gated": True},
     {"has_norm": True, "is_gated": True, "has_bias": True},
+    {"has_norm": True, "is_gated": True, "is_gelu": True},
     {"has_norm": True, "has_bias": True, "has_residual": True},
 )
 SIZES = ((130, 336), (67, 80))

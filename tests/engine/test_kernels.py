@@ -16,12 +16,25 @@ from torch.nn.functional import gelu, silu
 
 from specbench.engine.decode import decode
 from specbench.engine.fused import pick_ops
-from specbench.engine.fused.ops import TORCH, CacheRows, CacheSpan, Heads, Norm, Ops, TreeMask
+from specbench.engine.fused.experts import Clamp, Experts
+from specbench.engine.fused.ops import (
+    TORCH,
+    CacheRows,
+    CacheSpan,
+    Heads,
+    Norm,
+    Ops,
+    TreeMask,
+    gelu_tanh,
+)
 from specbench.engine.fused.pick_ops import unsupported_reason
 from specbench.engine.fused.products import ROW, LinearCall
+from specbench.engine.fused.torch_attention import Scoring
 from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
+from specbench.engine.tree import TreeLayout
 from specbench.types import Request
+from tests.engine.test_target import random_model
 from tests.packaging.shell import ROOT
 from tests.support.models import prompts, random_llama
 from tests.support.weights import build
@@ -57,11 +70,11 @@ def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pick_ops, "TRIED", [(5, Heads(1, 1, 16))])
 
     class Off(TritonOps):
-        def norm(self, x: Tensor, norm: Norm) -> Tensor:
-            return super().norm(x, norm) * 1.01
+        def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
+            return super().norm(x, norm, residual) * 1.01
 
     class Broken(TritonOps):
-        def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
             raise RuntimeError("no such instruction\nsomewhere")
 
     class Unset(TritonOps):
@@ -99,6 +112,53 @@ def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
             torch.testing.assert_close(KERNELS.attend(queries, cached, tree_mask, heads), expected)
 
 
+@pytest.mark.parametrize("window", [None, 3, 50, 200])
+@pytest.mark.parametrize(
+    "scoring", [Scoring(0.5, 2.0), Scoring(sinks=torch.tensor([1.0, -2, 8, 0]))]
+)
+def test_attention_knows_windows_caps_and_sinks(scoring: Scoring, window: int | None) -> None:
+    heads = Heads(2, 2, 16)
+    torch.manual_seed(0)
+    rows = torch.randn(512, 2 * heads.kv_width, device=DEVICE)
+    cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
+    layout = TreeLayout.from_parents([0, 0, 0, 1, 3, 4], DEVICE)
+    queries = torch.randn(layout.num_nodes, heads.query_width, device=DEVICE)
+    if scoring.sinks is not None:
+        scoring = Scoring(sinks=scoring.sinks.to(DEVICE))
+    for start in (0, 40, 300):
+        tree_mask = TreeMask(
+            torch.tensor(start, device=DEVICE), layout.bias(rows.dtype),
+            CacheSpan(512, is_exact=False), layout.depths + start,
+        )  # fmt: skip
+        expected = TORCH.attend(queries, cached, tree_mask, heads, scoring, window)
+        found = KERNELS.attend(queries, cached, tree_mask, heads, scoring, window)
+        torch.testing.assert_close(found, expected)
+        if window == 3 and start:
+            wide = TORCH.attend(queries, cached, tree_mask, heads, scoring)
+            assert (expected - wide).abs().max() > 0.1
+
+
+def test_norms_with_wide_weights_are_added_to_a_residual() -> None:
+    torch.manual_seed(0)
+    x, residual = (torch.randn(3, 300, device=DEVICE).half() for _ in range(2))
+    norm = Norm(torch.rand(300, device=DEVICE) + 0.5, 1e-5)
+    found = KERNELS.norm(x, norm, before := residual.clone())
+    assert found is before
+    torch.testing.assert_close(found, TORCH.norm(x, norm, residual), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(KERNELS.norm(x, norm), norm(x))
+
+
+def test_clamped_experts_have_biases_and_alternating_rows() -> None:
+    torch.manual_seed(0)
+    shapes = (3, 16, 24), (3, 24, 8), (3, 16), (3, 24)
+    gate_up, down, gate_up_bias, down_bias = (torch.randn(shape, device=DEVICE) for shape in shapes)
+    experts = Experts(gate_up, down, gate_up_bias, down_bias, Clamp(1.7, 1.5))
+    x, shares = torch.randn(2, 24, device=DEVICE), torch.rand(2, 2, device=DEVICE)
+    ids = torch.tensor([[2, 0], [1, 2]], device=DEVICE)
+    found, expected = (ops.experts(x, experts, ids, shares, silu) for ops in (KERNELS, TORCH))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_products_include_norm_bias_residual_and_gate(num_rows: int, has_bias: bool) -> None:
@@ -114,6 +174,7 @@ def test_products_include_norm_bias_residual_and_gate(num_rows: int, has_bias: b
             ops.project(x, weight[:37], half),
             ops.gated(x, weight, bias, norm, silu),
             ops.gated(x, weight, bias, norm, gelu),
+            ops.gated(x, weight, bias, norm, gelu_tanh),
         )
         for ops in (KERNELS, TORCH)
     ]
@@ -179,7 +240,14 @@ SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "layers", "options"),
-    [("vanilla", 2, {}), ("hydra", 2, {"tree": "2x2"}), ("eagle2", 2, SMALL), ("eagle3", 8, SMALL)],
+    [
+        ("vanilla", 2, {}),
+        ("hydra", 2, {"tree": "2x2"}),
+        ("eagle2", 2, SMALL),
+        ("eagle3", 8, SMALL),
+        ("peagle", 4, {"num_tokens": "3"}),
+        ("dflash", 4, {"num_tokens": "3"}),
+    ],
 )
 def test_tokens_and_steps_are_the_same_with_kernels(
     name: str, layers: int, options: dict[str, str], tmp_path: Path
@@ -189,6 +257,21 @@ def test_tokens_and_steps_are_the_same_with_kernels(
     request = Request(prompts()[0], 5)
     plain, done = (
         decode(target, build(name, target, tmp_path, **options), request)
+        for target in (Target(deepcopy(model)), Target(model, WithKernels()))
+    )
+    assert done.token_ids == plain.token_ids
+    assert done.steps == plain.steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt-oss"])
+def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
+    name: str, tmp_path: Path
+) -> None:
+    model = random_model(name).float().to(DEVICE)
+    request = Request(prompts()[1], 4)
+    plain, done = (
+        decode(target, build("eagle2", target, tmp_path, **SMALL), request)
         for target in (Target(deepcopy(model)), Target(model, WithKernels()))
     )
     assert done.token_ids == plain.token_ids

@@ -11,6 +11,13 @@ import torch
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
+    Gemma3TextConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -33,6 +40,7 @@ from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import CheckpointError, UserError
 from specbench.types import Request
+from tests.support.architectures import config_of
 from tests.support.models import random_llama, random_target, save
 
 GROUPED = {
@@ -47,6 +55,17 @@ GROUPED = {
     "pad_token_id": 0,
     "num_key_value_heads": 2,
 }
+WINDOW = {"sliding_window": 6, "head_dim": 16}
+GEMMA = {**GROUPED, **WINDOW, "query_pre_attn_scalar": 24}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+ROPES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 8.0},
+}
+YARN = {
+    "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0,
+    "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 32,
+}  # fmt: skip
 EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 16, "mlp_only_layers": [1]}
 ARCHITECTURES = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
@@ -58,6 +77,29 @@ ARCHITECTURES = {
     ),
     "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**GROUPED, num_local_experts=4)),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=None)),
+    "mistral, window": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=6)),
+    "qwen3, windows": lambda: Qwen3ForCausalLM(
+        Qwen3Config(**GROUPED, **WINDOW, use_sliding_window=True, layer_types=MIXED)
+    ),
+    "gemma2": lambda: Gemma2ForCausalLM(
+        Gemma2Config(**GEMMA, attn_logit_softcapping=2.0, final_logit_softcapping=5.0)
+    ),
+    "gemma3": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(**GEMMA, layer_types=MIXED, rope_parameters=ROPES)
+    ),
+    "gemma3, images": lambda: Gemma3ForConditionalGeneration(
+        config_of("gemma3", text_config={**GEMMA, "model_type": "gemma3_text"})
+    ),
+    "gpt-oss": lambda: GptOssForCausalLM(
+        GptOssConfig(
+            **GROUPED,
+            **WINDOW,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            layer_types=MIXED,
+            rope_parameters=YARN,
+        )
+    ),
 }
 
 

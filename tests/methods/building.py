@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext, Drafter
-from specbench.engine.target import Target
+from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import DraftTree
 from specbench.registry import get
 from specbench.types import Completion, Request
 from tests.methods.checkpoints import MAKERS
 
-HEADS = ("medusa", "hydra", "eagle", "eagle2", "eagle3")
+HEADS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "peagle", "dflash", "mtp")
 """The methods with trained heads."""
 
 
@@ -38,3 +39,22 @@ def complete(
 ) -> Completion:
     values = {"max_new_tokens": 24, "eos_ids": frozenset({2}), "seed": 3, **changes}
     return decode(target, drafter, Request(prompt, **values))
+
+
+class Recording(Drafter):
+    """Drafts like another drafter, and keeps what it was asked and what it answered."""
+
+    def __init__(self, other: Drafter) -> None:
+        self.other, self.drafts = other, list[tuple[tuple[int, ...], list[int]]]()
+        self.needs, self.rule, self.tree_sizes = other.needs, other.rule, other.tree_sizes
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self.other.start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        tree = self.other.propose(state)
+        self.drafts.append((tuple(state.token_ids), tree.tokens.tolist()))
+        return tree
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self.other.observe(state, result)

@@ -122,6 +122,72 @@ def eagle3(target: Target, folder: Path, draft_vocab: int | None = None, **chang
     return write(folder, "pytorch_model.bin", tensors, config)
 
 
+def peagle(target: Target, folder: Path, **changes: Any) -> Path:
+    """A P-EAGLE head of two layers, as vLLM loads it."""
+    hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
+    layers = list(range(min(3, len(target.layers))))
+    config = {
+        "parallel_drafting": True,
+        "ptd_token_id": 3,
+        "eagle_aux_hidden_state_layer_ids": layers,
+        **changes,
+    }
+    folder = eagle3(target, folder, **config)
+    tensors = torch.load(folder / "pytorch_model.bin")
+    second = layer_of(target, hidden, kv_heads, bias=False)
+    second["input_layernorm.weight"] = 1 + random(hidden, seed=13)
+    tensors |= {f"layers.1.{key}": 1.25 * value for key, value in second.items()}
+    tensors["mask_hidden"] = 0.3 * random(1, 1, len(layers) * hidden, seed=14).float()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    return folder
+
+
+def dflash(target: Target, folder: Path, block_size: int = 5, **changes: Any) -> Path:
+    """A DFlash head of two layers, as z-lab publishes them."""
+    hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
+    outputs = list(range(max(min(3, len(target.layers) - 1), 1)))
+    tensors: Tensors = {}
+    for i in range(2):
+        layer = layer_of(target, hidden, kv_heads, bias=False)
+        dim = layer["self_attn.k_proj.weight"].shape[0] // kv_heads
+        layer |= {f"self_attn.{n}_norm.weight": 1 + random(dim, seed=15 + i) for n in "qk"}
+        layer["input_layernorm.weight"] = 1 + random(hidden, seed=17 + i)
+        tensors |= {f"layers.{i}.{key}": (1 + i / 4) * value for key, value in layer.items()}
+    for seed, key in enumerate(("hidden_norm", "norm")):
+        tensors[f"{key}.weight"] = 1 + random(hidden, seed=20 + seed)
+    tensors["fc.weight"] = random(hidden, len(outputs) * hidden, seed=22)
+    config = {
+        **llama_config(target, kv_heads),
+        "architectures": ["DFlashDraftModel"],
+        "model_type": "qwen3",
+        "head_dim": dim,
+        "rope_theta": 5000.0,
+        "num_hidden_layers": 2,
+        "num_target_layers": len(target.layers),
+        "layer_types": ["full_attention"] * 2,
+        "use_sliding_window": False,
+        "block_size": block_size,
+        "dflash_config": {"mask_token_id": 3, "target_layer_ids": outputs},
+        **changes,
+    }
+    return write(folder, "model.safetensors", tensors, config)
+
+
+def mtp(target: Target, folder: Path, **changes: Any) -> Path:
+    """A prediction layer like the target's own layers, among other tensors of its checkpoint."""
+    hidden, kv_heads = target.config.hidden_size, target.config.num_key_value_heads
+    prefix = f"model.layers.{len(target.layers)}."
+    own: Any = target.layers[-1]
+    layer = layer_of(target, hidden, kv_heads, bias=own.self_attn.q_proj.bias is not None)
+    for seed, name in enumerate(("enorm", "hnorm", "shared_head.norm", "input_layernorm")):
+        layer[f"{name}.weight"] = 1 + random(hidden, seed=40 + seed)
+    layer["eh_proj.weight"] = random(hidden, 2 * hidden, seed=44)
+    tensors = {prefix + key: value for key, value in layer.items()}
+    tensors["model.norm.weight"] = torch.zeros(hidden)
+    config = {**llama_config(target, kv_heads), "num_nextn_predict_layers": 1, **changes}
+    return write(folder, "model.safetensors", tensors, config)
+
+
 def layer_of(target: Target, size: int, kv_heads: int, *, bias: bool) -> Tensors:
     """The weights that the formats' decoder layers have in common."""
     hidden, inner = target.config.hidden_size, target.config.intermediate_size
@@ -162,5 +228,8 @@ MAKERS: dict[str, Callable[..., Path]] = {
     "hydra": hydra,
     "eagle": eagle,
     "eagle3": eagle3,
+    "peagle": peagle,
+    "dflash": dflash,
+    "mtp": mtp,
 }
 """Model-card key -> maker, called with a target and a folder."""

@@ -1,6 +1,6 @@
-"""EAGLE-3's draft model as its paper and trainers define it, without cache or product code.
+"""EAGLE-3's draft model, P-EAGLE's and DFlash's as their papers and trainers define them.
 
-Every draft token is computed anew from the whole sequence, in float64.
+Without cache or product code: every draft is computed anew from the whole sequence, in float64.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ class PlainHead:
             joint = self.norm(joint, "input_norm")
         return self.linear(joint, "fc")
 
-    def attention(self, x: Tensor, name: str) -> Tensor:
+    def attention(self, x: Tensor, name: str, context: Tensor | None = None) -> Tensor:
+        """Causal attention of x [n, input], or non-causal attention with `context` before it."""
+        first = 0 if context is None else len(context)
+        x = x if context is None else torch.cat([context, x])
+
         def heads(part: str) -> Tensor:
             out = self.linear(x, f"{name}.{part}_proj")
             return out.unflatten(-1, (-1, dim))
@@ -70,9 +74,16 @@ class PlainHead:
         group = self.num_heads // keys.shape[1]
         keys, values = (part.repeat_interleave(group, 1) for part in (keys, values))
         scores = torch.einsum("ihd,jhd->hij", queries, keys) / dim**0.5
-        scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -torch.inf)
+        if context is None:
+            scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -torch.inf)
         out = torch.einsum("hij,jhd->ihd", scores.softmax(-1), values)
-        return self.linear(out.flatten(1), f"{name}.o_proj")
+        return self.linear(out.flatten(1)[first:], f"{name}.o_proj")
+
+    def mlp(self, x: Tensor, name: str) -> Tensor:
+        inner = self.norm(x, f"{name}.post_attention_layernorm")
+        gate = silu(self.linear(inner, f"{name}.mlp.gate_proj"))
+        inner = gate * self.linear(inner, f"{name}.mlp.up_proj")
+        return self.linear(inner, f"{name}.mlp.down_proj")
 
     def outputs(self, features: Tensor, tokens: Tensor) -> Tensor:
         """The last layer's outputs [n, hidden], before the final norm."""
@@ -84,10 +95,7 @@ class PlainHead:
             if i:
                 attended = self.norm(x, f"layers.{i}.input_layernorm")
             x = x + self.attention(attended, f"layers.{i}.self_attn")
-            inner = self.norm(x, f"layers.{i}.post_attention_layernorm")
-            gate = silu(self.linear(inner, f"layers.{i}.mlp.gate_proj"))
-            inner = gate * self.linear(inner, f"layers.{i}.mlp.up_proj")
-            x = x + self.linear(inner, f"layers.{i}.mlp.down_proj")
+            x = x + self.mlp(x, f"layers.{i}")
         return x
 
     def draft(
@@ -110,3 +118,26 @@ class PlainHead:
             features = torch.cat([features, normed if self.switches.get("norm_output") else output])
             tokens = torch.cat([tokens, torch.tensor(drafted[-1:])])
         return drafted, log_probs[1:]
+
+    def draft_at_once(self, parts: list[Tensor], tokens: Tensor, masks: Tensor) -> list[int]:
+        """A greedy chain of 1 + len(masks) tokens, for pairs as in `draft` and P-EAGLE's masks."""
+        unknown = self.tensors["mask_hidden"].double().view(1, -1).chunk(len(parts), -1)
+        features = [torch.cat([part.double(), mask.expand(len(masks), -1)])
+                    for part, mask in zip(parts, unknown, strict=True)]  # fmt: skip
+        outputs = self.outputs(self.fused(features), torch.cat([tokens, masks]))
+        return self.best(outputs[len(tokens) - 1 :])
+
+    def fill_block(self, parts: list[Tensor], block: Tensor) -> list[int]:
+        """DFlash's greedy tokens after a block: the pending token, then masks."""
+        fused = self.fused([part.double() for part in parts])
+        context, x = self.norm(fused, "hidden_norm"), self.embedding[block]
+        for i in range(self.num_layers):
+            attended = self.norm(x, f"layers.{i}.input_layernorm")
+            x = x + self.attention(attended, f"layers.{i}.self_attn", context)
+            x = x + self.mlp(x, f"layers.{i}")
+        return self.best(x[1:])
+
+    def best(self, outputs: Tensor) -> list[int]:
+        """The most likely target ids after outputs [n, hidden]."""
+        ids = self.linear(self.norm(outputs, "norm"), "lm_head").argmax(-1)
+        return (ids + self.tensors.get("d2t", torch.zeros(10**4).long())[ids]).tolist()

@@ -9,34 +9,15 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
-from specbench.engine.tree import DraftTree
+from specbench.engine.drafter import BuildContext
 from specbench.errors import CheckpointError
 from specbench.registry import get
 from specbench.types import Request
+from tests.methods.building import Recording
 from tests.support.models import random_llama, random_target, save
 from tests.support.weights import WEIGHTS, build
 
 PROMPT, NUM_TOKENS = (1, 7, 8, 9, 10, 11), 4
-
-
-class Recording(Drafter):
-    """Drafts like another drafter, and keeps what it was asked and what it answered."""
-
-    def __init__(self, other: Drafter) -> None:
-        self.other, self.drafts = other, list[tuple[tuple[int, ...], list[int]]]()
-        self.needs, self.rule, self.tree_sizes = other.needs, other.rule, other.tree_sizes
-
-    def start(self, state: State, prefill: object) -> None:
-        self.other.start(state, prefill)  # type: ignore[arg-type]
-
-    def propose(self, state: State) -> DraftTree:
-        tree = self.other.propose(state)
-        self.drafts.append((tuple(state.token_ids), tree.tokens.tolist()))
-        return tree
-
-    def observe(self, state: State, result: StepResult) -> None:
-        self.other.observe(state, result)
 
 
 @torch.inference_mode()

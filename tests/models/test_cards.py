@@ -79,7 +79,8 @@ def test_a_card_names_other_checkpoints_for_a_method() -> None:
     assert default is not None and default.repo == "RedHatAI/Qwen3-8B-speculator.eagle3"
     others = [(other.method, other.repo) for other in card.alternatives]
     assert others == [("eagle3", "AngelSlim/Qwen3-8B_eagle3"),
-                      ("eagle3", "Tengyunw/qwen3_8b_eagle3")]  # fmt: skip
+                      ("eagle3", "Tengyunw/qwen3_8b_eagle3"),
+                      ("dflash", "RedHatAI/Qwen3-8B-speculator.dflash")]  # fmt: skip
 
 
 def test_eagle_2_runs_on_the_weights_of_eagle() -> None:

@@ -12,7 +12,15 @@ from msgspec import structs
 from specbench.data.prompts import Prompt
 from specbench.errors import MethodFault, RunFolderError, UserError
 from specbench.methods.recycling import Recycling
-from specbench.registry import PAPER_ORDER, expand_groups, names
+from specbench.registry import (
+    PAPER_ORDER,
+    TRAINING_FREE,
+    default_entries,
+    entries,
+    expand_groups,
+    get,
+    names,
+)
 from specbench.run.backends.engine import EngineBackend
 from specbench.run.backends.engine_setup import make_engine_setup
 from specbench.run.runner import Runner
@@ -84,6 +92,15 @@ def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
         assert backend.complete("vanilla", request).token_ids
         with pytest.raises(MethodFault, match="KeyError: 'table'"):
             backend.complete("recycling:scope=run", request)
+
+
+def test_the_default_run_has_every_method_that_needs_no_file() -> None:
+    origins = {entry.name: entry.origin for entry in entries()}
+    ours = [name for name in names() if origins[name] == "specbench" and not get(name).weights]
+    assert {*TRAINING_FREE} == {*ours} - {*PAPER_ORDER}
+    default = [entry.name for entry in default_entries()]
+    assert {*PAPER_ORDER, *TRAINING_FREE} <= set(default)
+    assert not {"rest", "pard"} & set(default)
 
 
 def test_groups_stand_for_their_methods_once() -> None:

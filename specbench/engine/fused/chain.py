@@ -33,13 +33,13 @@ class LayerChain:
 
     def __call__(self, num_rows: int) -> Callable[[], Tensor]:
         """A call that runs the chain on `num_rows` fixed rows and returns its logits."""
-        like, heads = self._norm.weight, self._layers[0][1].heads
+        like, heads = self._head, self._layers[0][1].heads
         generator = torch.Generator().manual_seed(0)
 
         def drawn(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator).to(like.device, like.dtype)
 
-        start = drawn(num_rows, like.shape[0])
+        start = drawn(num_rows, like.shape[1])
         caches = [
             CacheRows.of(drawn(CAPACITY, 2 * heads.kv_width), *[(heads.num_kv, heads.dim)] * 2)
             for _ in self._layers

@@ -18,12 +18,43 @@ GROUPED_MM = getattr(nn.functional, "grouped_mm", None)
 """Torch's product of groups of rows with a weight each; None before torch 2.10."""
 
 
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """Gated activation of gpt-oss: (up + 1) * gate * sigmoid(alpha * gate), both clamped."""
+
+    alpha: float
+    limit: float
+
+    def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
+        gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        return torch.sigmoid(gate * self.alpha).mul_(gate).mul_(up + 1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Experts:
-    """Weights of the experts of a layer. An expert is down(act(gate(x)) * up(x))."""
+    """Weights of the experts of a layer. An expert is down(act(gate(x)) * up(x)).
+
+    With `clamp`, rows of gate and up alternate, and there are biases (gpt-oss).
+    """
 
     gate_up: Tensor  # [experts, 2 * inner, hidden], gate first
     down: Tensor  # [experts, hidden, inner]
+    gate_up_bias: Tensor | None = None  # [experts, 2 * inner]
+    down_bias: Tensor | None = None  # [experts, hidden]
+    clamp: Clamp | None = None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of its weights and biases."""
+        parts = (self.gate_up, self.down, self.gate_up_bias, self.down_bias)
+        return [part for part in parts if part is not None]
+
+    def joined(self, both: Tensor, act: Act) -> Tensor:
+        """act(gate) * up [..., inner] of rows [..., 2 * inner] of both."""
+        if self.clamp is not None:
+            return self.clamp(both[..., ::2], both[..., 1::2])
+        gate, up = both.chunk(2, -1)
+        return act(gate).mul_(up)
 
 
 def mix(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
@@ -40,8 +71,9 @@ def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: A
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
         rows, places = torch.where(ids == expert)
-        gate, up = linear(x[rows], experts.gate_up[expert]).chunk(2, -1)
-        found = linear(act(gate).mul_(up), experts.down[expert])
+        both = linear(x[rows], experts.gate_up[expert], _bias(experts.gate_up_bias, expert))
+        inner = experts.joined(both, act)
+        found = linear(inner, experts.down[expert], _bias(experts.down_bias, expert))
         out.index_add_(0, rows, found.mul_(shares[rows, places, None]))
     return out
 
@@ -51,8 +83,9 @@ def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act)
     chosen, order = ids.flatten().sort()
     numbers = torch.arange(len(experts.down), device=x.device)
     ends = torch.searchsorted(chosen, numbers, right=True).to(torch.int32)
-    gate, up = GROUPED_MM(x[order // ids.shape[1]], experts.gate_up.mT, offs=ends).chunk(2, -1)
-    found = GROUPED_MM(act(gate).mul_(up), experts.down.mT, offs=ends)
+    both = GROUPED_MM(x[order // ids.shape[1]], experts.gate_up.mT, offs=ends)
+    inner = experts.joined(_added(both, experts.gate_up_bias, chosen), act)
+    found = _added(GROUPED_MM(inner, experts.down.mT, offs=ends), experts.down_bias, chosen)
     out = torch.empty_like(found)
     out[order] = found
     return _sum(out, shares)
@@ -61,8 +94,19 @@ def _grouped(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act)
 def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
     chosen = ids.flatten()
     rows = x.repeat_interleave(ids.shape[1], 0)[:, :, None]
-    gate, up = torch.bmm(experts.gate_up[chosen], rows).chunk(2, 1)
-    return _sum(torch.bmm(experts.down[chosen], act(gate).mul_(up))[:, :, 0], shares)
+    both = torch.bmm(experts.gate_up[chosen], rows)[:, :, 0]
+    inner = experts.joined(_added(both, experts.gate_up_bias, chosen), act)
+    found = torch.bmm(experts.down[chosen], inner[:, :, None])[:, :, 0]
+    return _sum(_added(found, experts.down_bias, chosen), shares)
+
+
+def _bias(biases: Tensor | None, expert: int) -> Tensor | None:
+    return None if biases is None else biases[expert]
+
+
+def _added(rows: Tensor, biases: Tensor | None, chosen: Tensor) -> Tensor:
+    """Rows [n, width] with the biases of their experts `chosen` [n]."""
+    return rows if biases is None else rows.add_(biases[chosen])
 
 
 def _sum(found: Tensor, shares: Tensor) -> Tensor:

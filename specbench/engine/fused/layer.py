@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 from transformers.activations import ACT2FN
 
-from specbench.engine.fused.mlp import Mlp, join
+from specbench.engine.fused.mlp import Mlp, join, project_onto
 from specbench.engine.fused.ops import (
     TORCH,
     CacheRows,
@@ -24,16 +25,24 @@ from specbench.engine.fused.ops import (
     Norm,
     Ops,
     TreeMask,
+    gelu_tanh,
 )
+from specbench.engine.fused.torch_attention import PLAIN, Scoring
 from specbench.engine.weights import weight_bytes
 
 
 class Rotary:
-    """Table of rotary position embeddings, made by a model's own module."""
+    """Table of rotary position embeddings, made by a model's own module.
 
-    def __init__(self, module: nn.Module, like: Tensor) -> None:
-        self._module = module
-        self._like = like.new_zeros(())
+    `layer_type` chooses among a module's tables (Gemma 3). The module's angles may be those of half
+    a head, which both halves share (gpt-oss).
+    """
+
+    def __init__(
+        self, module: nn.Module, like: Tensor, head_dim: int, layer_type: str | None = None
+    ) -> None:
+        self._module = partial(module, layer_type=layer_type) if layer_type else module
+        self._like, self._half = like.new_zeros(()), head_dim // 2
         self._table = like.new_zeros(0)  # [positions, 2, 1, 2, head_dim / 2]
 
     def reserve(self, num_positions: int) -> None:
@@ -41,9 +50,10 @@ class Rotary:
         if num_positions <= self._table.shape[0]:
             return
         positions = torch.arange(num_positions, device=self._like.device)[None]
-        cos, sin = (part[0, :, None].unflatten(-1, (2, -1)) for part in self._module(
-            self._like, positions
-        ))  # fmt: skip
+        cos, sin = (
+            part[0, :, None].unflatten(-1, (-1, self._half)).expand(-1, 1, 2, -1)
+            for part in self._module(self._like, positions)
+        )
         self._table = torch.stack([cos, torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)], 1)
 
     def cos_sin(self, positions: Tensor) -> Tensor:
@@ -70,14 +80,19 @@ class FusedLayer:
 
     def __init__(
         self, attention: Projections, mlp: Mlp, head_dim: int, ops: Ops = TORCH,
-        head_norms: tuple[Norm, Norm] | None = None,
+        head_norms: tuple[Norm, Norm] | None = None, *, scoring: Scoring = PLAIN,
+        post_norm: Norm | None = None,
     ) -> None:  # fmt: skip
-        """`head_norms` of queries and keys come before rotary embeddings."""
+        """`head_norms` of queries and keys come before rotary embeddings.
+
+        `post_norm` is of the attention's output (Gemma).
+        """
         q, k, v = attention.q, attention.k, attention.v
         num_kv = k.out_features // head_dim
         self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
         self._qkv, self._qkv_bias = join([q, k, v])
         self._o, self.mlp, self._ops = attention.o, mlp, ops
+        self._scoring, self._post_norm = scoring, post_norm
         self._head_norm = HeadNorm.of(self.heads, *head_norms) if head_norms else None
 
     @property
@@ -98,16 +113,20 @@ class FusedLayer:
         return qkv[:, : self.heads.query_width]
 
     def attend(
-        self, residual: Tensor, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None
-    ) -> Tensor:
+        self, residual: Tensor, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None,
+        window: int | None = None,
+    ) -> Tensor:  # fmt: skip
         """Add the attention's output for queries [n, heads * head_dim] to `residual` [n, hidden].
 
         Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
+        With `window`, a row sees that many positions, its own included.
         """
-        out = self._ops.attend(queries, cached, tree_mask, self.heads)
-        return self._ops.project(out, self._o.weight, self._o.bias, residual=residual)
+        out = self._ops.attend(queries, cached, tree_mask, self.heads, self._scoring, window)
+        return project_onto(residual, out, self._o.weight, self._o.bias, self._post_norm, self._ops)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The activation of that name in a config; torch's `silu` for the one that kernels support."""
-    return silu if name in ("silu", "swish") else ACT2FN[name]
+    """The activation of that name in a config: `silu` and `gelu_tanh` are known to kernels."""
+    if name in ("silu", "swish"):
+        return silu
+    return gelu_tanh if name in ("gelu_pytorch_tanh", "gelu_tanh") else ACT2FN[name]

@@ -29,14 +29,18 @@ class Mlp(Protocol):
 
 
 class DenseMlp:
-    """down(act(gate(x)) * up(x)), x after a norm. Gate and up become one matrix."""
+    """down(act(gate(x)) * up(x)), x after a norm. Gate and up become one matrix.
+
+    The output has a norm of its own if `post_norm` is given (Gemma).
+    """
 
     def __init__(
         self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, norm: Norm,
-        act: Callable[[Tensor], Tensor], ops: Ops,
+        act: Callable[[Tensor], Tensor], ops: Ops, post_norm: Norm | None = None,
     ) -> None:  # fmt: skip
         self._weight, self._bias = join([gate, up])
         self._down, self._norm, self._act, self._ops = down, norm, act, ops
+        self._post_norm = post_norm
 
     @property
     def num_bytes(self) -> int:
@@ -45,12 +49,14 @@ class DenseMlp:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         inner = self._ops.gated(hidden, self._weight, self._bias, self._norm, self._act)
-        return self._ops.project(inner, self._down.weight, self._down.bias, residual=hidden)
+        return project_onto(
+            hidden, inner, self._down.weight, self._down.bias, self._post_norm, self._ops
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseMlp:
-    """The `top_k` likeliest of several experts for each row (Qwen3-MoE, Mixtral).
+    """The `top_k` likeliest of several experts for each row (Qwen3-MoE, Mixtral, gpt-oss).
 
     The router's softmax is in float32. If `is_normalised`, the shares of a row's experts sum to 1.
     """
@@ -62,20 +68,32 @@ class SparseMlp:
     norm: Norm
     act: Callable[[Tensor], Tensor]
     ops: Ops
+    router_bias: Tensor | None = None  # [experts]
 
     @property
     def num_bytes(self) -> int:
-        return weight_bytes(self.router, self.experts.gate_up, self.experts.down, self.norm.weight)
+        biases = [] if self.router_bias is None else [self.router_bias]
+        return weight_bytes(self.router, *biases, *self.experts.tensors, self.norm.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         x = self.ops.norm(hidden, self.norm)
-        scores = self.ops.project(x, self.router)
+        scores = self.ops.project(x, self.router, self.router_bias)
         shares, ids = scores.softmax(-1, dtype=torch.float32).topk(self.top_k)
         if self.is_normalised:
             shares = shares / shares.sum(-1, keepdim=True)
         return hidden.add_(
             self.ops.experts(x, self.experts, ids, shares.to(hidden.dtype), self.act)
         )
+
+
+def project_onto(
+    residual: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, post_norm: Norm | None,
+    ops: Ops,
+) -> Tensor:  # fmt: skip
+    """Add a linear layer over x [n, input], and the norm after it if any, to `residual`."""
+    if post_norm is None:
+        return ops.project(x, weight, bias, residual=residual)
+    return ops.norm(ops.project(x, weight, bias), post_norm, residual)
 
 
 def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:

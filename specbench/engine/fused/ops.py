@@ -7,15 +7,24 @@ every shape and no value reaches the host, so a call can be replayed as a CUDA g
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, pad, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import gelu, linear, pad, rms_norm
 
+from specbench.engine.fused.cpu_products import in_parts, num_parts_of
 from specbench.engine.fused.experts import Experts, mix
+from specbench.engine.fused.torch_attention import (
+    PLAIN,
+    Scoring,
+    causal,
+    few,
+    masked,
+    unstacked,
+)
 from specbench.engine.tree import dense_mask
 
 
@@ -66,12 +75,29 @@ class TreeMask:
     """Visibility of cache rows to the n rows of a forward.
 
     All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after them.
-    Rows beyond `cache_span` are not read.
+    Rows beyond `cache_span` are not read. With `begins`, a row sees none before its own.
     """
 
     start: Tensor  # []
     bias: Tensor
     cache_span: CacheSpan
+    positions: Tensor | None = None  # [n], needed for windows; the bias is of these rows then
+    begins: Tensor | None = None  # [n] int64
+    _windows: dict[int, TreeMask] = field(default_factory=dict, init=False)
+
+    def within(self, window: int | None) -> TreeMask:
+        """The mask of the last `window` positions of each row. Siblings share a position."""
+        if window is None or self.num_rows <= window:
+            return self
+        if window not in self._windows:
+            assert self.positions is not None
+            first = self.positions - window + 1
+            is_outside = self.positions < first[:, None]
+            bias = self.bias.masked_fill(is_outside, torch.finfo(self.bias.dtype).min)
+            self._windows[window] = TreeMask(
+                self.start, bias, self.cache_span, self.positions, first.clamp_(min=0)
+            )
+        return self._windows[window]
 
     @cached_property
     def num_rows(self) -> int:
@@ -82,9 +108,15 @@ class TreeMask:
     def mask(self) -> Tensor | None:
         """Additive mask [n, span]; None if nothing is masked."""
         if not self.cache_span.is_exact:
-            return dense_mask(self.start, self.bias, self.num_rows)
-        # A single row after the first ones sees everything.
-        return None if self.bias.numel() <= 1 else pad(self.bias, (self.cache_span.num_rows, 0))
+            mask = dense_mask(self.start, self.bias, self.num_rows)
+        elif self.bias.numel() <= 1 and self.begins is None:
+            return None  # a single row after the first ones sees everything
+        else:
+            mask = pad(self.bias, (self.cache_span.num_rows, 0))
+        if self.begins is None:
+            return mask
+        columns = torch.arange(self.num_rows, device=mask.device)
+        return mask.masked_fill(columns < self.begins[:, None], torch.finfo(mask.dtype).min)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +138,14 @@ class Heads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Norm:
-    """Root mean square norm."""
+    """Root mean square norm, in the dtype of its weight."""
 
     weight: Tensor  # [hidden]
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight.shape, self.weight, self.eps)
+        wide = x.to(self.weight.dtype)
+        return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(x.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +167,7 @@ class HeadNorm:
 
     def apply(self, heads: Tensor) -> None:
         """Normalise heads [n, query heads + key heads, head_dim] in place."""
-        normed = rms_norm(heads, heads.shape[-1:], eps=self.eps)
+        normed = rms_norm(heads.to(self.weight.dtype), heads.shape[-1:], eps=self.eps)
         torch.mul(normed, self.weight, out=heads)
 
 
@@ -166,9 +199,10 @@ class Ops:
     def prepare(self, chain: Chain) -> None:
         """Choose launches for the operations of a chain, if there is a choice."""
 
-    def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        """Apply `norm` to `x` [n, hidden]."""
-        return norm(x)
+    def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
+        """Apply `norm` to `x` [n, hidden]; add the result to `residual` in place, if given."""
+        out = norm(x)
+        return out if residual is None else residual.add_(out)
 
     def project(
         self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
@@ -180,10 +214,10 @@ class Ops:
         """
         if norm is not None:
             x = self.norm(x, norm)
-        num_parts = _num_parts(x, weight)
+        num_parts = num_parts_of(x, weight)
         if residual is not None and bias is None and num_parts == 1:
             return residual.addmm_(x, weight.t())
-        out = linear(x, weight, bias) if num_parts == 1 else _in_parts(x, weight, bias, num_parts)
+        out = linear(x, weight, bias) if num_parts == 1 else in_parts(x, weight, bias, num_parts)
         return out if residual is None else residual.add_(out)
 
     def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
@@ -242,71 +276,32 @@ class Ops:
         cached.all.index_copy_(0, slots.rows, qkv[:, heads.query_width :])
 
     def attend(
-        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads
-    ) -> Tensor:
+        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads,
+        scoring: Scoring = PLAIN, window: int | None = None,
+    ) -> Tensor:  # fmt: skip
         """Attention's output [n, heads.query_width] for queries of that shape.
 
         Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
+        With `window`, a row sees that many positions, its own included.
         """
-        n, num_kv, group, dim = queries.shape[0], heads.num_kv, heads.group, heads.dim
-        span = n if tree_mask is None else tree_mask.num_rows
-        keys, values = cached.keys.narrow(1, 0, span), cached.values.narrow(1, 0, span)
-        split = queries.unflatten(1, (num_kv, group, dim))
+        n, split = queries.shape[0], queries.unflatten(1, (heads.num_kv, heads.group, heads.dim))
         if tree_mask is None:
-            out = _causal(split.flatten(1, 2).transpose(0, 1), keys, values, group)
-            return out.transpose(0, 1).reshape(n, -1)
-        # Query heads that share keys are rows of one head.
-        stacked = split.permute(1, 2, 0, 3).reshape(num_kv, group * n, dim)
+            keys, values = cached.keys.narrow(1, 0, n), cached.values.narrow(1, 0, n)
+            return causal(split, keys, values, scoring, window)
+        tree_mask = tree_mask.within(window)
+        span = tree_mask.num_rows
+        keys, values = cached.keys.narrow(1, 0, span), cached.values.narrow(1, 0, span)
         is_few = n > 1 and tree_mask.cache_span.is_exact and queries.itemsize >= 4
-        if is_few and queries.device.type == "cpu":
-            out = _few(stacked, keys, values, tree_mask.bias)
-        else:
-            mask = tree_mask.mask
-            if mask is not None and group > 1:
-                mask = mask.repeat(group, 1)
-            out = scaled_dot_product_attention(stacked[None], keys[None], values[None], mask)[0]
-        return out.unflatten(1, (group, n)).permute(2, 0, 1, 3).reshape(n, -1)
+        is_usual = scoring.is_plain and tree_mask.begins is None
+        if is_few and is_usual and queries.device.type == "cpu":
+            stacked = split.permute(1, 2, 0, 3).reshape(heads.num_kv, -1, heads.dim)
+            return unstacked(few(stacked, keys, values, tree_mask.bias, scoring), heads.group)
+        return masked(split, keys, values, tree_mask.mask, scoring)
 
 
-def _num_parts(x: Tensor, weight: Tensor) -> int:
-    """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
-
-    There, BLAS uses one core for a single row and distributes few rows badly. A part is worth a
-    thread from about 30,000 weights.
-    """
-    if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
-        return 1
-    num_parts = min(torch.get_num_threads(), weight.numel() >> 15)
-    while num_parts > 1 and weight.shape[0] % num_parts:
-        num_parts -= 1
-    return max(num_parts, 1)
-
-
-def _in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:
-    """A linear layer over x [n, input], with the weight's rows split into parallel products."""
-    parts = weight.unflatten(0, (num_parts, -1)).mT
-    out = torch.bmm(x.expand(num_parts, *x.shape), parts)
-    out = out.transpose(0, 1).reshape(x.shape[0], -1)
-    return out if bias is None else out.add_(bias)
-
-
-def _few(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-    """Attention for few queries [num_kv, group * n, head_dim], with less overhead than torch's.
-
-    `bias` [n, m] masks the last m keys; all keys before them are visible.
-    """
-    scale = queries.shape[2] ** -0.5
-    scores = torch.baddbmm(queries.new_empty(1), queries, keys.mT, beta=0, alpha=scale)
-    own = scores.narrow(2, scores.shape[2] - bias.shape[1], bias.shape[1])
-    own.unflatten(1, (-1, bias.shape[0])).add_(bias)
-    return torch.bmm(scores.softmax(-1), values)
-
-
-def _causal(queries: Tensor, keys: Tensor, values: Tensor, group: int) -> Tensor:
-    """Causal attention of rows [heads, n, head_dim] among themselves."""
-    if group > 1:
-        keys, values = (part.repeat_interleave(group, 0) for part in (keys, values))
-    return scaled_dot_product_attention(queries[None], keys[None], values[None], is_causal=True)[0]
+def gelu_tanh(x: Tensor) -> Tensor:
+    """Gelu by its tanh approximation (Gemma)."""
+    return gelu(x, approximate="tanh")
 
 
 TORCH = Ops()

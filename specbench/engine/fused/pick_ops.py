@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.fused.experts import Experts
+from specbench.engine.fused.experts import Clamp, Experts
 from specbench.engine.fused.ops import (
     TORCH,
     CacheRows,
@@ -26,9 +26,11 @@ from specbench.engine.fused.ops import (
     Norm,
     Ops,
     TreeMask,
+    gelu_tanh,
 )
 from specbench.engine.fused.pick_products import LIMITS, ReplayTimer, off_by
 from specbench.engine.fused.products import FEW, FewLaunch
+from specbench.engine.fused.torch_attention import PLAIN, Scoring
 from specbench.engine.graphs.recorder import CudaRecorder, Recorder
 from specbench.errors import reason_of
 
@@ -39,6 +41,8 @@ LEAST_CAPABILITY = (8, 0)
 """Lowest compute capability with the instructions and shared memory that the kernels need."""
 TRIED = ((1, Heads(1, 1, 128)), (5, Heads(1, 4, 64)), (9, Heads(2, 2, 64)), (40, Heads(1, 1, 128)))
 """Rows and heads; each uses a different kernel, or a different size of it."""
+WINDOW = 100
+"""Window of attention in a trial, shorter than its cache."""
 
 
 def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
@@ -155,6 +159,8 @@ class _Trial:
     bias: Tensor
     each: tuple[Tensor, Tensor]  # weights and biases, one per row
     experts: tuple[Tensor, Experts, Tensor, Tensor]  # their input, weights, ids and shares
+    clamped: Experts
+    scoring: Scoring
     rows: Tensor  # of a cache
     slots: CacheSlots
     tree: TreeMask
@@ -190,8 +196,13 @@ class _Trial:
                 drawn(min(n, 2), 544), Experts(drawn(4, 32, 544, scale=0.04), drawn(4, 544, 16)),
                 drawn(min(n, 2), 4).topk(3).indices, drawn(min(n, 2), 3),
             ),
+            Experts(
+                drawn(4, 32, 544, scale=0.04), drawn(4, 544, 16), drawn(4, 32), drawn(4, 544),
+                Clamp(1.702, 1.0),
+            ),
+            Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group)),
             rows, slots,
-            TreeMask(torch.tensor(start, device=device), bias, cache_span),
+            TreeMask(torch.tensor(start, device=device), bias, cache_span, slots.rows),
             TreeMask(torch.tensor([start], device=device), rows.new_zeros(1, 0), cache_span),
         )  # fmt: skip
 
@@ -200,7 +211,11 @@ class _Trial:
         x, norm, heads, rows = self.x, self.norm, self.heads, self.rows.clone()
         cached = CacheRows.of(rows, *[(heads.num_kv, heads.dim)] * 2)
         qkv = ops.project(x, self.qkv, self.bias, norm=norm)
-        results = {"the norm": ops.norm(x, norm), "a normed product": qkv.clone()}
+        results = {
+            "the norm": ops.norm(x, norm),
+            "a normed sum": ops.norm(x, norm, x.clone()),
+            "a normed product": qkv.clone(),
+        }
         normed, normed_rows = qkv.clone(), rows.clone()
         normed_cache = CacheRows.of(normed_rows, *[(heads.num_kv, heads.dim)] * 2)
         ops.write_kv(normed, normed_cache, self.slots, heads, self.head_norm)
@@ -213,8 +228,12 @@ class _Trial:
             "the cache": rows.clone(),
             "attention of a row": ops.attend(queries[:1], cached, self.nothing, heads),
             "attention": ops.attend(queries, cached, self.tree, heads),
+            "attention in a window": ops.attend(queries, cached, self.tree, heads, PLAIN, WINDOW),
+            "attention with sinks": ops.attend(queries, cached, self.tree, heads, self.scoring),
             "the gate": ops.gated(x, self.gate_up, None, norm, silu),
+            "the gelu gate": ops.gated(x, self.gate_up, None, norm, gelu_tanh),
             "the experts": ops.experts(*self.experts, silu),
+            "clamped experts": ops.experts(self.experts[0], self.clamped, *self.experts[2:], silu),
             "products of each row": ops.project_each(x[:2], *self.each),
             "a sum": ops.project(queries, self.o, residual=x.clone()),
         }

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.fused.ops import Norm, Ops
+from specbench.engine.fused.ops import Norm, Ops, gelu_tanh
 
 BUCKETS = (1, 16, 32, 64)
 """Rows of a product are rounded up to one of these; larger products are left to torch."""
@@ -90,6 +90,11 @@ class LinearCall:
     norm: Norm | None = None
     residual: Tensor | None = None  # [n, output]; the result is added to it in place
     is_gated: bool = False
+    is_gelu: bool = False  # the gate's activation; otherwise silu
+
+    @property
+    def act(self) -> Callable[[Tensor], Tensor]:
+        return gelu_tanh if self.is_gelu else silu
 
     @property
     def product(self) -> Product | None:
@@ -109,7 +114,7 @@ class LinearCall:
                 self.x, self.weight, self.bias, norm=self.norm, residual=self.residual
             )
         assert self.norm is not None  # a gate has a norm before it
-        return ops.gated(self.x, self.weight, self.bias, self.norm, silu)
+        return ops.gated(self.x, self.weight, self.bias, self.norm, self.act)
 
 
 def launches(call: LinearCall, few: Sequence[FewLaunch] = FEW) -> list[Launch]:

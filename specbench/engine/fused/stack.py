@@ -1,117 +1,104 @@
-"""The decoder stack of a Llama-family model, run layer by layer in few, large operations.
+"""The decoder stack of a supported model, run layer by layer in few, large operations.
 
-Knows the weights of transformers models and their arithmetic, not trees or methods.
+Knows trees as masks only, and no methods; `engine.fused.models` reads the layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import copy
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 from transformers import PreTrainedModel
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
-from transformers.models.mistral.modeling_mistral import MistralForCausalLM
-from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
-from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 
 from specbench.engine.fused.chain import LayerChain
-from specbench.engine.fused.experts import Experts
-from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
-from specbench.engine.fused.mlp import DenseMlp, Mlp, SparseMlp
-from specbench.engine.fused.ops import CacheSlots, Norm, Ops, TreeMask
+from specbench.engine.fused.layer import Rotary
+from specbench.engine.fused.models import fused_layer, norm_of, text_model
+from specbench.engine.fused.ops import CacheSlots, Ops, TreeMask
 from specbench.engine.kv import KVCache
 from specbench.engine.windows import attention_kinds
 
-KNOWN = (
-    LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
-    Qwen3MoeForCausalLM,
-)  # fmt: skip
-_FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
-"""Rotary embeddings whose angles do not depend on the sequence's length."""
-
-
-def unsupported_reason(model: PreTrainedModel) -> str | None:
-    """Reason that the model must run its own forward; None if the stack can run it."""
-    if type(model) not in KNOWN:
-        return f"{type(model).__name__} is run by transformers' own forward"
-    if getattr(model.config, "quantization_config", None) is not None:
-        return "quantised weights are read by transformers' own forward"
-    rope = (model.config.rope_parameters or {}).get("rope_type", "default")
-    if rope not in _FIXED_ROPES:
-        return f"rotary embeddings of type {rope} depend on the length"
-    if any(attention_kinds(model.config).values()):
-        return "attention within a window is run by transformers' own forward"
-    if len({parameter.device for parameter in model.parameters()}) > 1:
-        return "the model is spread over several devices"
-    return None
-
 
 class Stack:
-    """Embedding, decoder layers and final norm of a supported model (see `unsupported_reason`).
+    """Embedding, decoder layers and final norm of a supported model (see `fused.models`).
 
     Same arithmetic as the model's own forward; rounding differs, because products are fused.
+    `kinds` of attention of its layers, each with its window, are by default those of its config.
     """
 
-    def __init__(self, model: PreTrainedModel, ops: Ops) -> None:
-        base = model.model
-        self._embedding = base.embed_tokens.weight
-        self.rotary = Rotary(base.rotary_emb, self._embedding)
-        self._norm = _norm(base.norm)
-        self._layers = [_fused(layer, model.config, ops) for layer in base.layers]
-        self._ops = ops
-        head = model.get_output_embeddings().weight
-        ops.prepare(LayerChain(self._layers, self._norm, head, ops))
+    def __init__(
+        self, model: PreTrainedModel, ops: Ops, kinds: Mapping[str, int | None] | None = None
+    ) -> None:
+        base, config = text_model(model), model.config.get_text_config()
+        kinds = kinds or attention_kinds(config)
+        self._embed = base.embed_tokens
+        self._kinds, self._ops = kinds, ops
+        kind_of_all = next(iter(kinds))
+        self._kind_of = getattr(config, "layer_types", None) or [kind_of_all] * len(base.layers)
+        self._rotaries = _rotaries(base, kinds)
+        self._norm = norm_of(base.norm)
+        self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
+        self._head = model.get_output_embeddings()
+        self._logit_cap = getattr(config, "final_logit_softcapping", None)
+        ops.prepare(LayerChain(self._layers, self._norm, self._head.weight, ops))
+
+    def reserve(self, num_positions: int) -> None:
+        """Make room for positions up to `num_positions`."""
+        for rotary in self._rotaries.values():
+            rotary.reserve(num_positions)
+
+    def first_layers(self, num_layers: int) -> Stack:
+        """The same stack with only its first layers."""
+        part = copy.copy(self)
+        part._layers = self._layers[:num_layers]
+        return part
 
     def __call__(
         self,
         ids: Tensor,
         cache: KVCache,
-        slots: CacheSlots,
+        rows: Tensor,
+        positions: Tensor,
         tree_mask: TreeMask | None,
         wanted: Collection[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run over tokens [n]; returns hidden states [n, hidden] and inputs of `wanted` layers.
+        """Run over tokens [n], to be cached at `rows` [n], at `positions` [n].
 
-        The number after the last layer's stands for its output, before the final norm.
+        Returns hidden states [n, hidden] and inputs of `wanted` layers. The number after the last
+        layer's stands for its output, before the final norm. Without `tree_mask`, the tokens begin
+        a sequence.
         """
-        x = embedding(ids, self._embedding)
+        x = self._embed(ids)
+        turns = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
+        slots = {kind: CacheSlots(rows, turns[one]) for kind, one in self._rotaries.items()}
         inputs: dict[int, Tensor] = {}
         for index, (norm, layer) in enumerate(self._layers):
             if index in wanted:
                 inputs[index] = x.clone()  # the layers work in place
-            cached = cache.rows(index)
-            queries = layer.write_kv(x, cached, slots, norm)
-            x = layer.mlp(layer.attend(x, queries, cached, tree_mask))
+            kind, cached = self._kind_of[index], cache.rows(index)
+            queries = layer.write_kv(x, cached, slots[kind], norm)
+            x = layer.mlp(layer.attend(x, queries, cached, tree_mask, self._kinds[kind]))
         if len(self._layers) in wanted:
             inputs[len(self._layers)] = x
         return self._ops.norm(x, self._norm), inputs
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of hidden states [n, hidden]."""
+        return self.capped(self._ops.project(hidden, self._head.weight, self._head.bias))
 
-def _fused(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
-    attention = layer.self_attn
-    parts = Projections(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-    head_norms = None
-    if hasattr(attention, "q_norm"):  # Qwen3
-        head_norms = (_norm(attention.q_norm), _norm(attention.k_norm))
-    mlp = _mlp(layer.mlp, config, _norm(layer.post_attention_layernorm), ops)
-    fused = FusedLayer(parts, mlp, attention.head_dim, ops, head_norms)
-    return _norm(layer.input_layernorm), fused
-
-
-def _mlp(mlp: Any, config: Any, norm: Norm, ops: Ops) -> Mlp:
-    act = activation(config.hidden_act)
-    if not hasattr(mlp, "experts"):
-        return DenseMlp(mlp.gate_proj, mlp.up_proj, mlp.down_proj, norm, act, ops)
-    experts = Experts(mlp.experts.gate_up_proj, mlp.experts.down_proj)
-    is_normalised = getattr(config, "norm_topk_prob", True)  # Mixtral always does
-    return SparseMlp(
-        mlp.gate.weight, experts, config.num_experts_per_tok, is_normalised, norm, act, ops
-    )
+    def capped(self, logits: Tensor) -> Tensor:
+        """Logits within the model's limit, if it has one (Gemma 2)."""
+        if self._logit_cap is None:
+            return logits
+        return torch.tanh(logits / self._logit_cap) * self._logit_cap
 
 
-def _norm(module: Any) -> Norm:
-    return Norm(module.weight, module.variance_epsilon)
+def _rotaries(base: Any, kinds: Mapping[str, int | None]) -> dict[str, Rotary]:
+    """Rotary tables by kind of attention: one for all, or one for each (Gemma 3)."""
+    like = base.embed_tokens.weight
+    dim = base.layers[0].self_attn.head_dim
+    if not hasattr(base.rotary_emb, "layer_types"):
+        return dict.fromkeys(kinds, Rotary(base.rotary_emb, like, dim))
+    return {kind: Rotary(base.rotary_emb, like, dim, kind) for kind in kinds}

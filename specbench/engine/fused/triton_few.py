@@ -11,7 +11,7 @@ of all splits in order, so no result depends on which one is last.
 import triton
 import triton.language as tl
 
-from specbench.engine.fused.triton_kernels import LINE_BITS, fetch, follow
+from specbench.engine.fused.triton_kernels import LINE_BITS, activated, fetch, follow
 
 AHEAD = tl.constexpr(4)
 """Cache lines of each weight row that are fetched before the previous kernel ends."""
@@ -21,12 +21,12 @@ AHEAD = tl.constexpr(4)
 def project_few(
     x, weight, bias, norm, out, parts, arrivals, n, num_out, size, split_size, x_stride, eps,
     HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
-    IS_GATED: tl.constexpr, IS_SPLIT: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    IS_GATED: tl.constexpr, IS_GELU: tl.constexpr, IS_SPLIT: tl.constexpr, TOKENS: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Product of x [n, size] and ROWS rows of weight [num_out, size], stored in or added to `out`.
 
-    If gated, weight is [2 * num_out, size] and the result silu(first half) * second half; a
+    If gated, weight is [2 * num_out, size] and the result act(first half) * second half; a
     program alternates rows of both halves. A norm's weights are applied to x and its scale to the
     sums. `parts` has room for the sums of every program. `arrivals` holds one number per tile,
     zero before and after.
@@ -62,8 +62,9 @@ def project_few(
             sums, totals = _gather(parts, ROWS, TOKENS, HAS_NORM)
     if is_last:
         _finish(
-            sums, totals, bias, out, n, num_out, size, eps, HAS_BIAS, HAS_NORM, IS_ADDED, IS_GATED
-        )
+            sums, totals, bias, out, n, num_out, size, eps,
+            HAS_BIAS, HAS_NORM, IS_ADDED, IS_GATED, IS_GELU,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -119,6 +120,7 @@ def _gather(parts, ROWS: tl.constexpr, TOKENS: tl.constexpr, HAS_NORM: tl.conste
 def _finish(
     sums, totals, bias, out, n, num_out, size, eps,
     HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr, IS_GATED: tl.constexpr,
+    IS_GELU: tl.constexpr,
 ):  # fmt: skip
     """Apply scale, bias, gate and residual to sums [rows, tokens], and store them by token."""
     ROWS: tl.constexpr = sums.shape[0]
@@ -130,7 +132,7 @@ def _finish(
         sums += tl.load(bias + _weight_rows(num_out, ROWS, IS_GATED)).to(tl.float32)[:, None]
     if IS_GATED:
         gate, up = tl.split(tl.permute(tl.reshape(sums, [WIDTH, 2, TOKENS]), (0, 2, 1)))
-        found = gate * tl.sigmoid(gate) * up
+        found = activated(gate, IS_GELU) * up
     else:
         found = sums
     rows, tokens = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH), tl.arange(0, TOKENS)

@@ -34,18 +34,30 @@ def fetch(lines):
 
 
 @triton.jit
+def activated(gate, IS_GELU: tl.constexpr):
+    """silu(gate), or gelu(gate) by its tanh approximation."""
+    if IS_GELU:
+        return gate * tl.sigmoid(1.5957691216057308 * gate * (1.0 + 0.044715 * gate * gate))
+    return gate * tl.sigmoid(gate)
+
+
+@triton.jit
 def norm_rows(
-    x, weight, out, size, x_stride, eps, BLOCK: tl.constexpr, EARLY: tl.constexpr
+    x, weight, out, size, x_stride, eps,
+    IS_ADDED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Root mean square norm of a row [size]."""
+    """Root mean square norm of a row [size], stored in or added to `out`."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
     weights = tl.load(weight + columns, mask=is_in, other=0.0).to(tl.float32)
     follow(EARLY)
     values = tl.load(x + row * x_stride + columns, mask=is_in, other=0.0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(values * values) / size + eps)
-    tl.store(out + row * size + columns, values * scale * weights, mask=is_in)
+    found = values * tl.rsqrt(tl.sum(values * values) / size + eps) * weights
+    places = out + row * size + columns
+    if IS_ADDED:
+        found += tl.load(places, mask=is_in, other=0.0).to(tl.float32)
+    tl.store(places, found, mask=is_in)
 
 
 @triton.jit
@@ -127,13 +139,13 @@ def _sums_ahead(
 def project_row(
     x, weight, bias, norm, out, num_out, size, eps,
     HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
-    IS_GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    EARLY: tl.constexpr,
+    IS_GATED: tl.constexpr, IS_GELU: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Product of a row x [size] and ROWS rows of weight [num_out, size], in or added to `out`.
 
     A norm's weights are applied to x and its scale to the sums. If gated, weight is
-    [2 * num_out, size] and the result silu(first half) * second half. The weights are loaded
+    [2 * num_out, size] and the result act(first half) * second half. The weights are loaded
     through STAGES buffers in shared memory, and an early launch prefetches them to the L2 cache
     before `x` is ready. Without stages, the first block is requested before `x` is ready.
     """
@@ -167,15 +179,17 @@ def project_row(
         other = tl.sum(other_sums, 1) * scale
         if HAS_BIAS:
             other += tl.load(bias + num_out + rows, mask=is_kept, other=0.0).to(tl.float32)
-        found = found * tl.sigmoid(found) * other
+        found = activated(found, IS_GELU) * other
     if IS_ADDED:
         found += tl.load(out + rows, mask=is_kept, other=0.0).to(tl.float32)
     tl.store(out + rows, found, mask=is_kept)
 
 
 @triton.jit
-def gate_rows(both, out, inner, BLOCK: tl.constexpr, EARLY: tl.constexpr):
-    """silu(gate) * up for BLOCK columns of a row [gate ; up], each `inner` wide."""
+def gate_rows(
+    both, out, inner, IS_GELU: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
+    """act(gate) * up for BLOCK columns of a row [gate ; up], each `inner` wide."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_in = columns < inner
@@ -183,7 +197,7 @@ def gate_rows(both, out, inner, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     follow(EARLY)
     gate = tl.load(places, mask=is_in, other=0.0).to(tl.float32)
     up = tl.load(places + inner, mask=is_in, other=0.0).to(tl.float32)
-    tl.store(out + row * inner + columns, gate * tl.sigmoid(gate) * up, mask=is_in)
+    tl.store(out + row * inner + columns, activated(gate, IS_GELU) * up, mask=is_in)
 
 
 @triton.jit
@@ -223,76 +237,3 @@ def rotate_and_write_kv(
             tl.store(source + columns, turned, mask=is_in)
         else:
             tl.store(to + columns, turned, mask=is_in)
-
-
-@triton.jit
-def attend_split(
-    queries, rows, bias, first, parts, tops, totals,
-    n, num_more, group, queries_stride, rows_stride, kv_width, scale,
-    DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Attention of ROWS queries that share a key head, over one split of the filled cache rows.
-
-    A query sees the `first` rows; `bias` [n, num_more] masks the rows after them. Stores, for each
-    query head of each row, the highest score and, relative to it, the sums of the weights and of
-    the weighted values.
-    """
-    head, block, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    places = block * ROWS + tl.arange(0, ROWS)
-    is_row = places < group * n
-    row, query_head = places % n, head * group + places // n
-    dims = tl.arange(0, DIM)
-    follow(EARLY)
-    source = queries + row.to(tl.int64)[:, None] * queries_stride + query_head[:, None] * DIM
-    asked = tl.load(source + dims[None, :], mask=is_row[:, None], other=0.0)
-    start = tl.load(first).to(tl.int32)
-    num_rows = start + num_more
-    share = tl.cdiv(tl.cdiv(num_rows, BLOCK), tl.num_programs(2)) * BLOCK
-    begin = split * share
-    end = tl.minimum(begin + share, num_rows)
-    own = rows + head * DIM
-    top = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    found = tl.zeros([ROWS, DIM], tl.float32)
-    for at in range(begin, end, BLOCK):
-        columns = at + tl.arange(0, BLOCK)
-        is_in = columns < end
-        lines = own + columns.to(tl.int64)[:, None] * rows_stride + dims[None, :]
-        keys = tl.load(lines, mask=is_in[:, None], other=0.0)
-        scores = tl.dot(asked, tl.trans(keys), input_precision="ieee") * scale
-        behind = columns - start
-        masked = bias + row[:, None] * num_more + behind[None, :]
-        is_behind = is_row[:, None] & (is_in & (behind >= 0))[None, :]
-        scores += tl.load(masked, mask=is_behind, other=0.0).to(tl.float32)
-        scores = tl.where(is_in[None, :], scores, float("-inf"))
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp(scores - new_top[:, None])
-        shrink = tl.exp(top - new_top)
-        values = tl.load(lines + kv_width, mask=is_in[:, None], other=0.0)
-        product = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-        found = found * shrink[:, None] + product
-        total = total * shrink + tl.sum(weights, 1)
-        top = new_top
-    num_heads = tl.num_programs(0) * group
-    to = (split * n + row).to(tl.int64) * num_heads + query_head
-    tl.store(parts + to[:, None] * DIM + dims[None, :], found, mask=is_row[:, None])
-    tl.store(tops + to, top, mask=is_row)
-    tl.store(totals + to, total, mask=is_row)
-
-
-@triton.jit
-def join_splits(
-    parts, tops, totals, out, num_places, num_splits,
-    DIM: tl.constexpr, SPLITS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """The attention's output for a query head of a row, from the results of its splits."""
-    slots = tl.program_id(0).to(tl.int64)
-    splits, dims = tl.arange(0, SPLITS), tl.arange(0, DIM)
-    is_in = splits < num_splits
-    at = splits.to(tl.int64) * num_places + slots
-    follow(EARLY)
-    top = tl.load(tops + at, mask=is_in, other=float("-inf"))
-    weights = tl.exp(top - tl.max(top))
-    total = tl.sum(weights * tl.load(totals + at, mask=is_in, other=0.0))
-    found = tl.load(parts + at[:, None] * DIM + dims[None, :], mask=is_in[:, None], other=0.0)
-    tl.store(out + slots * DIM + dims, tl.sum(found * weights[:, None], 0) / total)

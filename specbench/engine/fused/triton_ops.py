@@ -23,7 +23,16 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from specbench.engine.fused.experts import Experts
-from specbench.engine.fused.ops import CacheRows, CacheSlots, Chain, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import (
+    CacheRows,
+    CacheSlots,
+    Chain,
+    HeadNorm,
+    Heads,
+    Norm,
+    TreeMask,
+    gelu_tanh,
+)
 from specbench.engine.fused.pick_products import Timer, pick_launches
 from specbench.engine.fused.products import (
     ROW,
@@ -34,14 +43,10 @@ from specbench.engine.fused.products import (
     Product,
     RowLaunch,
 )
+from specbench.engine.fused.torch_attention import PLAIN, Scoring
+from specbench.engine.fused.triton_attention import attend_split, join_splits
 from specbench.engine.fused.triton_fallback import GuardedOps, or_torch
-from specbench.engine.fused.triton_kernels import (
-    attend_split,
-    gate_rows,
-    join_splits,
-    norm_rows,
-    rotate_and_write_kv,
-)
+from specbench.engine.fused.triton_kernels import gate_rows, norm_rows, rotate_and_write_kv
 from specbench.engine.fused.triton_plan import CACHE_ROWS, plan_attention
 from specbench.engine.fused.triton_products import MOST_PAIRS, Products
 from specbench.engine.fused.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
@@ -111,14 +116,19 @@ class TritonOps(GuardedOps):
             self._linear_calls = None
 
     @or_torch("norms")
-    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+    def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
         n, size = x.shape
-        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        if residual is not None and not residual.is_contiguous():
+            return super().norm(x, norm, residual)
+        out = residual
+        if out is None:
+            out = torch.empty_like(x, memory_format=torch.contiguous_format)
         block = triton.next_power_of_2(size)
         warps = min(max(block // 512, 1), 16)
         norm_rows[(n,)](
-            x, norm.weight, out, size, x.stride(0), norm.eps, block, num_warps=warps, **self._how
-        )
+            x, norm.weight, out, size, x.stride(0), norm.eps, residual is not None, block,
+            num_warps=warps, **self._how,
+        )  # fmt: skip
         return out
 
     def project(
@@ -137,9 +147,10 @@ class TritonOps(GuardedOps):
         self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
         act: Callable[[Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
-        if act is not silu:
+        if act not in (silu, gelu_tanh):
             return super().gated(x, weight, bias, norm, act)
-        return self.linear(LinearCall(x, weight, bias, norm, is_gated=True))
+        is_gelu = act is gelu_tanh
+        return self.linear(LinearCall(x, weight, bias, norm, is_gated=True, is_gelu=is_gelu))
 
     def linear(self, call: LinearCall) -> Tensor:
         """Run a linear layer with its chosen launch."""
@@ -173,12 +184,13 @@ class TritonOps(GuardedOps):
             )
         x = call.x if call.norm is None else self.norm(call.x, call.norm)
         both = linear(x, call.weight, call.bias)
-        return self.tried("gates", partial(self._gate, both), partial(_gated, both))
+        kernels, torchs = partial(self._gate, both, call.is_gelu), partial(_gated, both, call)
+        return self.tried("gates", kernels, torchs)
 
-    def _gate(self, both: Tensor) -> Tensor:
+    def _gate(self, both: Tensor, is_gelu: bool) -> Tensor:
         n, inner = both.shape[0], both.shape[1] // 2
         out = both.new_empty(n, inner)
-        gate_rows[(n, triton.cdiv(inner, 1024))](both, out, inner, BLOCK=1024, **self._how)
+        gate_rows[(n, triton.cdiv(inner, 1024))](both, out, inner, is_gelu, BLOCK=1024, **self._how)
         return out
 
     @or_torch("experts")
@@ -238,37 +250,42 @@ class TritonOps(GuardedOps):
 
     @or_torch("attention")
     def attend(
-        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads
-    ) -> Tensor:
-        dim, rows = heads.dim, cached.all
+        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads,
+        scoring: Scoring = PLAIN, window: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        dim, rows, num_heads = heads.dim, cached.all, heads.num_kv * heads.group
         if tree_mask is None or dim < 16 or dim & (dim - 1):
-            return super().attend(queries, cached, tree_mask, heads)
+            return super().attend(queries, cached, tree_mask, heads, scoring, window)
+        tree_mask = tree_mask.within(window)
         n, num_more = tree_mask.bias.shape
+        span, begins, sinks = tree_mask.num_rows, tree_mask.begins, scoring.sinks
+        if begins is not None:
+            assert window is not None
+            span = min(span, window + num_more)
         plan = plan_attention(
-            self._num_processors,
-            heads,
-            num_rows=n,
-            span=tree_mask.num_rows,
-            itemsize=queries.itemsize,
+            self._num_processors, heads, num_rows=n, span=span, itemsize=queries.itemsize
         )
-        num_splits = plan.num_splits
-        num_places = n * heads.num_kv * heads.group
+        num_splits, num_places = plan.num_splits, n * num_heads
         parts = queries.new_empty(num_splits, num_places, dim, dtype=torch.float32)
         tops, totals = (parts.new_empty(num_splits, num_places) for _ in range(2))
         attend_split[(heads.num_kv, plan.num_blocks, num_splits)](
-            queries, rows, tree_mask.bias.contiguous(), tree_mask.start, parts, tops, totals, n,
-            num_more, heads.group, queries.stride(0), rows.stride(0), heads.kv_width, dim**-0.5,
-            dim, plan.block_rows, CACHE_ROWS, **TILES[plan.block_rows], **self._how,
+            queries, rows, tree_mask.bias.contiguous(), tree_mask.start,
+            tree_mask.start if begins is None else begins, parts, tops, totals, n, num_more,
+            heads.group, queries.stride(0), rows.stride(0), heads.kv_width,
+            dim**-0.5 if scoring.scale is None else scoring.scale, scoring.soft_cap or 0.0,
+            begins is not None, scoring.soft_cap is not None, dim, plan.block_rows,
+            CACHE_ROWS, **TILES[plan.block_rows], **self._how,
         )  # fmt: skip
         out = queries.new_empty(n, heads.query_width)
         width = triton.next_power_of_2(num_splits)
         join_splits[(num_places,)](
-            parts, tops, totals, out, num_places, num_splits, dim, width,
+            parts, tops, totals, tops if sinks is None else sinks, out, num_places, num_splits,
+            num_heads, sinks is not None, dim, width,
             num_warps=max(width * dim // 2048, 1), **self._how,
         )  # fmt: skip
         return out
 
 
-def _gated(both: Tensor) -> Tensor:
+def _gated(both: Tensor, call: LinearCall) -> Tensor:
     gate, up = both.chunk(2, -1)
-    return silu(gate).mul_(up)
+    return call.act(gate).mul_(up)

@@ -58,8 +58,8 @@ class Products:
             call.x, call.weight, _or(call.bias, call.x), call.x if norm is None else norm.weight,
             out, num_out, call.x.shape[1], 0.0 if norm is None else norm.eps,
             HAS_BIAS=call.bias is not None, HAS_NORM=norm is not None,
-            IS_ADDED=call.residual is not None, IS_GATED=call.is_gated, ROWS=launch.rows,
-            BLOCK=ROW_BLOCK, STAGES=launch.stages, **self._how,
+            IS_ADDED=call.residual is not None, IS_GATED=call.is_gated, IS_GELU=call.is_gelu,
+            ROWS=launch.rows, BLOCK=ROW_BLOCK, STAGES=launch.stages, **self._how,
         )  # fmt: skip
         return out
 
@@ -79,8 +79,8 @@ class Products:
             arrivals, x.shape[0], num_out, product.size, FEW_BLOCK * plan.num_steps, x.stride(0),
             0.0 if norm is None else norm.eps, HAS_BIAS=call.bias is not None,
             HAS_NORM=norm is not None, IS_ADDED=call.residual is not None, IS_GATED=call.is_gated,
-            IS_SPLIT=plan.num_splits > 1, TOKENS=tokens, ROWS=rows, BLOCK=FEW_BLOCK,
-            STAGES=launch.stages, **FEW_OPTIONS, **self._how,
+            IS_GELU=call.is_gelu, IS_SPLIT=plan.num_splits > 1, TOKENS=tokens, ROWS=rows,
+            BLOCK=FEW_BLOCK, STAGES=launch.stages, **FEW_OPTIONS, **self._how,
         )  # fmt: skip
         return out
 
@@ -88,13 +88,17 @@ class Products:
         """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x, times `shares` [n, k]."""
         k, hidden, inner = ids.shape[1], x.shape[1], experts.down.shape[2]
         ids, shares = ids.contiguous(), shares.contiguous()
+        clamp, has_bias = experts.clamp, experts.gate_up_bias is not None
+        alpha, limit = (clamp.alpha, clamp.limit) if clamp else (0.0, 0.0)
         gated, found = x.new_empty(ids.numel(), inner), x.new_empty(ids.numel(), hidden)
         project_experts[(triton.cdiv(inner, EXPERT_ROWS), ids.numel())](
-            x, experts.gate_up, ids, shares, gated, inner, hidden, k, IS_GATED=True,
+            x, experts.gate_up, _or(experts.gate_up_bias, x), ids, shares, gated, inner, hidden, k,
+            alpha, limit, IS_GATED=True, IS_CLAMPED=clamp is not None, HAS_BIAS=has_bias,
             HAS_SHARES=False, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
         )  # fmt: skip
         project_experts[(triton.cdiv(hidden, EXPERT_ROWS), ids.numel())](
-            gated, experts.down, ids, shares, found, hidden, inner, 1, IS_GATED=False,
+            gated, experts.down, _or(experts.down_bias, x), ids, shares, found, hidden, inner, 1,
+            alpha, limit, IS_GATED=False, IS_CLAMPED=False, HAS_BIAS=has_bias,
             HAS_SHARES=True, ROWS=EXPERT_ROWS, BLOCK=EXPERT_BLOCK, **self._how,
         )  # fmt: skip
         return found.unflatten(0, ids.shape).sum(1)

@@ -47,7 +47,7 @@ def run_in_every_bucket(model: Target, tree: DraftTree, num_tokens: int) -> Tens
     """Run a tree at every cache size of sequences up to `num_tokens`; returns its logits."""
     ends = buckets(num_tokens - 1 + tree.num_nodes)
     model.reserve(ends[-1])
-    if model.unfused_reason or model.execution.is_paused:  # nothing is captured
+    if model.eager_reason or model.execution.is_paused:  # nothing is captured
         ends = ends[-1:]
     for end in reversed(ends):  # the largest scratch memory first, so the others share it
         model.cache.length = end - tree.num_nodes

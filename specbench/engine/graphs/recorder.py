@@ -71,7 +71,8 @@ class CudaRecorder:
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            for _ in range(2):  # libraries choose their kernels, and compile them
+            function()  # libraries choose their kernels, and compile them
+            with _no_waiting():
                 outputs = keep(function())
         current.wait_stream(self._stream)
         torch.cuda.synchronize(self._stream.device)
@@ -92,6 +93,20 @@ class CudaRecorder:
         self._first = self._first or graph
         peak = torch.cuda.max_memory_allocated(self._stream.device)
         return Recording(outputs, graph.replay, peak - before)
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Raise RuntimeError where the host waits for the device: a capture would fail there.
+
+    A failed capture leaves the device in a state in which no other one can begin.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 @contextmanager

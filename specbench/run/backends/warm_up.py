@@ -66,7 +66,7 @@ def warm_up(
         execution.failures.clear()
         for prompt_ids in prompts:
             decode_a_little(label, prompt_ids, samplings)
-        reasons[label] = next(iter(sorted(execution.failures)), target.unfused_reason)
+        reasons[label] = next(iter(sorted(execution.failures)), target.eager_reason)
     execution.close()
     return reasons
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from specbench.data.long_prompts import MOST_PROMPTS
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, UserError
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
@@ -149,6 +150,8 @@ def _finder(
 
 def _num_answers(spec: RunSpec, files: _Files) -> int | None:
     """Answers of one pass of one method; prompts of one turn where they are not on this machine."""
+    if spec.pad_to:  # at most: a text may be shorter
+        return len(spec.pad_to) * min(filter(None, (spec.limit or MOST_PROMPTS, spec.sample)))
     total = 0
     for task in plan_tasks(spec.tasks, spec.prompts):
         try:

@@ -1,0 +1,55 @@
+"""Drafts of several tokens in one pass, through mask tokens after the pending one.
+
+Knows logits and tokens, not the models that predict them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specbench.engine.accept import Sampler
+from specbench.engine.tree import DraftTree
+from specbench.methods._checkpoint import Checkpoint
+
+
+def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, ...]:
+    """Tokens [1 + n] of a chain below `root` [1], a score [1] and, if sampled, `q` [1 + n, vocab].
+
+    `logits` [n, vocab]. Draft tokens are drawn independently with the request's own settings: none
+    of them has seen the others.
+    """
+    if sampler.sampling.is_greedy:
+        return torch.cat([root, logits.argmax(-1)]), logits.amax()[None]
+    probs = sampler.probs(logits)
+    tokens = torch.cat([root, sampler.draw(probs)])
+    q = torch.cat([torch.zeros_like(probs[:1]), probs])
+    return tokens, probs[:, 0].amax()[None], q  # NaN in a whole row of `probs`, if any
+
+
+def chain_of(tokens: Tensor, score: Tensor, *q: Tensor) -> DraftTree:
+    """The tree of the values that `draw_chain` returns."""
+    return DraftTree.chain(tokens, q[0] if q else None, score)
+
+
+def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:
+    """Logits [n, vocab] of the target's tokens, from those of a draft vocabulary [n, draft].
+
+    `token_ids` [draft] are the target's ids for the draft vocabulary's. Other tokens get -inf.
+    """
+    spread = logits.new_full((logits.shape[0], vocab_size), -torch.inf)
+    return spread.index_copy_(1, token_ids, logits)
+
+
+def mask_token(
+    checkpoint: Checkpoint, fields: Mapping[str, Any], names: tuple[str, ...], vocab_size: int
+) -> int:
+    """The id of the mask token, which the config gives under one of these names."""
+    given = [(name, fields[name]) for name in names if fields.get(name) is not None]
+    if not given:
+        raise checkpoint.error(f"has a config without {' or '.join(names)}")
+    name, token = given[0]
+    if not isinstance(token, int) or not 0 <= token < vocab_size:
+        raise checkpoint.error(f"has {name} {token!r}, but there are {vocab_size} tokens")
+    return token

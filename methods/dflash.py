@@ -1,0 +1,197 @@
+"""DFlash: one non-causal pass over a block of masks, which reads features of the target."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Method, State
+from specbench.engine.fused.ops import CacheSpan
+from specbench.engine.target import Forward, Needs
+from specbench.engine.tree import DraftTree
+from specbench.engine.weights import weight_bytes
+from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
+from specbench.methods._features import FeatureDrafter, FeatureModel
+from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
+from specbench.methods._head_parts import draft_vocabulary, embedding_of, head_of
+from specbench.methods._parallel import chain_of, draw_chain, in_vocabulary, mask_token
+
+_FORMAT = HeadFormat(
+    "dflash",
+    section="dflash_config",
+    section_fields=("mask_token_id", "target_layer_ids", "block_size", "num_target_layers"),
+    computed={
+        "add_swa_attention_sink_bias": False,
+        "attention_sink_bias": False,
+        "causal": False,
+        "input_embedding_scale": 1,
+        "is_causal": False,
+        "is_neox_style": True,
+        "markov_rank": None,
+        "projector_type": None,
+        "sample_from_anchor": False,
+        "use_swa": False,
+    },
+)
+_QUERIES = "layers.0.self_attn.q_proj.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of DFlash."""
+
+    num_tokens: int = field(
+        default=0,
+        metadata={"help": "draft tokens per step; 0: one less than its block size", "min": 0},
+    )
+    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+
+
+class DFlashModel(FeatureModel):
+    """Decoder layers whose keys and values of committed tokens come from target features alone.
+
+    The feature is norm(fc(outputs of some target layers)) and all layers read the same. Queries
+    come only from a block: the pending token, then mask tokens, which all see each other.
+    """
+
+    def __init__(self, context: BuildContext) -> None:
+        checkpoint = Checkpoint("dflash", context, ("model.safetensors", "pytorch_model.bin"))
+        head, target = read_config(checkpoint, _FORMAT), context.target
+        self.layout = head.layout
+        config = layer_config(checkpoint, head.fields, _QUERIES)
+        checkpoint.shape("layers.0.self_attn.q_norm.weight")  # a DraftStack can do without
+        hidden, width = config.hidden_size, target.config.hidden_size
+        self._layers = _target_layers(checkpoint, head, len(target.layers))
+        self.needs = Needs(layer_inputs=self._layers, all_prompt_positions=True)
+        self._embedding = embedding_of(checkpoint, context, hidden)
+        self._fc = checkpoint.linear("fc", len(self._layers) * width, hidden, bias=False)
+        self._feature_norm = rms_norm(checkpoint, "hidden_norm", config)
+        self._input_norm = rms_norm(checkpoint, "layers.0.input_layernorm", config)
+        self._ops = target.execution.ops
+        self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
+        self._norm = rms_norm(checkpoint, "norm", config)
+        self._head = head_of(checkpoint, context, head, hidden)
+        self._vocab_size = target.vocab_size
+        self._token_ids = draft_vocabulary(checkpoint, self._head.weight.shape[0], self._vocab_size)
+        if "t2d" in checkpoint:  # the inverse of d2t
+            checkpoint.expect("t2d", self._vocab_size)
+        self.mask_token = mask_token(
+            checkpoint, head.fields, ("mask_token_id",), self._embedding.shape[0]
+        )
+        self.block_size = head.fields.get("block_size")
+        if not isinstance(self.block_size, int) or self.block_size < 2:
+            raise checkpoint.error(f"has block_size {self.block_size!r}, not a number above 1")
+        checkpoint.close()
+
+    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
+        return tuple(forward.layer_inputs[layer] for layer in self._layers)
+
+    def context(self, features: Tensor) -> Tensor:
+        """The layers' inputs [n, hidden] for features [n, feature]."""
+        return self._ops.norm(self._ops.project(features, self._fc.weight), self._feature_norm)
+
+    def prefill(self, features: Tensor, tokens: Tensor) -> None:
+        self.stack.write_context(self.context(features))
+
+    def logits(
+        self, context: Tensor, tokens: Tensor, rows: Tensor, end: Tensor, cache_span: CacheSpan
+    ) -> Tensor:
+        """Logits [n, vocab] of a block of `tokens` [n]; the rest as in `DraftStack.fill_block`."""
+        residual = embedding(tokens, self._embedding)
+        attended = self._ops.norm(residual, self._input_norm)
+        hidden = self.stack.fill_block(context, residual, attended, rows, end, cache_span)
+        head = self._head
+        logits = self._ops.project(hidden[1:], head.weight, head.bias, norm=self._norm)
+        return in_vocabulary(logits, self._token_ids, self._vocab_size)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of weights that a draft reads."""
+        return self.stack.num_bytes + weight_bytes(self._fc, self._head)
+
+
+class DFlash(FeatureDrafter[DFlashModel]):
+    """Drafts a chain in one pass over the pending token and a mask per draft token.
+
+    Above temperature 0, draft tokens are drawn independently: none has seen the others.
+
+    Source: Chen et al. 2026, "DFlash: Block Diffusion for Flash Speculative Decoding"; behaviour
+    checked against z-lab/dflash, dflash/model.py, and speculators 0.9, models/dflash.
+
+    Deviation: refuses a head that reads the output of the target's last layer. The official code
+    takes it after the final norm, vLLM before.
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        model, execution = DFlashModel(context), context.target.execution
+        count = options.num_tokens or model.block_size - 1
+        depth = max(count, context.skipped_depth)
+        super().__init__(model, execution, num_scratch=0, depth=depth)
+        self._num_scratch += 1 + count  # rows of context that only pad follow the block
+        self.tree_sizes = (1 + count,)
+        device = context.target.device
+        self._masks = torch.full((count,), model.mask_token, device=device)
+        self._draft = execution.wrap(self._drafted)
+
+    def propose(self, state: State) -> DraftTree:
+        return chain_of(
+            *self._draft(
+                *self.draft_inputs(state), cache_span=self.cache_span(state), sampler=state.sampler
+            )
+        )
+
+    def _drafted(
+        self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
+        cache_span: CacheSpan, sampler: Sampler,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """A chain as returned by `draw_chain`, for the values of `draft_inputs`."""
+        model = self.model
+        context = model.context(model.features(captured, path))
+        block = torch.cat([tokens.index_select(0, last), self._masks])
+        places = torch.arange(path.shape[0] + block.shape[0], device=path.device)
+        before, inside = places[: path.shape[0]], places[: block.shape[0]]
+        ends = torch.where(before <= last, end - 1 - last, end + block.shape[0])
+        rows = torch.cat([ends + before, end + inside])
+        logits = model.logits(context, block, rows, end, cache_span)
+        return draw_chain(block[:1], logits, sampler)
+
+    def bytes_read(self, num_nodes: float) -> float:
+        return self.model.num_bytes
+
+
+def _target_layers(checkpoint: Checkpoint, head: HeadConfig, num_layers: int) -> tuple[int, ...]:
+    """Target layers whose inputs the head reads, increasing.
+
+    speculators counts inputs (0 is the first layer's), others outputs.
+    """
+    is_input = head.layout == "speculators"
+    name = "aux_hidden_state_layer_ids" if is_input else "target_layer_ids"
+    layers, first = head.fields.get(name), 0 if is_input else -1
+    expected = head.fields.get("num_target_layers")
+    if expected not in (None, num_layers):
+        raise checkpoint.error(f"is for a target of {expected} layers, but this has {num_layers}")
+    if (
+        not isinstance(layers, list)
+        or not layers
+        or not all(isinstance(i, int) and first <= i < num_layers + first for i in layers)
+        or sorted(set(layers)) != layers
+    ):
+        raise checkpoint.error(
+            f"has {name} {layers!r} in its config, not increasing numbers from {first} to "
+            f"{num_layers - 1 + first}"
+        )
+    return tuple(layer - first for layer in layers)
+
+
+METHOD = Method(
+    name="dflash",
+    title="DFlash",
+    summary="one non-causal pass over a block of mask tokens, which reads features of the target",
+    paper="Chen et al. 2026, DFlash: Block Diffusion for Flash Speculative Decoding",
+    options=Options,
+    build=DFlash,
+    weights="dflash",
+)

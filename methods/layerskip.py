@@ -1,0 +1,76 @@
+"""LayerSkip: the target's own first layers draft a chain, on the target's cache."""
+
+from dataclasses import dataclass, field
+
+from specbench.engine.drafter import BuildContext, Drafter, Method, State
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree
+from specbench.errors import UserError
+from specbench.methods.sps import Schedule, SpeculativeSampling
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of LayerSkip."""
+
+    exit_layer: int = field(
+        default=0, metadata={"help": "layers that draft; 0: a quarter of the target's", "min": 0}
+    )
+    num_tokens: int = field(default=6, metadata={"help": "draft tokens per step", "min": 1})
+    schedule: Schedule = field(
+        default="constant",
+        metadata={"help": "heuristic: two more after a fully accepted draft, else one less"},
+    )
+
+
+class LayerSkip(SpeculativeSampling):
+    """Drafts a chain with the target's first layers, final norm and head.
+
+    These layers' keys and values of committed tokens are those of the target itself, so the draft
+    model needs no cache and no prefill. Models that were trained with LayerSkip exit early best.
+
+    Source: Elhoushi et al. 2024, "LayerSkip: Enabling Early Exit Inference and Self-Speculative
+    Decoding"; behaviour checked against facebookresearch/LayerSkip, self_speculation.
+
+    Deviation: the target computes the first layers of the draft tokens again. The official code
+    keeps them, which saves arithmetic, but no reading of weights: the last token needs them all.
+    The official code takes 8 layers of Llama-2 7B's 32 and ends a draft at EOS.
+    """
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self._num_tokens = self._first_num_tokens
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        self._model.crop(state.num_committed)  # the draft tokens' rows are in the target's cache
+        return tree
+
+
+def build(options: Options, context: BuildContext) -> Drafter:
+    """Build the drafter for a target.
+
+    Raises:
+        UserError: the target has no layer after `exit_layer`.
+    """
+    target, num_layers = context.target, len(context.target.layers)
+    exit_layer = options.exit_layer or max(num_layers // 4, 1)
+    if exit_layer >= num_layers:
+        raise UserError(
+            f"layerskip cannot exit after layer {exit_layer} of a target with {num_layers}.",
+            "Choose an exit_layer below the number of layers, and a target with more than one.",
+        )
+    return LayerSkip(
+        target.first_layers(exit_layer), target.vocab_size, num_tokens=options.num_tokens,
+        schedule=options.schedule,
+    )  # fmt: skip
+
+
+METHOD = Method(
+    name="layerskip",
+    title="LayerSkip",
+    summary="self-speculation: the target's own first layers propose a chain",
+    paper="Elhoushi et al. 2024, LayerSkip: Enabling Early Exit Inference and Self-Speculative"
+    " Decoding",
+    options=Options,
+    build=build,
+)

@@ -1,0 +1,222 @@
+"""MTP: the prediction layer that a target was trained with extrapolates its final hidden state."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, pad
+
+from specbench.engine.drafter import BuildContext, Method, State
+from specbench.engine.fused.ops import Norm
+from specbench.engine.kv import KVCache
+from specbench.engine.target import Forward, Needs, Target
+from specbench.engine.tree import DraftTree, additive
+from specbench.engine.weights import weight_bytes
+from specbench.engine.windows import attention_kinds
+from specbench.methods._chain import draft_chain
+from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._features import FeatureDrafter, FeatureModel
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of MTP."""
+
+    num_tokens: int = field(default=3, metadata={"help": "draft tokens per step", "min": 1})
+    weights: str = field(
+        default="", metadata={"help": "the target's own folder or hub id, with its MTP layer"}
+    )
+
+
+class MtpModel(FeatureModel):
+    """Decoder layer L of a target that has the layers 0 to L - 1, over pairs.
+
+    The pair at t is eh_proj([norm(embedding of token t + 1) ; norm(final hidden state at t)]). The
+    output after its norm gives the logits, by the target's head, and is the next pair's feature.
+    """
+
+    needs = Needs(hidden=True, all_prompt_positions=True)
+    layout = "DeepSeek"
+
+    def __init__(self, context: BuildContext) -> None:
+        target, config = context.target, copy.deepcopy(context.target.config)
+        hidden, number = config.hidden_size, len(target.layers)
+        self._prefix = f"model.layers.{number}."
+        checkpoint = Checkpoint("mtp", context, ("model.safetensors",), self._prefix)
+        self._check(checkpoint, context)
+        self._norms = [
+            Norm(checkpoint.take(f"{self._prefix}{name}.weight", hidden), config.rms_norm_eps)
+            for name in ("enorm", "hnorm", "shared_head.norm")
+        ]
+        self._project = checkpoint.linear(f"{self._prefix}eh_proj", 2 * hidden, hidden, bias=False)
+        self._embedding = self._shared(
+            checkpoint, "embed_tokens", target.model.get_input_embeddings()
+        )
+        self._head = target.model.get_output_embeddings()
+        self._shared(checkpoint, "shared_head.head", self._head)
+        self._rotary = target.model.base_model.rotary_emb
+        self._layer = _layer(checkpoint, self._prefix, target, _one_layer(config))
+        self._is_masked = config._attn_implementation != "sdpa"  # which knows causal attention
+        checkpoint.close()
+        self.cache = KVCache([target.cache.shape(number - 1)])
+
+    def _check(self, checkpoint: Checkpoint, context: BuildContext) -> None:
+        """Refuse other numbers of layers, and targets that a single layer cannot be taken from."""
+        count = checkpoint.config().get("num_nextn_predict_layers")
+        if count != 1:
+            raise checkpoint.error(f"has num_nextn_predict_layers {count!r}, not 1")
+        if next(iter(checkpoint), None) is None:
+            raise checkpoint.error(f"has no tensor whose name begins with {self._prefix}")
+        target = context.target
+        if not hasattr(target.model.base_model, "rotary_emb"):
+            raise checkpoint.error("is for a model without one rotary embedding for all layers")
+        if any(attention_kinds(target.config).values()):
+            raise checkpoint.error("is for a model with attention windows")
+
+    def _shared(self, checkpoint: Checkpoint, name: str, module: nn.Module) -> Tensor:
+        """The target's weight, of which the checkpoint may have a copy."""
+        key, weight = f"{self._prefix}{name}.weight", module.weight
+        assert isinstance(weight, Tensor)
+        if key in checkpoint and not torch.equal(checkpoint.take(key, *weight.shape), weight):
+            raise checkpoint.error(f"has a {key} that is not the target's")
+        return weight
+
+    def reserve(self, num_tokens: int) -> bool:
+        return self.cache.reserve(num_tokens)
+
+    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
+        assert forward.hidden is not None
+        return (forward.hidden,)
+
+    def prefill(self, features: Tensor, tokens: Tensor) -> None:
+        self.read(features, tokens)
+
+    def read(self, features: Tensor, tokens: Tensor) -> Tensor:
+        """Append pairs of features [n, hidden] and tokens [n]; returns outputs [n, hidden]."""
+        start, n = self.cache.length, tokens.shape[0]
+        of_tokens, of_features, of_outputs = self._norms
+        embedded = of_tokens(embedding(tokens, self._embedding))
+        pairs = self._project(torch.cat([embedded, of_features(features)], -1))[None]
+        positions = torch.arange(start, start + n, device=tokens.device)[None]
+        mask = None
+        if n > 1 and (start or self._is_masked):
+            sees = torch.ones(n, n, dtype=torch.bool, device=tokens.device).tril()
+            mask = pad(additive(sees, pairs.dtype), (start, 0))[None, None]
+        out = self._layer(
+            pairs, attention_mask=mask, position_ids=positions, past_key_values=self.cache,
+            use_cache=True, position_embeddings=self._rotary(pairs, positions),
+        )  # fmt: skip
+        self.cache.length = start + n
+        return of_outputs((out if isinstance(out, Tensor) else out[0])[0])
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """Logits [n, vocab] of the token after each output."""
+        logits: Tensor = self._head(outputs)
+        return logits
+
+    @property
+    def num_bytes(self) -> float:
+        """Bytes of weights read by a pass over one token."""
+        unread, mlp = 0.0, cast(Any, self._layer).mlp
+        if hasattr(mlp, "experts"):
+            unread = (1 - mlp.gate.top_k / mlp.experts.num_experts) * weight_bytes(mlp.experts)
+        return weight_bytes(self._layer, self._project, self._head) - unread
+
+
+class Mtp(FeatureDrafter[MtpModel]):
+    """Drafts a chain with the target's own prediction layer, one pass per token.
+
+    Source: DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 2.2; behaviour checked against
+    transformers' MtpModel. As there and in SGLang, the layer's output after its norm is the next
+    feature; vLLM takes it before.
+
+    Deviation: the layer is used again for each further token. The paper has a layer per depth, and
+    its authors published the first.
+    """
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        depth = max(options.num_tokens, context.skipped_depth)
+        super().__init__(
+            MtpModel(context), context.target.execution, num_scratch=options.num_tokens, depth=depth
+        )
+        self._num_tokens = options.num_tokens
+        self.tree_sizes = (1 + options.num_tokens,)
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self.model.cache.reset()
+        super().start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        model, (features, tokens) = self.model, self._unread(state)
+
+        def read(tokens: Tensor) -> Tensor:
+            nonlocal features
+            features = model.read(features, tokens)[-1:]
+            return model.logits(features)[0]
+
+        tree = draft_chain(tokens, self._num_tokens, read, state.sampler)
+        model.cache.crop(state.num_committed)
+        return tree
+
+    def skip(self, state: State) -> None:
+        self.model.read(*self._unread(state))
+
+    def _unread(self, state: State) -> tuple[Tensor, Tensor]:
+        """Features and tokens of the pairs that the layer has not read; a path may be padded."""
+        count = state.num_committed - self.model.cache.length
+        path, tokens, _ = self._missing
+        return self._captured[0].index_select(0, path[:count]), tokens[:count]
+
+    def bytes_read(self, num_nodes: float) -> float:
+        return self._num_tokens * self.model.num_bytes
+
+
+def _one_layer(config: Any) -> Any:
+    """A config of one layer, of the kind of the last one, from that of a target."""
+    for name in ("layer_types", "mlp_layer_types"):
+        if kinds := getattr(config, name, None):
+            setattr(config, name, kinds[-1:])
+    if hasattr(config, "first_k_dense_replace"):
+        config.first_k_dense_replace = 0
+    config.num_hidden_layers = 1
+    return config
+
+
+def _layer(checkpoint: Checkpoint, prefix: str, target: Target, config: Any) -> nn.Module:
+    """The decoder layer, of the target's own class, with the tensors under `prefix`.
+
+    Experts have one tensor each in the file, and are stacked in the class.
+    """
+    with torch.device("meta"), checkpoint.config_errors("a decoder layer"):
+        layer: nn.Module = type(target.layers[-1])(config, 0)
+    kept = tuple(getattr(target.model, "_keep_in_fp32_modules_strict", None) or ())
+    is_half = checkpoint.dtype.itemsize < 4
+    weights = {}
+    for name, parameter in layer.state_dict().items():
+        shape = tuple(parameter.shape)
+        head, is_experts, part = name.partition(".experts.")
+        if is_experts:
+            rows = [f"{prefix}{head}.experts.{i}." for i in range(shape[0])]
+            parts = ("gate_proj", "up_proj") if part == "gate_up_proj" else (part,)
+            each = (shape[1] // len(parts), shape[2])
+            stacks = [checkpoint.stack([f"{row}{p}.weight" for row in rows], *each) for p in parts]
+            weights[name] = torch.cat(stacks, 1)
+        else:
+            is_kept = is_half and any(module in name for module in kept)
+            dtype = torch.float32 if is_kept else None
+            weights[name] = checkpoint.take(prefix + name, *shape, dtype=dtype)
+    layer.load_state_dict(weights, assign=True)
+    return layer.requires_grad_(False).eval()
+
+
+METHOD = Method(
+    name="mtp",
+    title="MTP",
+    summary="the prediction layer that a target was trained with (DeepSeek-V3, GLM-4.5)",
+    paper="DeepSeek-AI 2024, DeepSeek-V3 Technical Report",
+    options=Options,
+    build=Mtp,
+    weights="mtp",
+)

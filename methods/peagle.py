@@ -1,0 +1,120 @@
+"""P-EAGLE: EAGLE-3's draft model predicts several tokens in one pass, through mask features."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import BuildContext, Method, State
+from specbench.engine.fused.ops import CacheSpan
+from specbench.engine.tree import DraftTree
+from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._eagle import Eagle3Model, EagleDrafter
+from specbench.methods._head_config import SWITCHES, HeadConfig, HeadFormat
+from specbench.methods._parallel import chain_of, draw_chain, in_vocabulary, mask_token
+
+_MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
+"""Names of the mask token's id: in speculators, and in the layout that vLLM loads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of P-EAGLE."""
+
+    num_tokens: int = field(default=8, metadata={"help": "draft tokens per step", "min": 1})
+    layers: str = field(
+        default="",
+        metadata={
+            "help": "target layers it reads the inputs of: 2+16+29; empty: its config names them"
+        },
+    )
+    weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+
+
+class PEagleModel(Eagle3Model):
+    """EAGLE-3's draft model with a learned feature and a token that stand for unknown ones."""
+
+    head_format = HeadFormat("peagle", switches=SWITCHES, computed={"parallel_drafting": True})
+
+    def __init__(self, context: BuildContext, layers: str) -> None:
+        super().__init__("peagle", context, layers)
+        self._target_vocab_size = context.target.vocab_size
+
+    def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
+        self.mask_token = mask_token(
+            checkpoint, head.fields, _MASK_TOKENS, self._embedding.shape[0]
+        )
+        shape = checkpoint.shape("mask_hidden")
+        size = self._fc.in_features
+        if shape not in ((size,), (1, size), (1, 1, size)):
+            raise checkpoint.error(f"has mask_hidden of shape {list(shape)}, not [{size}]")
+        mask = checkpoint.take("mask_hidden", *shape).view(1, size)
+        first = torch.zeros(1, dtype=torch.long, device=mask.device)
+        self.mask_feature = self.features(mask.chunk(len(self.needs.layer_inputs), -1), first)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of the target's tokens."""
+        return in_vocabulary(super().logits(hidden), self._token_ids, self._target_vocab_size)
+
+
+class PEagle(EagleDrafter):
+    """Drafts a chain in one pass over the committed pairs and a mask pair per further token.
+
+    The mask pairs follow the last committed one, each sees those before it, and none stays in the
+    cache. Above temperature 0, draft tokens are drawn independently: none has seen the others.
+
+    Source: Hui et al. 2026, "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training"; behaviour
+    checked against speculators 0.9, models/peagle, and vLLM's loader.
+    """
+
+    model: PEagleModel
+
+    def __init__(self, options: Options, context: BuildContext) -> None:
+        model, execution = PEagleModel(context, options.layers), context.target.execution
+        depth = max(options.num_tokens, context.skipped_depth)
+        super().__init__(model, execution, num_scratch=0, depth=depth)
+        self._num_masks = options.num_tokens - 1
+        self._num_scratch += self._num_masks  # they follow a padded path
+        self.tree_sizes = (options.num_tokens + 1,)
+        self._draft = execution.wrap(self._drafted)
+
+    def propose(self, state: State) -> DraftTree:
+        return chain_of(
+            *self._draft(
+                *self.draft_inputs(state), cache_span=self.cache_span(state), sampler=state.sampler
+            )
+        )
+
+    def _drafted(
+        self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
+        cache_span: CacheSpan, sampler: Sampler,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """A chain as returned by `draw_chain`, for the arguments of `feed`."""
+        model, more = self.model, (0, self._num_masks)
+        rows = torch.arange(path.shape[0] + self._num_masks, device=path.device)
+        is_pair = rows <= last  # the rest are masks
+        features = model.features(captured, pad(path, more))
+        features = torch.where(is_pair[:, None], features, model.mask_feature)
+        root = tokens.index_select(0, last)
+        tokens = torch.where(is_pair, pad(tokens, more), model.mask_token)
+        wanted = last + rows[: self._num_masks + 1]
+        hidden = model.stack.feed(
+            *model.pairs(features, tokens), end - 1 - last[0], wanted, cache_span
+        )
+        return draw_chain(root, model.logits(hidden), sampler)
+
+    def bytes_read(self, num_nodes: float) -> float:
+        return self.model.bytes_read(1)
+
+
+METHOD = Method(
+    name="peagle",
+    title="P-EAGLE",
+    summary="EAGLE-3's draft model, which predicts a chain in one pass through mask features",
+    paper="Hui et al. 2026, P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
+    options=Options,
+    build=PEagle,
+    weights="peagle",
+)

@@ -1,0 +1,126 @@
+"""Attention by torch's own operations, with what some models add to its scores.
+
+Knows tensors and masks, not caches, layers or trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specbench.engine.tree import additive
+
+BLOCK = 512
+"""Rows of a prompt whose scores are computed at once where torch's attention cannot."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scoring:
+    """Arithmetic of attention's scores, besides products and masks."""
+
+    scale: float | None = None
+    """Factor of the products; None for head_dim ** -0.5."""
+    soft_cap: float | None = None
+    """Largest score, approached by a tanh (Gemma 2)."""
+    sinks: Tensor | None = None
+    """[query heads] score of a key whose value is zero, which every row sees (gpt-oss)."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True if torch's attention computes it."""
+        return self.soft_cap is None and self.sinks is None
+
+
+PLAIN = Scoring()
+
+
+def masked(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scoring: Scoring
+) -> Tensor:
+    """Attention's output [n, num_kv * group * dim] for queries [n, num_kv, group, dim].
+
+    `keys` and `values` [num_kv, m, dim]; the additive `mask` [n, m] hides some, None hides none.
+    """
+    n, num_kv, group, dim = queries.shape
+    # Query heads that share keys are rows of one head.
+    stacked = queries.permute(1, 2, 0, 3).reshape(num_kv, group * n, dim)
+    if mask is not None and group > 1:
+        mask = mask.repeat(group, 1)
+    if scoring.is_plain:
+        out = scaled_dot_product_attention(
+            stacked[None], keys[None], values[None], mask, scale=scoring.scale
+        )[0]
+    else:
+        out = _scored(stacked, keys, values, mask, scoring)
+    return unstacked(out, group)
+
+
+def unstacked(out: Tensor, group: int) -> Tensor:
+    """Rows [n, num_kv * group * dim] of outputs [num_kv, group * n, dim]."""
+    parts = out.unflatten(1, (group, -1)).permute(2, 0, 1, 3)
+    return parts.reshape(parts.shape[0], -1)
+
+
+def few(stacked: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scoring: Scoring) -> Tensor:
+    """Attention for few queries [num_kv, group * n, dim], with less overhead than torch's.
+
+    `bias` [n, m] masks the last m keys; all keys before them are visible.
+    """
+    scale = stacked.shape[2] ** -0.5 if scoring.scale is None else scoring.scale
+    scores = torch.baddbmm(stacked.new_empty(1), stacked, keys.mT, beta=0, alpha=scale)
+    own = scores.narrow(2, scores.shape[2] - bias.shape[1], bias.shape[1])
+    own.unflatten(1, (-1, bias.shape[0])).add_(bias)
+    return torch.bmm(scores.softmax(-1), values)
+
+
+def causal(
+    queries: Tensor, keys: Tensor, values: Tensor, scoring: Scoring, window: int | None
+) -> Tensor:
+    """Attention of rows [n, num_kv, group, dim] among themselves, over the last `window` rows."""
+    n, _, group, _ = queries.shape
+    if scoring.is_plain and (window is None or n <= window):
+        if group > 1:
+            keys, values = (part.repeat_interleave(group, 0) for part in (keys, values))
+        out = scaled_dot_product_attention(
+            queries.flatten(1, 2).transpose(0, 1)[None], keys[None], values[None],
+            is_causal=True, scale=scoring.scale,
+        )[0]  # fmt: skip
+        return out.transpose(0, 1).reshape(n, -1)
+    parts = []
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        first = 0 if window is None else max(0, begin - window + 1)
+        rows = torch.arange(begin, end, device=queries.device)[:, None]
+        columns = torch.arange(first, end, device=queries.device)
+        sees = columns <= rows
+        if window is not None:
+            sees &= columns > rows - window
+        mask = additive(sees, queries.dtype)
+        parts.append(
+            masked(queries[begin:end], keys[:, first:end], values[:, first:end], mask, scoring)
+        )
+    return torch.cat(parts)
+
+
+def _scored(
+    stacked: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scoring: Scoring
+) -> Tensor:
+    """Attention with capped scores or sinks, [num_kv, group * n, dim]. Softmax is in float32."""
+    scale = stacked.shape[2] ** -0.5 if scoring.scale is None else scoring.scale
+    dtype = torch.promote_types(stacked.dtype, torch.float32)
+    scores = torch.bmm(stacked, keys.mT).to(dtype).mul_(scale)
+    if scoring.soft_cap is not None:
+        scores = scores.div_(scoring.soft_cap).tanh_().mul_(scoring.soft_cap)
+    if mask is not None:
+        scores += mask
+    if scoring.sinks is not None:
+        num_kv, num_queries, _ = stacked.shape
+        sinks = scoring.sinks.to(dtype).view(num_kv, -1, 1)
+        rows = sinks.expand(-1, -1, num_queries // sinks.shape[1]).reshape(num_kv, num_queries, 1)
+        shares = torch.cat([scores, rows], -1).softmax(-1)[..., :-1]
+    else:
+        shares = scores.softmax(-1)
+    return torch.bmm(shares.to(values.dtype), values)

@@ -1,0 +1,254 @@
+"""MTP: the target's own prediction layer, over its final hidden states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import rms_norm
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM
+
+from specbench.engine.decode import decode
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.errors import CheckpointError
+from specbench.models.cards import find_model
+from specbench.models.memory import check_fits
+from specbench.models.sizes import num_parameters
+from specbench.registry import get
+from specbench.run.methods import find_checkpoint
+from specbench.types import Request
+from tests.methods.building import Recording, build_in, complete
+from tests.methods.checkpoints import mtp, random
+from tests.support.models import random_target
+
+VOCAB, LAYERS = 8, 2
+"""So few tokens that a random layer is often right, and the layers before the prediction layer."""
+
+PROMPTS = [(1, 7, 3, 4), (5,), (3, 4, 5, 6) * 6]
+NORMS = ("enorm", "hnorm", "shared_head.norm")
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 16,
+    "num_attention_heads": 4, "n_routed_experts": 4, "n_group": 2, "topk_group": 1,
+    "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1,
+    "max_position_embeddings": 128,
+}  # fmt: skip
+
+
+def deepseek(num_layers: int) -> Any:
+    torch.manual_seed(0)
+    config = DeepseekV3Config(
+        **SHAPE, num_hidden_layers=num_layers, num_key_value_heads=4, q_lora_rank=16,
+        kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
+    )  # fmt: skip
+    return DeepseekV3ForCausalLM(config).eval()
+
+
+def glm(num_layers: int) -> Any:
+    torch.manual_seed(0)
+    config = Glm4MoeConfig(
+        **SHAPE, num_hidden_layers=num_layers, num_key_value_heads=2, head_dim=8, use_qk_norm=True
+    )
+    return Glm4MoeForCausalLM(config).eval()
+
+
+MODELS: dict[str, Callable[[int], Any]] = {"deepseek": deepseek, "glm": glm}
+
+
+@cache
+def model_of(name: str) -> Any:
+    """A model whose last layer is the prediction layer of the model that ends before it."""
+    model = MODELS[name](LAYERS + 1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(6)
+        for key, buffer in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                buffer.copy_(random(*buffer.shape, seed=5))
+    return model
+
+
+@cache
+def target_of(name: str) -> Target:
+    model = MODELS[name](LAYERS)
+    report = model.load_state_dict(model_of(name).state_dict(), strict=False)
+    assert not report.missing_keys
+    return Target(model)
+
+
+def parts() -> dict[str, Tensor]:
+    """The tensors that a prediction layer has and other layers lack."""
+    tensors = {f"{n}.weight": 1 + random(32, seed=40 + i).float() for i, n in enumerate(NORMS)}
+    return {**tensors, "eh_proj.weight": random(32, 64, seed=50).float()}
+
+
+def publish(name: str, folder: Path) -> Path:
+    """The model's last layer in the published layout, which transformers writes."""
+    model_of(name).save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    prefix = f"model.layers.{LAYERS}."
+    assert f"{prefix}mlp.experts.0.gate_proj.weight" in tensors
+    tensors |= {prefix + key: value for key, value in parts().items()}
+    tensors[f"{prefix}embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
+    tensors[f"{prefix}shared_head.head.weight"] = tensors["lm_head.weight"].clone()
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_hidden_layers": LAYERS, "num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@torch.no_grad()
+def plain_draft(name: str, text: tuple[int, ...], num_tokens: int) -> list[int]:
+    """A chain by the model's last layer, without a cache."""
+    model, tensors = model_of(name), parts()
+    states = target_of(name).model.base_model(torch.tensor([text[:-1]])).last_hidden_state[0]
+    tokens, drafted = list(text[1:]), list[int]()
+
+    def norm(x: Tensor, which: str) -> Tensor:
+        return rms_norm(x, x.shape[-1:], tensors[f"{which}.weight"], model.config.rms_norm_eps)
+
+    for _ in range(num_tokens):
+        embedded = model.get_input_embeddings()(torch.tensor(tokens))
+        both = torch.cat([norm(embedded, "enorm"), norm(states, "hnorm")], -1)
+        pairs, n = (both @ tensors["eh_proj.weight"].T)[None], len(tokens)
+        positions = torch.arange(n)[None]
+        mask = torch.full((n, n), torch.finfo(pairs.dtype).min).triu(1)[None, None]
+        out = model.base_model.layers[LAYERS](
+            pairs, attention_mask=mask, position_ids=positions,
+            position_embeddings=model.base_model.rotary_emb(pairs, positions),
+        )  # fmt: skip
+        output = norm(out[0, -1:], "shared_head.norm")
+        drafted.append(int(model.get_output_embeddings()(output).argmax()))
+        tokens.append(drafted[-1])
+        states = torch.cat([states, output])
+    return drafted
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_draft_is_what_the_published_layer_predicts(name: str, tmp_path: Path) -> None:
+    drafter = Recording(build_in(publish(name, tmp_path), "mtp", target_of(name), num_tokens=4))
+    lengths = [
+        decode(target_of(name), drafter, Request(prompt, 30)).accept_lengths for prompt in PROMPTS
+    ]
+    assert max(max(accepted) for accepted in lengths) > 1
+    for text, (pending, *drafted) in drafter.drafts:
+        assert pending == text[-1]
+        assert drafted == plain_draft(name, text, 4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_output_is_the_targets_own(name: str, tmp_path: Path) -> None:
+    target = target_of(name)
+    drafter = build_in(publish(name, tmp_path), "mtp", target)
+    for prompt in PROMPTS:
+        out = target.model.generate(
+            torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None
+        )
+        done = complete(target, drafter, prompt, eos_ids=frozenset())
+        assert list(done.token_ids) == out[0, len(prompt) :].tolist()
+
+
+def test_a_step_reads_only_the_experts_of_one_token(tmp_path: Path) -> None:
+    target = target_of("glm")
+    drafter = build_in(publish("glm", tmp_path), "mtp", target, num_tokens=1)
+    layer = target.model.base_model.layers[-1]
+    experts = sum(parameter.nbytes for parameter in layer.mlp.experts.parameters())
+    every = sum(tensor.nbytes for tensor in layer.state_dict().values())
+    more = (32 * 64 + VOCAB * 32) * 4
+    assert drafter.bytes_read(2) == every + more - experts / 2
+
+
+def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(tmp_path: Path) -> None:
+    """transformers leaves layer 46 of GLM-4.5-Air out when it loads the target."""
+    glm(47).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors |= {f"model.layers.46.{key}": value for key, value in parts().items()}
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"num_hidden_layers": 46, "num_nextn_predict_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    card, method = find_model(str(tmp_path)), get("mtp")
+    found = find_checkpoint(card, method, method.options(), is_offline=True)
+    assert found.weights == tmp_path.resolve()
+    weights = card.weights_of("mtp")
+    assert weights is not None and num_parameters(card, weights) is None
+    both = check_fits(tmp_path, "float32", "cpu", drafts=[tmp_path])
+    assert both == check_fits(tmp_path, "float32", "cpu")
+    target = load_target(tmp_path, dtype=torch.float32, device=torch.device("cpu"))
+    drafter = build_in(tmp_path, "mtp", target)
+    done = complete(target, drafter, PROMPTS[0], max_new_tokens=8, eos_ids=frozenset())
+    out = target.model.generate(
+        torch.tensor(PROMPTS[:1]), max_new_tokens=8, do_sample=False, eos_token_id=None
+    )
+    assert list(done.token_ids) == out[0, 4:].tolist()
+
+
+def test_only_the_layers_own_files_are_read(tmp_path: Path) -> None:
+    target = random_target()
+    folder = mtp(target, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    places = {
+        key: "own.safetensors" if "layers.4." in key else "gone.safetensors" for key in tensors
+    }
+    own = {key: tensors[key] for key, name in places.items() if name == "own.safetensors"}
+    save_file(own, folder / "own.safetensors")
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    assert build_in(folder, "mtp", target).tree_sizes == (4,)
+
+
+@pytest.mark.parametrize("count", [None, 0, 2])
+def test_another_number_of_layers_is_refused(count: object, tmp_path: Path) -> None:
+    folder = mtp(random_target(), tmp_path, num_nextn_predict_layers=count)
+    with pytest.raises(CheckpointError, match=f"num_nextn_predict_layers {count}, not 1"):
+        build_in(folder, "mtp", random_target())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("enorm.weight", None, r"lacks model\.layers\.4\.enorm\.weight"),
+        ("mlp.up_proj.weight", None, r"lacks model\.layers\.4\.mlp\.up_proj\.weight"),
+        ("mlp.up_proj.weight_scale_inv", torch.ones(1), "unexpected tensors: .*weight_scale_inv"),
+        ("embed_tokens.weight", torch.ones(50, 32), "embed_tokens.weight that is not the target's"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_by_key(
+    key: str, value: Tensor | None, fault: str, tmp_path: Path
+) -> None:
+    folder = mtp(random_target(), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop(f"model.layers.4.{key}", None)
+    if value is not None:
+        tensors[f"model.layers.4.{key}"] = value
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=fault):
+        build_in(folder, "mtp", random_target())
+
+
+def test_a_folder_without_the_layer_is_refused(tmp_path: Path) -> None:
+    folder = mtp(random_target(layers=3), tmp_path)
+    with pytest.raises(CheckpointError, match=r"no tensor whose name begins with model\.layers\.4"):
+        build_in(folder, "mtp", random_target())
+
+
+def test_a_target_with_windows_is_refused(tmp_path: Path) -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    config = MistralConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, sliding_window=8,
+    )  # fmt: skip
+    target = Target(MistralForCausalLM(config).eval())
+    with pytest.raises(CheckpointError, match="attention windows"):
+        build_in(mtp(target, tmp_path), "mtp", target)
