@@ -53,11 +53,12 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 run: setup
 	@$(BIN)/specbench run
 
-# Tests of a file share what it builds, so that a file stays on one worker.
+# Each worker begins with neighbouring tests, since those of a file share what it builds. An idle one
+# takes over a part of another's.
 WORKERS ?= auto
 
 test: $(KERNELS)
-	$(BIN)/python -m pytest -m "not net and not engine" -n $(WORKERS) --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -m "not net and not engine" -n $(WORKERS) --dist worksteal --cov --cov-report=
 	@$(BIN)/python -m tests.support.room_coverage
 
 # Engines have environments of their own: SPECBENCH_VLLM=/path/to/vllm names its command.
@@ -101,7 +102,8 @@ $(DOCS)/.installed: docs/requirements.txt
 	$(DOCS)/bin/python -m pip install --disable-pip-version-check -q -r $<
 	@touch $@
 
-# A small run of the papers' methods, and the one it must not fall behind. MAT is the same on any machine.
+# A small run of the papers' methods, and the one it must not fall behind. MAT is the same on any machine;
+# near-ties may turn one answer of a method.
 GATE_RUN := $(BIN)/specbench run --method papers --limit 3 --repeats 1 --max-new-tokens 64 --device cpu --quiet
 
 gpu: setup

@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection
 
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.load import closed_loop
-from specbench.run.backends.server.protocols import ChatRequest, Completions
+from specbench.run.backends.server.protocols import Completions
+from specbench.run.backends.server.stream import ChatRequest
 from specbench.types import Request
 
 SHORT, LONG = 1, 256

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import SpecbenchError, UserError
+from specbench.machine.threads import wait_briefly
 from specbench.types import Completion, Request
 
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ def load(
     Raises:
         UserError: an unknown name or option, a missing file, or too little memory.
     """
-    from specbench.machine.threads import wait_briefly
-
     wait_briefly()
     from specbench.run.backends.engine import EngineBackend
     from specbench.run.backends.engine_setup import make_engine_setup
@@ -244,8 +243,6 @@ def run(
     Raises:
         UserError: an unknown name, a value that is wrong or out of range, or a missing file.
     """
-    from specbench.machine.threads import wait_briefly
-
     wait_briefly()
     from specbench.run.folder import RUNS, claim_folder, new_run, resumed_run
     from specbench.run.plan import make_plan

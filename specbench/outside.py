@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from specbench.errors import (
     CheckpointError,
@@ -43,6 +44,15 @@ def printable(text: str) -> str:
     """The text on one line, with control characters as visible signs: "␛" for an escape."""
     shown = text if text.isprintable() else text.translate(_UNSEEN)
     return shown.replace(_COMMAND, "## [")
+
+
+def printable_values(value: Any) -> Any:
+    """The value with every text in it on one line, without control characters."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): printable_values(item) for key, item in value.items()}
+    return [*map(printable_values, value)] if isinstance(value, list) else value
 
 
 def visible(text: str) -> str:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from specbench.analysis.cells import BASELINE
 from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.audit.model import RunModel
 from specbench.audit.run import audit
+from specbench.audit.white_box import Effort
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.target import Target
 from specbench.log.header import RunHeader
@@ -38,8 +40,8 @@ def compare(
     for method in dict.fromkeys(record.key.method for record in eager.records):
         records = [*_called(eager, method, BASELINE), *_called(graph, method, OWN)]
         (one,) = audit(
-            _Records(graph.header, records), lambda _: bench, is_recheck=False, num_seeds=0,
-            say=print,
+            _Records(graph.header, records), lambda _: cast(RunModel, bench), is_recheck=False,
+            effort=Effort(num_tokens=0), say=print,
         ).greedy  # fmt: skip
         agreement = one.agreement
         found[method] = {
@@ -69,6 +71,8 @@ class _Records:
 class _Bench:
     """The model of both runs. It gives the audit logits, and completes nothing."""
 
+    device = ""
+
     def __init__(self, plan: Plan, target: Target) -> None:
         self._codec, self._target, self.dtype = (
             plan.setup.codec,
@@ -85,11 +89,6 @@ class _Bench:
     @without_cudnn_attention()
     def logits(self, token_ids: Sequence[int]) -> FloatArray:
         return self._target.prefill(token_ids).logits[0].double().cpu().numpy()
-
-    def entropies(
-        self, prompt_ids: Sequence[int], token_ids: Sequence[int], sampling: Sampling
-    ) -> FloatArray:
-        raise NotImplementedError("only for completions above temperature 0")
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
         raise NotImplementedError("only for repeated steps")

@@ -36,6 +36,7 @@ from specbench.analysis.survivors import find_survivors
 from specbench.analysis.units import ONE_PASS, Scope
 from specbench.analysis.warnings import find_warnings
 from specbench.errors import unknown_name
+from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.types import Record
 
@@ -89,6 +90,7 @@ class RunMetrics:
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
     roofline: Roofline | Missing = NO_BANDWIDTH
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
+    audit: StoredAudit | None = None
     serving: Mapping[tuple[str, float], ServingMetrics] = field(default_factory=dict)
     scope: Scope = ONE_PASS
     rankings: Mapping[float, Ranking] = field(default_factory=dict)
@@ -147,6 +149,7 @@ def measure(
         costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
         roofline=roofline,
         agreements=find_agreements(table, info.spec.values.history),
+        audit=getattr(run, "audit", None),
         serving=measure_serving(
             info, run.records, bootstrap, parse_goodput(info.spec.values.goodput)
         ),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from specbench.analysis.cells import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.log.header import RooflineHeader
+from specbench.log.backend import RooflineHeader
 from specbench.types import Record
 
 NO_BANDWIDTH = Missing("bandwidth not measured")

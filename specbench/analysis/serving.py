@@ -31,7 +31,8 @@ from specbench.analysis.stats.bootstrap import (
     Ratio,
     Value,
 )
-from specbench.log.header import BlockHeader, RunHeader
+from specbench.log.backend import BlockHeader
+from specbench.log.header import RunHeader
 from specbench.types import Record
 
 NO_COUNTS = Missing("the server reports no drafts")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.types import Record, Request, Sampling
+
+if TYPE_CHECKING:
+    from specbench.engine.evidence import Evidence, LogitNumbers, TokenNumbers
+    from specbench.engine.rule_cases import Outcomes
 
 
 class RunModel(Protocol):
@@ -15,19 +19,36 @@ class RunModel(Protocol):
     @property
     def dtype(self) -> str: ...
 
+    @property
+    def device(self) -> str: ...
+
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
         """The prompt tokens that a record answers."""
 
+    def request(self, record: Record) -> Request:
+        """The request that a record answers, with its seed."""
+
     def logits(self, token_ids: Sequence[int]) -> FloatArray:
         """The logits [vocab] after these tokens."""
-
-    def entropies(
-        self, prompt_ids: Sequence[int], token_ids: Sequence[int], sampling: Sampling
-    ) -> FloatArray:
-        """The entropy [tokens] of each token's distribution, in nats."""
 
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
         """The tokens with which a method completes a request."""
 
     def sampling(self, temperature: float) -> Sampling:
         """The run's sampling at a temperature."""
+
+    def watch(self, method: str, request: Request) -> Evidence:
+        """A method's answer to a request, watched, with its numbers.
+
+        Raises:
+            SpecbenchError: the method fails.
+        """
+
+    def token_numbers(self, record: Record) -> TokenNumbers:
+        """Numbers about the tokens of a record."""
+
+    def chains(self, record: Record, num_rows: int) -> LogitNumbers:
+        """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill."""
+
+    def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
+        """Outcomes of a method's acceptance rule on small trees with known probabilities."""

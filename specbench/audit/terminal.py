@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from specbench.audit.verdicts import ALPHA, Audit, Difference, GreedyAudit, Verdict
+from specbench.audit.token_tests import POWER
+from specbench.audit.verdicts import ALPHA, Audit, Difference, GreedyAudit
+from specbench.log.audit import AuditTest, MethodAudit, Subject, Verdict
 from specbench.log.header import RunHeader
 from specbench.report import formats
 from specbench.report.export.terminal import print_parts
@@ -18,17 +20,21 @@ MOST_DIFFERENCES = 20
 _TONES: dict[Verdict, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
 
 
-def print_audit(audit: Audit, info: RunHeader, console: Console) -> None:
-    """Print the tables and sentences of an audit."""
+def print_audit(audit: Audit, info: RunHeader, console: Console, *, is_full: bool = False) -> None:
+    """Print the tables and sentences of an audit; in full, every test."""
     title = f"Audit of run {audit.run_id} ({info.model.label}, {audit.dtype})"
     parts: list[RenderableType] = [Text(title, style="bold"), Text()]
     if audit.greedy:
         parts += [Text("Temperature=0, against vanilla's tokens", style="bold")]
         parts += draw(_greedy(audit, info), console.width)
         parts += _differences(audit, info, console.width)
-    if audit.sampled:
-        parts.append(Text("Sampled, against vanilla's draws", style="bold"))
-        parts += draw(_sampled(audit, info), console.width)
+    if audit.methods:
+        parts.append(Text("Against the target's own distributions", style="bold"))
+        parts += draw(_methods(audit, info), console.width)
+        labelled = [
+            (f"{info.method(one.method).label} at T={one.level:g}", one) for one in audit.methods
+        ]
+        parts += tests_table(labelled, console.width, is_full=is_full)
     parts += [Text(line) for line in _sentences(audit)]
     print_parts(parts, console)
 
@@ -96,14 +102,58 @@ def _difference(one: GreedyAudit, difference: Difference, audit: Audit, *, info:
     return _row(key.method, label, texts, "lossy" if is_allowed else difference.verdict)
 
 
-def _sampled(audit: Audit, info: RunHeader) -> Table:
+def _methods(audit: Audit, info: RunHeader) -> Table:
     rows = []
-    for one in audit.sampled:
+    for one in audit.methods:
         texts = (
-            f"{one.temperature:g}", str(one.num_contexts), str(one.num_draws), f"{one.p_value:.2g}"
-        )  # fmt: skip
+            f"{one.level:g}",
+            f"{one.num_same} of {one.num_replayed}" if one.num_replayed else "",
+            _largest(one, "deviation"),
+            *(_p_value(one, subject) for subject in ("guesses", "tokens", "rule")),
+            str(one.num_tokens or ""),
+            "" if one.smallest_tv is None else f"{one.smallest_tv:.3f}",
+        )
         rows.append(_row(one.method, info.method(one.method).label, texts, one.verdict))
-    return _table(["T", "contexts", "draws\neach", "p\n(corrected)", "verdict"], rows)
+    headings = (
+        "T", "same\nagain", "logits\n(epsilon)", "p of\nguesses", "p of\ntokens", "p of\nrule",
+        "tokens\ntested", "smallest\nTV", "verdict",
+    )  # fmt: skip
+    return _table(headings, rows)
+
+
+def _largest(one: MethodAudit, name: str) -> str:
+    found = [test.effect for test in one.tests if test.name == name]
+    return f"{max(found):.3g}" if found else ""
+
+
+def _p_value(one: MethodAudit, subject: Subject) -> str:
+    """The smallest p-value of a subject; a broken limit counts as 0."""
+    tests = [test for test in one.tests if test.subject == subject]
+    found = [test.p_value for test in tests if test.p_value is not None]
+    found += [0.0 for test in tests if test.p_value is None and test.is_failed]
+    return f"{min(found):.2g}" if found else ""
+
+
+def tests_table(
+    results: Iterable[tuple[str, MethodAudit]], width: int, *, is_full: bool
+) -> Iterable[RenderableType]:
+    """A table of failed tests, or of all; each result comes with its label."""
+    rows = []
+    for label, one in results:
+        if one.fault:
+            rows.append(_row(one.method, label, ("answers", "", one.fault, ""), one.verdict))
+        for test in one.tests if is_full else one.failures:
+            verdict: Verdict = one.verdict if test.is_failed else "no difference"
+            rows.append(_row(one.method, label, _test(test), verdict))
+    if rows:
+        headings = ("test", "of", "effect", "p, or\nlimit", "verdict")
+        yield from draw(_table(headings, rows, heading="Test"), width)
+
+
+def _test(test: AuditTest) -> tuple[str, str, str, str]:
+    bound = f"<= {test.limit:.3g}" if test.p_value is None else f"{test.p_value:.2g}"
+    effect = f"{test.effect:.3g} {test.unit}".strip()
+    return f"{test.subject}: {test.name}", str(test.num), effect, bound
 
 
 def _sentences(audit: Audit) -> Iterable[str]:
@@ -122,5 +172,9 @@ def _sentences(audit: Audit) -> Iterable[str]:
                 "Use --dtype float32 to run these steps again: near-ties are a thousand times "
                 "rarer there."
             )
-    if audit.sampled:
-        yield f"p: G-test by permutations, Holm-corrected. Below {ALPHA} the distributions differ."
+    if any(one.num_tokens for one in audit.methods):
+        yield (
+            f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the mean "
+            "total variation, to or from the likeliest token, that would have been found in "
+            f"{POWER:.0%} of audits. --power TV draws as many tokens as a smaller one needs."
+        )

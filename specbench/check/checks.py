@@ -6,7 +6,7 @@ from typing import Literal
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.stats.bootstrap import Value
 
-Kind = Literal["samples", "output", "MAT", "speed"]
+Kind = Literal["samples", "output", "audit", "MAT", "speed"]
 Status = Literal["passed", "failed", "skipped"]
 
 

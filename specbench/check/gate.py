@@ -5,7 +5,8 @@ Knows what a maintainer wants to be stopped by. The checks of each cell of the b
 - samples: every completion of the baseline is there, and none failed that had not.
 - output: at temperature 0, a lossless method still gives vanilla's tokens where it did, and vanilla
   still gives its own.
-- MAT: it has not dropped by more than the limit. This carries over between machines.
+- audit: no lossless method failed the run's stored audit (`specbench audit`).
+- MAT: it has not dropped or risen by more than the limit. This carries over between machines.
 - speed: the method has not become slower by more than the limit, in seconds per token and in
   speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
   speedup alone for a faster vanilla. Vanilla itself has only its seconds, which show what slows all
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.metrics import Run
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.check.audited import check_audit
 from specbench.check.checks import Check
 from specbench.check.limits import Limits, SpeedRule
 from specbench.check.outputs import check_outputs
@@ -74,6 +76,7 @@ def check(
     is_alone = no_speed is None and not more
     checks = [
         *check_outputs(run, baseline, comparison.reference, max_mismatch=limits.max_mismatch),
+        *check_audit(getattr(run, "audit", None), comparison.reference),
         *check_performance(comparison, limits, has_speed=is_alone),
     ]
     if more and no_speed is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.metrics import POOLED
 from specbench.analysis.stats.bootstrap import Estimate
-from specbench.analysis.stats.significance import below, claims
+from specbench.analysis.stats.significance import above, below, claims
 from specbench.check.checks import Change, Check, Kind, Status
 from specbench.check.limits import Limits
 from specbench.compare.comparison import MEAN, Comparison
@@ -18,24 +18,32 @@ from specbench.compare.pairs import CellPair, Pair
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A number with its p-value, before all tests together decide which are significant."""
+    """A number with its p-value, before all tests together decide which are significant.
+
+    With `is_rise`, the value may not be higher than the limit.
+    """
 
     cell: CellKey
     kind: Kind
     pair: Pair
     limit: float
     p_value: float | None
+    is_rise: bool = False
 
 
 def check_performance(
     comparison: Comparison, limits: Limits, *, has_speed: bool
 ) -> Iterator[Check]:
-    """The checks of MAT and, with `has_speed`, of speed, for each task and their mean."""
+    """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
+
+    A MAT that rose is a check of its own only if it rose too much.
+    """
     tests = [*_tests(comparison, limits, has_speed=has_speed)]
     p_values = {i: test.p_value for i, test in enumerate(tests) if test.p_value is not None}
     significant = claims(p_values)
     for i, test in enumerate(tests):
-        yield _check(test, is_significant=i in significant)
+        if i in significant or not test.is_rise:
+            yield _check(test, is_significant=i in significant)
 
 
 def _tests(comparison: Comparison, limits: Limits, *, has_speed: bool) -> Iterator[_Test]:
@@ -46,6 +54,10 @@ def _tests(comparison: Comparison, limits: Limits, *, has_speed: bool) -> Iterat
         if key.method != BASELINE:
             p_value = below(cell.mat.ratio, 1 - drop)
             yield _Test(key, "MAT", cell.mat, limit=drop, p_value=p_value)
+            p_value = above(cell.mat.ratio, 1 + limits.max_mat_rise)
+            yield _Test(
+                key, "MAT", cell.mat, limit=limits.max_mat_rise, p_value=p_value, is_rise=True
+            )
         if has_speed:
             p_value = _slower(key, cell, slowdown)
             yield _Test(key, "speed", cell.tokens_per_s, limit=slowdown, p_value=p_value)
@@ -70,6 +82,8 @@ def _check(test: _Test, *, is_significant: bool) -> Check:
     status: Status = "failed" if is_significant else "passed"
     if is_significant:
         text += f"; {_percent(test.limit)} is allowed"
+    if test.is_rise:
+        text += ". Too lenient a rule would do that: audit the run, or record a new baseline"
     if test.p_value is None:
         status, text = "skipped", f"too few samples to judge: {text}"
     before, now = test.pair.reference, test.pair.subject

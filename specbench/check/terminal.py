@@ -73,7 +73,7 @@ def gate_notes(gate: Gate) -> Iterator[Note]:
     for check in unclear:
         yield Note(method_name(gate, check.cell), check.text, is_warning=True)
     if num_skipped := len(skipped) - len(unclear):
-        reason = "too few samples, or nothing to measure"
+        reason = "too few samples, no audit, or nothing to measure"
         yield Note("Skipped", f"{_count(num_skipped, 'number')} not judged ({reason})")
     yield Note(
         "Tests",

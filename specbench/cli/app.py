@@ -12,6 +12,7 @@ from specbench.cli import (
     catalog,
     check,
     compare,
+    contract,
     datastore,
     doctor,
     fetch,
@@ -88,6 +89,7 @@ app.command()(compare.compare)
 app.command()(check.check)
 app.command()(plan.plan)
 app.command()(audit.audit)
+app.command()(contract.contract)
 app.command(name="list")(catalog.list_)
 app.command()(catalog.show)
 app.command()(doctor.doctor)

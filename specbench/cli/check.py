@@ -31,6 +31,9 @@ def check(
     max_mat_drop: Annotated[
         str, typer.Option(metavar="SHARE", help="Largest drop of a method's mean accepted tokens.")
     ] = "2%",
+    max_mat_rise: Annotated[
+        str, typer.Option(metavar="SHARE", help="Largest rise of a method's mean accepted tokens.")
+    ] = "2%",
     max_mismatch: Annotated[
         str | None,
         typer.Option(
@@ -60,7 +63,9 @@ def check(
     from specbench.check.terminal import print_gate
     from specbench.log.store import read_run
 
-    limits = parse_limits(max_slowdown, max_mat_drop, max_mismatch, speed=speed)
+    limits = parse_limits(
+        max_slowdown, max_mat_drop, max_mismatch, speed=speed, max_mat_rise=max_mat_rise
+    )
     checked, *others = run
     baselines = [read_run(path) for path in (*baseline, *others)]
     gate = check_run(read_run(checked), baselines[0], limits, more=baselines[1:])

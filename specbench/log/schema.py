@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from specbench.errors import unknown_name
+from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.log.record import RecordLine
 from specbench.log.trace import TraceLine
 
-KINDS: Mapping[str, type] = {"header": RunHeader, "record": RecordLine, "trace": TraceLine}
-"""Kinds of files: `run.json`, a line of `samples.jsonl`, a line of `trace.jsonl`."""
+KINDS: Mapping[str, type] = {
+    "header": RunHeader, "record": RecordLine, "trace": TraceLine, "audit": StoredAudit,
+}  # fmt: skip
+"""Kinds of files: `run.json`, a line of `samples.jsonl` and of `trace.jsonl`, `audit.json`."""
 
 
 class Field(NamedTuple):

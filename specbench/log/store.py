@@ -20,12 +20,13 @@ import msgspec
 from msgspec import Struct
 
 from specbench.errors import RunFolderError
+from specbench.log.audit import StoredAudit, read_audit
 from specbench.log.checks import ImpossibleRecord, RecordCheck
 from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
 from specbench.log.record import RecordLine, RecordReader, to_line
 from specbench.log.trace import TraceLine, to_trace_line
-from specbench.outside import printable
+from specbench.outside import printable_values
 from specbench.types import Record, RecordKey
 
 HEADER, SAMPLES, TRACE = "run.json", "samples.jsonl", "trace.jsonl"
@@ -41,12 +42,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as read from its folder: the header, every whole record, and lines left out."""
+    """A run as read from its folder: the header, every whole record, and lines left out.
+
+    `audit` is the last audit of these records, if there is one.
+    """
 
     path: Path
     header: RunHeader
     records: tuple[Record, ...]
     left_out: tuple[str, ...] = ()
+    audit: StoredAudit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +149,11 @@ def read_run(path: Path, *, is_lenient: bool = False) -> StoredRun:
         check(line, record.key, number)
         return record
 
-    records = _read_lines(file, read_record, left_out if is_lenient else None)
-    return StoredRun(path, header, tuple(records), tuple(left_out))
+    records = tuple(_read_lines(file, read_record, left_out if is_lenient else None))
+    audit = read_audit(path)
+    if audit and audit.num_records != len(records):  # of the run before it went on
+        audit = None
+    return StoredRun(path, header, records, tuple(left_out), audit)
 
 
 def read_header(path: Path) -> RunHeader:
@@ -173,20 +181,11 @@ def read_header(path: Path) -> RunHeader:
     for old in range(schema, SCHEMA):
         values = MIGRATIONS[old](values)
     try:
-        return msgspec.convert(_printable(values), RunHeader)
+        return msgspec.convert(printable_values(values), RunHeader)
     except msgspec.ValidationError as error:
         raise RunFolderError(
             f"{file}: {_reason(error, content)}", "Restore or correct the file."
         ) from error
-
-
-def _printable(value: Any) -> Any:
-    """The value with every text in it on one line, without control characters."""
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(key): _printable(item) for key, item in value.items()}
-    return [*map(_printable, value)] if isinstance(value, list) else value
 
 
 def read_trace(path: Path) -> Iterator[TraceLine]:

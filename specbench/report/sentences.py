@@ -13,6 +13,7 @@ from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.log.audit import MethodAudit
 from specbench.report import facts, formats
 
 SPEEDUPS = {
@@ -150,6 +151,45 @@ def difference_warnings(run: RunMetrics) -> Iterable[str]:
                 f"{agreement.first_position}. The cause is a numerical near-tie or a bug: run "
                 "`specbench audit` on the run's folder to find out."
             )
+
+
+def audit_text(run: RunMetrics) -> str:
+    """The result of the stored audit, and what it would have found."""
+    audit = run.audit
+    if audit is None:
+        return ""
+    num_failed = len({one.method for one in audit.results if one.verdict == "bug"})
+    count = "1 method" if num_failed == 1 else f"{num_failed} methods"
+    result = f"{count} failed" if num_failed else "no bug found"
+    found = audit.smallest_tv
+    power = "" if found is None else f"; a total variation of {found:.3f} would have been found"
+    return f"{result} on {audit.created[:10]} ({audit.dtype}){power}."
+
+
+def audit_warnings(run: RunMetrics) -> Iterable[str]:
+    """Methods that failed the stored audit."""
+    for one in run.audit.results if run.audit else ():
+        if one.verdict == "bug":
+            yield (
+                f"{_label(run, one.method)} failed the audit at T={one.level:g}: "
+                f"{audit_failure(one)}. Its output is not the target's: `specbench audit` on the "
+                "run's folder shows every test."
+            )
+
+
+def audit_failure(result: MethodAudit) -> str:
+    """The clearest failed test of a method in words."""
+    if result.fault:
+        return result.fault.rstrip(".")
+    if not result.failures:
+        return "the test is not stored"
+    test = min(result.failures, key=lambda one: one.p_value or 0.0)
+    bound = ""
+    if test.p_value is not None:
+        bound = f" (p = {test.p_value:.2g})"
+    elif test.limit is not None:
+        bound = f" (limit {test.limit:.3g})"
+    return f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip() + bound
 
 
 def latency_text(run: RunMetrics) -> str:

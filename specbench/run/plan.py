@@ -72,12 +72,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
-    spec = replace(
-        spec,
-        prompts=source_of(spec),
-        methods=expand_groups(spec.methods),
-        repeats=spec.repeats or _passes(spec),
-    )
+    spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
     text = read_text(spec.prompts) if spec.pad_to else None
     sets: tuple[PromptSet, ...] = ()
@@ -93,7 +88,21 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     return Plan(spec, setup, sets, budget)
 
 
-def source_of(spec: RunSpec) -> str:
+def with_defaults(spec: RunSpec) -> RunSpec:
+    """The spec with its source of prompts, its methods one by one, and its number of passes.
+
+    Raises:
+        UserError: an unknown model or method.
+    """
+    return replace(
+        spec,
+        prompts=_source(spec),
+        methods=expand_groups(spec.methods),
+        repeats=spec.repeats or _passes(spec),
+    )
+
+
+def _source(spec: RunSpec) -> str:
     """The source of the prompts. What only exercises specbench takes those of specbench."""
     if spec.prompts != "auto":
         return spec.prompts

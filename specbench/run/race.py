@@ -11,7 +11,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
-from specbench.run.backends.engine import EngineBackend, load_engine
+from specbench.run.backends.engine import EngineBackend
+from specbench.run.backends.engine_load import load_engine
 from specbench.run.texts import token_ends
 from specbench.types import Completion, Request
 

@@ -15,17 +15,22 @@ from specbench.errors import UserError
 from specbench.log.header import RunHeader, SpecValues
 from specbench.log.store import StoredRun
 from specbench.models.cards import DTYPES
+from specbench.outside import containing
 from specbench.run.backends.engine import EngineBackend
 from specbench.run.backends.engine_setup import EngineSetup
 from specbench.run.methods import BASELINE
 from specbench.run.plan import Plan, make_plan
-from specbench.run.requests import make_chat, reply_key
+from specbench.run.requests import make_chat, make_request, reply_key
 from specbench.run.spec import RunSpec
 from specbench.types import Record, RecordKey, Request, Sampling
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from specbench.engine.accept import Rule
+    from specbench.engine.evidence import Evidence, LogitNumbers, TokenNumbers
+    from specbench.engine.rule_cases import Outcomes
 
 _NO_SERVER: dict[str, object] = {
     name: getattr(SpecValues(), name)
@@ -39,14 +44,22 @@ _RESTORE = "Restore them as they were, or make the run again."
 
 
 class Replay:
-    """The target of a run, in `dtype` or the run's own, with its methods or vanilla alone.
+    """The target of a run with its methods or vanilla alone.
+
+    `dtype` and `device` are the run's own unless they are given.
 
     Raises:
         UserError: the model, its drafters or the prompts are missing or have changed.
     """
 
     def __init__(
-        self, run: StoredRun, *, dtype: str | None, has_methods: bool, is_offline: bool = False
+        self,
+        run: StoredRun,
+        *,
+        dtype: str | None = None,
+        device: str | None = None,
+        has_methods: bool,
+        is_offline: bool = False,
     ) -> None:
         asked = run.header.spec.asked or run.header.spec.values
         values = structs.asdict(asked) | {
@@ -55,12 +68,13 @@ class Replay:
             "dtype": dtype or _own_dtype(run.header),
             "phases": False,
             "trace": False,
+            **({"device": device, "execution": "auto"} if device else {}),
             **_NO_SERVER,
         }
         plan = make_plan(RunSpec(**values), is_offline=is_offline)
         assert isinstance(plan.setup, EngineSetup)
         _check_same(run.header, plan, plan.setup)
-        self._spec, self._codec = plan.spec, plan.setup.codec
+        self._plan, self._codec = plan, plan.setup.codec
         self._asked = RunSpec(**structs.asdict(asked))
         self._prompts = {
             (task, prompt.sample_id): prompt
@@ -70,7 +84,8 @@ class Replay:
         self._records = {record.key: record for record in run.records}
         self._first = next(iter(run.header.spec.values.methods), BASELINE)
         self._backend = EngineBackend(plan.setup, before=run.header).__enter__()
-        self.dtype = plan.setup.dtype
+        self._outcomes: dict[Rule, Sequence[Outcomes]] = {}
+        self.dtype, self.device = plan.setup.dtype, plan.setup.device.name
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
         """The prompt tokens that a record answers.
@@ -100,35 +115,57 @@ class Replay:
         with torch.inference_mode(), without_cudnn_attention():
             return self._backend.target.prefill(token_ids).logits[0].double().cpu().numpy()
 
-    def entropies(
-        self, prompt_ids: Sequence[int], token_ids: Sequence[int], sampling: Sampling
-    ) -> NDArray[np.float64]:
-        """Entropy [tokens] in nats of the distribution that each token after the prompt is from.
-
-        In one pass, as the nodes of a chain.
-        """
-        import torch
-
-        from specbench.engine.accept import Sampler
-        from specbench.engine.attention import without_cudnn_attention
-        from specbench.engine.tree import DraftTree
-
-        target = self._backend.target
-        with torch.inference_mode(), without_cudnn_attention():
-            rows = [target.prefill(prompt_ids).logits.clone()]  # a forward may reuse its buffer
-            if len(token_ids) > 1:
-                chain = torch.tensor(token_ids[:-1], device=target.device)
-                rows.append(target.forward(DraftTree.chain(chain)).logits)
-            probs = Sampler(sampling, target.device, seed=0).probs(torch.cat(rows))
-            return torch.special.entr(probs).sum(-1).double().cpu().numpy()
-
     def complete(self, method: str, request: Request) -> tuple[int, ...]:
         """The tokens with which a method, as records spell it, completes a request."""
         return self._backend.complete(method, request).token_ids
 
     def sampling(self, temperature: float) -> Sampling:
         """The run's sampling at a temperature."""
-        return self._spec.sampling(temperature)
+        return self._plan.spec.sampling(temperature)
+
+    def request(self, record: Record) -> Request:
+        """The request that a record answers, with its seed; errors as for `prompt_ids`."""
+        return make_request(self._plan, self.prompt_ids(record), record.key.request)
+
+    def watch(self, method: str, request: Request) -> Evidence:
+        """A method's answer to a request, watched, with its numbers.
+
+        Raises:
+            SpecbenchError: the method fails.
+        """
+        from specbench.engine.evidence import watched_evidence
+
+        with containing(f"Method {method!r}"):
+            return watched_evidence(self._backend.target, self._backend.drafter(method), request)
+
+    def token_numbers(self, record: Record) -> TokenNumbers:
+        """Numbers about the tokens of a record."""
+        from specbench.engine.evidence import answer_evidence
+
+        return answer_evidence(
+            self._backend.target,
+            self.prompt_ids(record),
+            record.token_ids,
+            accept_lengths=record.accept_lengths,
+            sampling=self.sampling(record.key.temperature),
+        )
+
+    def chains(self, record: Record, num_rows: int) -> LogitNumbers:
+        """Logits of chains of `num_rows` of a record's tokens, each after a clean prefill."""
+        from specbench.engine.evidence import chain_evidence
+
+        prompt_ids = self.prompt_ids(record)
+        return chain_evidence(self._backend.target, prompt_ids, record.token_ids, num_rows)
+
+    def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
+        """Outcomes of a method's acceptance rule on small trees; drawn once for each rule."""
+        from specbench.engine.rule_cases import rule_outcomes
+
+        rule = self._backend.drafter(method).rule
+        if rule not in self._outcomes:
+            with containing(f"The acceptance rule of {method!r}"):
+                self._outcomes[rule] = rule_outcomes(rule, num_draws)
+        return self._outcomes[rule]
 
     def _history(self, key: RecordKey) -> list[Record]:
         """The replies to the turns before this one, as the run's `history` had them."""

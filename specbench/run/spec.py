@@ -51,12 +51,12 @@ class RunSpec(SpecValues, frozen=True):
                     f"--temperature {temperature} is not a valid temperature.",
                     "Give 0 for greedy decoding, or a positive number such as 1.",
                 )
+        if any(size < 1 for size in self.pad_to):
+            raise UserError(f"--pad-to {min(self.pad_to)} is too small.", "Give at least 1.")
         if self.until_ci is not None and not 0 < self.until_ci < 1:
             raise UserError(
                 f"--until-ci {self.until_ci:g} is not a share.", "Give one such as --until-ci 2%."
             )
-        if any(size < 1 for size in self.pad_to):
-            raise UserError(f"--pad-to {min(self.pad_to)} is too small.", "Give at least 1.")
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",

@@ -6,7 +6,7 @@ import pytest
 
 from specbench.analysis.roofline import Roofline, read_roofline
 from specbench.analysis.stats.bootstrap import Estimate, Missing
-from specbench.log.header import RooflineHeader
+from specbench.log.backend import RooflineHeader
 from tests.analysis.run_factory import record
 
 MEASURED: dict[str, Any] = {

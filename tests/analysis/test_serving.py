@@ -15,7 +15,8 @@ from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
 from specbench.api import Run
-from specbench.log.header import BlockHeader, RunHeader
+from specbench.log.backend import BlockHeader
+from specbench.log.header import RunHeader
 from specbench.log.store import StoredRun
 from specbench.types import Record, RecordKey, Serving
 from tests.analysis.run_factory import FakeRun

@@ -20,7 +20,7 @@ from benchmarks.gpu.parts import Settings
 from specbench.engine.target import Target
 from specbench.log.store import read_run
 from specbench.models.cards import find_model
-from specbench.run.backends.engine import load_model
+from specbench.run.backends.engine_load import load_model
 from specbench.run.backends.engine_setup import EngineSetup
 from specbench.run.plan import Plan, make_plan
 from specbench.run.spec import RunSpec

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 from tests.support.checkpoint import save_checkpoint
 
@@ -30,18 +31,26 @@ def spoil(folder: Path) -> None:
 
 def test_a_lossless_run_passes(specbench: Specbench, model: Path, prompt_file: Path) -> None:
     said = specbench("audit", run(specbench, model, prompt_file, "--temperature", "0,1"),
-                     "--seeds", 30)  # fmt: skip
+                     "--tokens", 60, "--device", "cpu")  # fmt: skip
     assert said.code == 0, said.err
     assert "identical" in said.out and "no difference" in said.out
+    assert "smallest TV" in said.out
+    audit = read_run(Path("out")).audit
+    assert audit is not None
+    assert {(one.method, one.level, one.verdict) for one in audit.results} >= {
+        ("pld", 0.0, "identical"), ("pld", 1.0, "no difference"), ("pld", 2.0, "no difference"),
+    }  # fmt: skip
+    assert "no bug found" in specbench("report", "out", "--full").out
 
 
 def test_spoiled_answers_are_a_bug(specbench: Specbench, model: Path, prompt_file: Path) -> None:
     folder = run(specbench, model, prompt_file)
     spoil(folder)
-    said = specbench("audit", folder)
+    said = specbench("audit", folder, "--tokens", 40)
     assert said.code == 1
     assert "token 3" in said.out and "bug" in said.out
-    again = specbench("audit", folder, "--dtype", "float32")
+    assert "failed the audit" in specbench("report", folder, "--full").out
+    again = specbench("audit", folder, "--dtype", "float32", "--tokens", 0)
     assert again.code == 1
     assert "again in" in again.out and "float32" in again.out
 

@@ -13,7 +13,7 @@ from specbench.engine.fused import pick_ops
 from specbench.engine.fused.ops import TORCH
 from specbench.engine.graphs import recorder
 from specbench.engine.graphs.cuda import Graphs
-from specbench.log.header import ExecutionHeader
+from specbench.log.backend import ExecutionHeader
 from specbench.log.store import read_run
 from specbench.run.backends import engine_setup
 from specbench.run.backends.engine_setup import Mode

@@ -12,8 +12,8 @@ from specbench.registry import names
 from tests.cli.conftest import Specbench
 
 COMMANDS = (
-    "run", "report", "compare", "check", "audit", "list", "show", "doctor", "fetch", "train",
-    "schema",
+    "run", "report", "compare", "check", "audit", "contract", "list", "show", "doctor", "fetch",
+    "train", "schema",
 )  # fmt: skip
 
 

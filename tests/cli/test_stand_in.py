@@ -8,7 +8,7 @@ import pytest
 
 from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
-from tests.zoo.stand_in_shapes import write_config
+from tests.zoo.stand_in_shapes import SHAPE, write_config
 
 
 @pytest.mark.slow
@@ -23,7 +23,7 @@ def test_a_stand_in_run_has_tinys_tokens_and_is_labelled(
     assert "stand-in" in said.out.splitlines()[0]
     assert specbench(*call, "--model", "tiny", "--output", "small").code == 0
     big, small = read_run(Path("big")), read_run(Path("small"))
-    assert big.header.model.shape and big.header.model.shape.num_layers == 24
+    assert big.header.model.shape and big.header.model.shape.num_layers == SHAPE.num_layers
     assert big.header.spec.values.weights == "stand-in"
     weights = big.header.methods["eagle2"].weights
     assert big.header.model.is_stand_in and weights and weights.is_stand_in

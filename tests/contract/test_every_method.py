@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +38,29 @@ def complete(
     return decode(target, drafter, Request(prompt, **values), is_checked=True)
 
 
-def greedy_by_generate(target: Target, prompt: tuple[int, ...], count: int) -> list[int]:
-    out = target.model.generate(
-        torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=2
-    )
-    return out[0, len(prompt) :].tolist()
+@pytest.fixture(scope="module")
+def generated(target: Target) -> Callable[[tuple[int, ...]], list[int]]:
+    """The 60 greedy tokens of transformers' own loop, computed once for all methods."""
+
+    @cache
+    def generate(prompt: tuple[int, ...]) -> list[int]:
+        out = target.model.generate(
+            torch.tensor([prompt]), max_new_tokens=60, do_sample=False, eos_token_id=2
+        )
+        return out[0, len(prompt) :].tolist()
+
+    return generate
 
 
 @pytest.mark.parametrize("prompt", prompts())
 def test_greedy_output_is_that_of_generate(
-    target: Target, drafter: Drafter, prompt: tuple[int, ...]
+    target: Target,
+    drafter: Drafter,
+    generated: Callable[[tuple[int, ...]], list[int]],
+    prompt: tuple[int, ...],
 ) -> None:
     done = complete(target, drafter, prompt)
-    assert list(done.token_ids) == greedy_by_generate(target, prompt, 60)
+    assert list(done.token_ids) == generated(prompt)
 
 
 def test_the_count_of_a_completion_adds_up(target: Target, drafter: Drafter) -> None:
@@ -70,7 +82,7 @@ def test_the_size_of_every_tree_is_known_beforehand(
     target: Target, drafter: Drafter, sampling: Sampling
 ) -> None:
     budget, found = 60, set()
-    for prompt in prompts():
+    for prompt in prompts()[1::2]:  # one that repeats itself, and one that does not
         found |= set(complete(target, drafter, prompt, sampling=sampling).num_nodes)
     if drafter.has_fixed_size:
         assert len(found) == 1
@@ -121,14 +133,10 @@ def test_sampled_tokens_are_distributed_as_the_targets(name: str, tmp_path: Path
     drafter = build(name, target, tmp_path)
     prompt = (3, 4, 5, 6, 3, 4, 5, 6, 3, 4)
     exact = joint_distribution(model, prompt)
-    draws = 1500
+    draws = 1000
     counts = torch.zeros(7, 7, 7)
     for seed in range(draws):
-        tokens = complete(
-            target, drafter, prompt, sampling=Sampling(1.0), max_new_tokens=3,
-            eos_ids=frozenset(), seed=seed,
-        ).token_ids  # fmt: skip
-        counts[tokens] += 1
+        counts[decode(target, drafter, Request(prompt, 3, Sampling(1.0), seed=seed)).token_ids] += 1
     expected = exact.flatten() * draws
     common = expected >= 5
     observed = torch.cat([counts.flatten()[common], counts.flatten()[~common].sum()[None]])

@@ -72,7 +72,7 @@ def test_doctor_measures_without_it(
 
 
 def test_generate_is_measured_without_it(setting: bool, tmp_path: Path) -> None:
-    from specbench.run.backends.engine import load_model
+    from specbench.run.backends.engine_load import load_model
     from specbench.run.backends.engine_setup import make_engine_setup
 
     spec = RunSpec(str(save_checkpoint(tmp_path)), ("vanilla",), device="cpu", template="none")

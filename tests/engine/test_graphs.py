@@ -47,7 +47,7 @@ def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket(
     model = random_llama()
     eager, graph = Target(deepcopy(model)), Target(model, recorded)
     drafters = [build(name, target, tmp_path) for target in (eager, graph)]
-    for seed, prompt in enumerate(prompts()):
+    for seed, prompt in enumerate(prompts()[::2]):  # a short and a long one
         request = Request(prompt, 40, sampling, seed=seed)
         plain, replayed = (
             decode(target, drafter, request)

@@ -46,7 +46,7 @@ class Timer:
 class Quick(TritonOps):
     """Launches computed by torch: kernels are slow to interpret, and have their own tests."""
 
-    norm, keep, attend = Ops.norm, Ops.write_kv, Ops.attend
+    norm, write_kv, attend = Ops.norm, Ops.write_kv, Ops.attend
 
     def launched(self, call: LinearCall, launch: Launch) -> Tensor:
         return call.by(TORCH)

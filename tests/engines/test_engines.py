@@ -66,7 +66,9 @@ def check_answers(run: StoredRun, ours: StoredRun) -> None:
     assert [(one.key.method, one.error) for one in run.records if not one.is_ok] == []
     expected = answers(ours, "vanilla")
     for method in run.header.methods:
-        for (sample, turn, _), ids in answers(run, method).items():
+        found = answers(run, method)
+        assert {(sample, turn, 0) for sample, turn, _ in found} == expected.keys()
+        for (sample, turn, _), ids in found.items():
             assert ids == expected[sample, turn, 0], f"{method} on {sample}"
 
 
@@ -84,4 +86,6 @@ def test_llamacpp_gives_our_answers(tmp_path: Path, ours: StoredRun) -> None:
     if not folder:
         pytest.skip("needs SPECBENCH_LLAMA_MODEL: a folder with tiny as a GGUF file")
     methods = f"ngram,sps:weights={Path(folder) / 'sps'}"
-    check_answers(run_engine(tmp_path / "run", "llamacpp", executable, methods, folder), ours)
+    run = run_engine(tmp_path / "run", "llamacpp", executable, methods, folder)
+    check_answers(run, ours)
+    assert [name.partition(":")[0] for name in run.header.methods] == ["vanilla", "ngram", "sps"]

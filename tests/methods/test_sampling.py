@@ -33,8 +33,9 @@ def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(1.5, top_p=0.6)], ids=str)
-@pytest.mark.parametrize("tree", ["eagle_25", "3x2"])
+@pytest.mark.parametrize(
+    ("tree", "sampling"), [("eagle_25", Sampling(1.5, top_p=0.6)), ("3x2", Sampling(1.0))], ids=str
+)
 def test_tokens_after_sampled_drafts_have_the_targets_distribution(
     tree: str, sampling: Sampling, tmp_path: Path
 ) -> None:

@@ -4,8 +4,12 @@ import json
 import struct
 from pathlib import Path
 
+import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
+
+from specbench.errors import CheckpointError
+from specbench.models.checkpoints import check_checkpoint
 
 CONFIG = {
     "model_type": "llama",
@@ -60,6 +64,15 @@ def make_checkpoint(folder: Path, **config: object) -> Path:
     (folder / "tokenizer.json").write_text("{}")
     write_safetensors(folder / "model.safetensors")
     return folder
+
+
+def refusal(folder: Path, *, needs_tokenizer: bool = True) -> str:
+    """The message about a checkpoint folder that is refused."""
+    with pytest.raises(CheckpointError) as caught:
+        check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
+    assert caught.value.message.startswith("Model mine: ")
+    assert caught.value.hint
+    return caught.value.message
 
 
 def write_jsonl(path: Path, rows: list[object]) -> Path:

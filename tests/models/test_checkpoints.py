@@ -14,28 +14,16 @@ from specbench.models.checkpoints import (
     check_checkpoint,
     check_same_vocabulary,
     identify,
+    missing_files,
     weight_files,
 )
 from specbench.models.memory import GraphUse, check_fits, estimate, free_bytes, graph_bytes
-from tests.models.making import make_checkpoint, make_tokenizer, write_safetensors
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make_checkpoint(tmp_path / "model")
-
-
-def reason(folder: Path, *, needs_tokenizer: bool = True) -> str:
-    """The message about a folder."""
-    with pytest.raises(CheckpointError) as caught:
-        check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
-    assert caught.value.message.startswith("Model mine: ")
-    assert caught.value.hint
-    return caught.value.message
+from tests.models.making import make_checkpoint, make_tokenizer, refusal, write_safetensors
 
 
 def test_a_whole_checkpoint_passes(folder: Path) -> None:
     check_checkpoint(folder, what="Model mine")
+    assert missing_files(folder, needs_tokenizer=True) == []
 
 
 @pytest.mark.parametrize(
@@ -48,22 +36,23 @@ def test_a_whole_checkpoint_passes(folder: Path) -> None:
 )
 def test_a_missing_file_is_named(folder: Path, name: str, said: str) -> None:
     (folder / name).unlink()
-    assert said in reason(folder)
+    assert said in refusal(folder)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert str(tmp_path / "gone") in reason(tmp_path / "gone")
+    assert str(tmp_path / "gone") in refusal(tmp_path / "gone")
 
 
 def test_a_drafter_needs_no_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     check_checkpoint(folder, what="The eagle drafter", needs_tokenizer=False)
+    assert "lacks a tokenizer" in refusal(folder)
 
 
 @pytest.mark.parametrize("content", ["{", "[]"])
 def test_a_config_that_is_no_json_object_is_an_error(folder: Path, content: str) -> None:
     (folder / "config.json").write_text(content)
-    assert "config.json" in reason(folder)
+    assert "config.json" in refusal(folder)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 20, -1])
@@ -71,7 +60,7 @@ def test_truncated_safetensors_are_found_by_their_header(folder: Path, keep: int
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
     assert re.search(
-        r"model\.safetensors (is truncated|cannot be read: .* cut off)", reason(folder)
+        r"model\.safetensors (is truncated|cannot be read: .* cut off)", refusal(folder)
     )
 
 
@@ -79,13 +68,13 @@ def test_the_size_of_truncated_weights_is_told_beside_the_expected_one(folder: P
     file = folder / "model.safetensors"
     size = file.stat().st_size
     file.write_bytes(file.read_bytes()[:-3])
-    assert f"truncated: {size - 3:,} bytes, expected {size:,}" in reason(folder)
+    assert f"truncated: {size - 3:,} bytes, expected {size:,}" in refusal(folder)
 
 
 def test_a_pointer_that_git_lfs_left_is_told_apart_from_weights(folder: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
     (folder / "model.safetensors").write_text(pointer)
-    assert "Git LFS pointer" in reason(folder)
+    assert "Git LFS pointer" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "medusa_lm_head.pt"])
@@ -96,13 +85,13 @@ def test_a_truncated_zip_of_weights_is_found(folder: Path, name: str) -> None:
         archive.writestr("data.pkl", b"x" * 1000)
     check_checkpoint(folder, what="Model mine")
     file.write_bytes(file.read_bytes()[:500])
-    assert f"{name} is truncated (500 bytes)" in reason(folder)
+    assert f"{name} is truncated (500 bytes)" in refusal(folder)
 
 
 def test_a_missing_shard_of_the_index_is_named(folder: Path) -> None:
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "lacks model-2.safetensors" in reason(folder)
+    assert "lacks model-2.safetensors" in refusal(folder)
 
 
 def test_safetensors_are_preferred_and_other_copies_are_not_weights(folder: Path) -> None:
@@ -127,13 +116,16 @@ def test_a_checkpoint_is_identified_by_commit_and_hashes(tmp_path: Path) -> None
     assert str(tmp_path) not in repr(found)
 
 
-def test_the_same_tokenizer_is_the_same_vocabulary() -> None:
-    check_same_vocabulary(make_tokenizer(), make_tokenizer())
-
-
-def test_special_tokens_may_have_other_names_and_a_draft_may_have_more_of_them() -> None:
-    target = make_tokenizer(extra=("<|reserved_1|>",))
-    check_same_vocabulary(target, make_tokenizer(extra=("<|pad|>", "<|more|>")))
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [((), ()), (("<|reserved_1|>",), ("<|pad|>", "<|more|>"))]
+)
+def test_special_tokens_may_have_other_names_and_only_a_draft_may_have_more_of_them(
+    ours: tuple[str, ...], theirs: tuple[str, ...]
+) -> None:
+    target, draft = make_tokenizer(extra=ours), make_tokenizer(extra=theirs)
+    check_same_vocabulary(target, draft)
+    with pytest.raises(CheckpointError, match="1 differ"):
+        check_same_vocabulary(make_tokenizer(extra=(*theirs, "<|last|>")), draft)
 
 
 @pytest.mark.parametrize(

@@ -10,21 +10,7 @@ import pytest
 from specbench.errors import CheckpointError, UserError
 from specbench.models.checkpoints import check_checkpoint
 from specbench.models.memory import check_fits
-from tests.models.making import make_checkpoint
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return make_checkpoint(tmp_path / "model")
-
-
-def reason(folder: Path, *, needs_tokenizer: bool = True) -> str:
-    """The message about a folder."""
-    with pytest.raises(CheckpointError) as caught:
-        check_checkpoint(folder, what="Model mine", needs_tokenizer=needs_tokenizer)
-    assert caught.value.message.startswith("Model mine: ")
-    assert caught.value.hint
-    return caught.value.message
+from tests.models.making import make_checkpoint, refusal
 
 
 @pytest.mark.parametrize(
@@ -47,13 +33,13 @@ def reason(folder: Path, *, needs_tokenizer: bool = True) -> str:
 def test_a_config_of_no_model_is_refused_by_the_name_of_the_value(
     tmp_path: Path, changes: dict[str, object], said: str
 ) -> None:
-    told = reason(make_checkpoint(tmp_path / "model", **changes))
+    told = refusal(make_checkpoint(tmp_path / "model", **changes))
     assert said in told and "config.json cannot be read" in told
 
 
 def test_json_that_is_too_deep_is_an_error(folder: Path) -> None:
     (folder / "config.json").write_text('{"a":' * 100_000)
-    assert "config.json cannot be read" in reason(folder)
+    assert "config.json cannot be read" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +63,13 @@ def test_a_hostile_header_of_safetensors_is_an_error(
 ) -> None:
     entry = {"dtype": "F16", "shape": [8], "data_offsets": [0, 16], **change}
     write_header(folder / "model.safetensors", {"w": entry})
-    assert "model.safetensors " in reason(folder)
+    assert "model.safetensors " in refusal(folder)
 
 
 def test_tensors_that_overlap_are_an_error(folder: Path) -> None:
     entry = {"dtype": "F16", "shape": [8], "data_offsets": [0, 16]}
     write_header(folder / "model.safetensors", {"a": entry, "b": entry})
-    assert "the offsets 0 to 16 of b are wrong" in reason(folder)
+    assert "the offsets 0 to 16 of b are wrong" in refusal(folder)
 
 
 def write_header(file: Path, header: object) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -57,17 +58,26 @@ def target() -> Target:
     return load_target(FOLDER / "target", dtype=torch.float32, device=torch.device("cpu"))
 
 
+@cache
 def complete_all(
-    method: str, weights: str | None = None, max_new_tokens: int = 128, **options: object
+    method: str,
+    weights: str | None = None,
+    *,
+    max_new_tokens: int = 128,
+    temperature: float = 0.0,
+    **options: Any,
 ) -> list[Completion]:
-    """All golden prompts, greedily, through one drafter."""
+    """All golden prompts through one drafter, computed once for all tests."""
     found = get(method)
-    folder = FOLDER / weights if weights else None
-    drafter = found.build(found.options(**options), BuildContext(target(), folder))
-    return [
-        decode(target(), drafter, Request(ids, max_new_tokens, Sampling(), frozenset({EOS}), 10))
-        for ids in prompt_ids()
-    ]
+    given = found.options(**options)
+    drafter = found.build(given, BuildContext(target(), FOLDER / weights if weights else None))
+    done = []
+    for ids in prompt_ids():
+        request = Request(ids, max_new_tokens, Sampling(temperature), frozenset({EOS}), 10)
+        done.append(decode(target(), drafter, request))
+        if found.scope_with(given) == "run":
+            drafter.remember()
+    return done
 
 
 def mean_accepted(lists: Sequence[Sequence[int]]) -> float:

@@ -15,18 +15,8 @@ from typing import Any
 
 import pytest
 
-from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext
-from specbench.registry import get
-from specbench.types import Completion, Request, Sampling
-from tests.parity.golden import (
-    EOS,
-    load_golden,
-    mean_accepted,
-    needs_parity,
-    prompt_ids,
-    target,
-)
+from specbench.types import Completion
+from tests.parity.golden import complete_all, load_golden, mean_accepted, needs_parity
 
 pytestmark = needs_parity
 
@@ -59,18 +49,9 @@ def official(name: str) -> list[list[int]]:
     return lengths
 
 
-@cache
 def completions(name: str) -> list[Completion]:
     method, options = CASES[name]
-    found = get(method)
-    given = found.options(**options)
-    drafter = found.build(given, BuildContext(target()))
-    done = []
-    for ids in prompt_ids():
-        done.append(decode(target(), drafter, Request(ids, 128, Sampling(), frozenset({EOS}))))
-        if found.scope_with(given) == "run":
-            drafter.remember()
-    return done
+    return complete_all(method, **options)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from functools import cache
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests.parity.golden import (
     EOS,
     FOLDER,
     Golden,
+    complete_all,
     load_golden,
     mean_accepted,
     needs_parity,
@@ -56,15 +56,16 @@ def build(name: str) -> Drafter:
     return found.build(found.options(**options), BuildContext(target(), FOLDER / found.weights))
 
 
-@cache
 def completions(name: str) -> list[Completion]:
     """All prompts, with room for the official code's last step, which goes beyond the budget."""
-    drafter = build(name)
-    sampling = Sampling(0.7 if name == "medusa_typical" else 0.0)
-    return [
-        decode(target(), drafter, Request(ids, BUDGET + LONGEST_STEP, sampling, frozenset({EOS})))
-        for ids in prompt_ids()
-    ]
+    method, options = CASES[name]
+    return complete_all(
+        method,
+        get(method).weights,
+        max_new_tokens=BUDGET + LONGEST_STEP,
+        temperature=0.7 if name == "medusa_typical" else 0.0,
+        **options,
+    )
 
 
 def official_steps(done: Completion) -> list[int]:
@@ -189,11 +190,11 @@ def assert_near(ours: torch.Tensor, theirs: list[float]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["eagle", "eagle2", "eagle3"])
 def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None:
-    """At temperature 1, within three standard errors of the difference, over four seeds
-    against eight."""
+    """At temperature 1, within three standard errors of the difference, over two seeds against
+    eight. The official seeds tell how much the mean of a seed varies."""
     golden = json.loads((FOLDER / "golden" / "temp1.json").read_text())[name]
     drafter, ours = build(name), []
-    for seed in range(4):
+    for seed in range(2):
         done = [
             decode(
                 target(),
@@ -206,6 +207,5 @@ def test_sampling_accepts_as_many_tokens_as_the_official_code(name: str) -> None
         ]
         ours.append(mean_accepted([official_steps(one) for one in done]))
     theirs = golden["per_seed"]
-    variances = (statistics.variance(some) / len(some) for some in (ours, theirs))
-    error = math.sqrt(sum(variances))
+    error = statistics.stdev(theirs) * math.sqrt(1 / len(ours) + 1 / len(theirs))
     assert abs(statistics.mean(ours) - statistics.mean(theirs)) < 3 * error

@@ -143,6 +143,11 @@ def all_failed() -> FakeRun:
 
 Make: TypeAlias = Callable[[], FakeRun | list[FakeRun]]
 
+EVERY_RUN: Sequence[Make] = (
+    nine_methods, two_temperatures, one_sample, no_baseline, all_failed, FakeRun, two_models,
+    two_machines,
+)  # fmt: skip
+
 TERMINAL: Mapping[str, tuple[Make, int]] = {
     "nine_methods_100.txt": (nine_methods, 100),
     "nine_methods_160.txt": (nine_methods, 160),

@@ -1,7 +1,5 @@
 """The files of a report: Markdown, CSV and plots."""
 
-import subprocess
-import sys
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -14,6 +12,7 @@ from specbench.errors import RunFolderError
 from specbench.report.build import make_report
 from specbench.report.files import write_report
 from tests.analysis.run_factory import FakeRun, failed, header, record
+from tests.packaging.shell import ROOT, python
 from tests.report.drawing import (
     GOLDEN,
     MARKDOWN,
@@ -23,8 +22,6 @@ from tests.report.drawing import (
     render,
     two_temperatures,
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", MARKDOWN)
@@ -65,16 +62,17 @@ def test_csv_has_no_nan(make: type) -> None:
         assert isfinite(value) or pd.isna(value)
 
 
-def test_drawing_leaves_the_global_state_of_matplotlib_alone() -> None:
-    code = (
-        "import sys; from specbench.report.build import make_report;"
-        "from specbench.report.files import write_report;"
-        "from tests.report.drawing import one_sample; from pathlib import Path;"
-        "import tempfile; write_report(make_report(one_sample()), Path(tempfile.mkdtemp()));"
-        "assert 'matplotlib.figure' in sys.modules;"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+def test_drawing_leaves_the_global_state_of_matplotlib_alone(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from specbench.report.build import make_report
+from specbench.report.files import write_report
+from tests.report.drawing import one_sample
+write_report(make_report(one_sample()), Path({str(tmp_path)!r}))
+print([name in sys.modules for name in ("matplotlib.figure", "matplotlib.pyplot")])
+"""
+    assert python(code, ROOT) == "[True, False]"
 
 
 def test_a_report_writes_its_files_and_leaves_no_other(tmp_path: Path) -> None:

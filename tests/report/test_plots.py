@@ -22,10 +22,10 @@ from specbench.report.plots.style import Plot, looks, to_png, to_svg
 from specbench.types import TracedStep
 from tests.analysis.run_factory import TITLES, FakeRun, full_run, header, record
 from tests.report.drawing import (
+    EVERY_RUN,
     all_failed,
     nine_methods,
     no_baseline,
-    one_sample,
     two_machines,
     two_models,
     two_temperatures,
@@ -33,19 +33,6 @@ from tests.report.drawing import (
     with_phases,
 )
 from tests.support.headers import values_of
-
-EVERY_RUN = [
-    nine_methods,
-    two_temperatures,
-    one_sample,
-    no_baseline,
-    all_failed,
-    FakeRun,
-    two_models,
-    two_machines,
-    with_phases,
-    with_limits,
-]
 
 
 def traced(report: Report) -> Report:
@@ -67,7 +54,7 @@ def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", EVERY_RUN)
+@pytest.mark.parametrize("make", [*EVERY_RUN, with_phases, with_limits])
 def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
     pictures = drawn(report_of(make))
     assert bool(pictures) == (make not in (all_failed, FakeRun))  # the last has no sample

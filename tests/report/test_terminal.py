@@ -13,31 +13,18 @@ from specbench.report.export.terminal import print_report
 from specbench.report.results import build_results, run_labels
 from tests.analysis.run_factory import FakeRun, full_run, header, record
 from tests.report.drawing import (
+    EVERY_RUN,
     GOLDEN,
     SCREENS,
     TERMINAL,
-    all_failed,
     drawn,
     nine_methods,
-    no_baseline,
-    one_sample,
     two_machines,
-    two_models,
     two_temperatures,
 )
 from tests.support.headers import values_of
 
 MODEL = "tiny (embedded, trained by specbench)"
-EVERY_RUN = [
-    nine_methods,
-    two_temperatures,
-    one_sample,
-    no_baseline,
-    all_failed,
-    FakeRun,
-    two_models,
-    two_machines,
-]
 
 
 @pytest.mark.parametrize("name", TERMINAL)

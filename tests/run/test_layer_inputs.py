@@ -10,9 +10,10 @@ import msgspec
 
 from specbench.cli.catalog import _options, _weights
 from specbench.engine.target import Target
-from specbench.log.header import ExecutionHeader
+from specbench.log.backend import ExecutionHeader
 from specbench.run.backends.drafters import broken_drafter
-from specbench.run.backends.engine import EngineBackend, LoadedEngine
+from specbench.run.backends.engine import EngineBackend
+from specbench.run.backends.engine_load import LoadedEngine
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.types import Request
 from tests.support.headers import make_header

@@ -63,7 +63,7 @@ def test_no_graph_is_captured_while_samples_are_timed(
     reasons = warm_up(target, drafters, complete, requests_of(prompts()[0], long, (0.0, 1.0)))
     assert reasons == dict.fromkeys(drafters)
     for label in drafters:
-        for prompt in (*prompts(), long):
+        for prompt in (prompts()[0], long):
             for seed, sampling in enumerate((Sampling(), Sampling(1.0))):
                 complete(label, Request(prompt, BUDGET, sampling, seed=seed))
     assert recorded.num_late == 0
@@ -90,7 +90,7 @@ def short_prefills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("context", "temperatures", "most"),
-    [(2048, (0.0,), 120), (2048, (0.0, 1.0), 150), (32768, (0.0,), 250)],
+    [(2048, (0.0, 1.0), 150), (32768, (0.0,), 250)],
 )
 def test_all_methods_together_need_few_recordings(
     context: int, temperatures: tuple[float, ...], most: int, tmp_path: Path, short_prefills: None

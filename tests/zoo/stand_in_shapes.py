@@ -1,4 +1,4 @@
-"""Shapes for tests: tiny's twice as wide and deep, with grouped heads of 128 and more words."""
+"""Shapes for tests: twice as wide as tiny and deeper, with grouped heads of 128 and more words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from specbench.types import Shape
 
 SHAPE = Shape(
-    num_layers=24, hidden_size=384, intermediate_size=1024, num_heads=6, num_kv_heads=3,
+    num_layers=16, hidden_size=384, intermediate_size=1024, num_heads=6, num_kv_heads=3,
     vocab_size=3000, context=4096, own_head_dim=128,
 )  # fmt: skip
 DRAFT = Shape(
@@ -20,7 +20,7 @@ DRAFT = Shape(
 def write_config(folder: Path, **changes: object) -> Path:
     """A folder that holds SHAPE's config.json and nothing else."""
     config = {
-        "model_type": "llama", "num_hidden_layers": 24, "hidden_size": 384,
+        "model_type": "llama", "num_hidden_layers": 16, "hidden_size": 384,
         "intermediate_size": 1024, "num_attention_heads": 6, "num_key_value_heads": 3,
         "head_dim": 128, "vocab_size": 3000, "max_position_embeddings": 4096,
     }  # fmt: skip

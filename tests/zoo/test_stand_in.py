@@ -78,12 +78,12 @@ def test_every_method_has_tinys_steps_and_tokens(
 ) -> None:
     small, large = drafters(name, tiny, big, made)
     # EAGLE samples with one number for each token of the vocabulary, so a larger one shifts them.
-    for temperature in (0.0,) if name == "eagle" else (0.0, 1.0):
-        for seed, prompt in enumerate(prompts()):
-            request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
-            ours, theirs = decode(big, large, request), decode(tiny, small, request)
-            assert ours.token_ids == theirs.token_ids
-            assert ours.accept_lengths == theirs.accept_lengths
+    temperatures = (0.0, 0.0 if name == "eagle" else 1.0)
+    for seed, (prompt, temperature) in enumerate(zip(prompts(), temperatures, strict=True)):
+        request = Request(prompt, 24, Sampling(temperature), frozenset({2}), seed)
+        ours, theirs = decode(big, large, request), decode(tiny, small, request)
+        assert ours.token_ids == theirs.token_ids
+        assert ours.accept_lengths == theirs.accept_lengths
 
 
 def test_logits_are_tinys_and_far_below_for_added_words(tiny: Target, big: Target) -> None:
@@ -131,7 +131,7 @@ def test_half_precision_differs_from_tinys_by_rounding_alone(made: StandIn, tiny
 
 @pytest.mark.slow
 def test_added_weights_are_noise_and_not_zeros() -> None:
-    wide = Shape(12, 1536, 4096, 12, 12, vocab_size=6000, context=2048)
+    wide = Shape(12, 768, 2048, 6, 6, vocab_size=3000, context=2048)
     stand_in = plan_stand_in("x", wide, wide)
     for name, source in {"target": stand_in.target, **stand_in.drafters}.items():
         num_zeros = num_numbers = 0
@@ -140,7 +140,7 @@ def test_added_weights_are_noise_and_not_zeros() -> None:
                 num_zeros += int((tensor == 0).sum())
                 num_numbers += tensor.numel()
         assert num_numbers > 3e6, name
-        assert num_zeros <= 193 / 1536 * num_numbers, name  # a stripe as wide as tiny
+        assert num_zeros <= 193 / 768 * num_numbers, name  # a stripe as wide as tiny
 
 
 def test_the_same_seed_makes_the_same_weights(made: StandIn) -> None:

@@ -4,7 +4,7 @@ It counts the tokens and steps of greedy answers to the first turns, without tim
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -21,21 +21,23 @@ from tools.zoo.tokenizer import EOS_ID, load_tokenizer
 _MAX_NEW_TOKENS = 128
 
 
-def mean_accepted(models: Path, prompts: Path, limit: int) -> dict[str, dict[str, float]]:
+def mean_accepted(
+    models: Path, prompts: Path, limit: int, methods: Sequence[str] = ()
+) -> dict[str, dict[str, float]]:
     """The emitted tokens per step of each method, for each family and over all, in float32.
 
     `models` holds `target` and a folder for each kind of weights; methods without theirs are left
     out. `prompts` holds a file for each family, of which the first `limit` lines are taken.
+    `methods` are all by default.
     """
     folder = models / "target"
     target = load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
     requests = {
         family: _requests(folder, prompts / f"{family}.jsonl", limit) for family in FAMILIES
     }
-    methods = [get(name) for name in names()]
     return {
         method.name: _accepted(target, method, models, requests)
-        for method in methods
+        for method in map(get, methods or names())
         if method.weights is None or (models / method.weights).is_dir()
     }
 

@@ -27,9 +27,18 @@ def below(ratio: Value, limit: float) -> float | None:
 
     None if there are too few samples to know the spread.
     """
+    return _one_sided(ratio, limit, sign=1)
+
+
+def above(ratio: Value, limit: float) -> float | None:
+    """The p-value of "the true ratio is at or below the limit"; None as for `below`."""
+    return _one_sided(ratio, limit, sign=-1)
+
+
+def _one_sided(ratio: Value, limit: float, *, sign: int) -> float | None:
     if not isinstance(ratio, Estimate) or ratio.resamples is None or ratio.degrees < 1:
         return None
-    distance = math.log(ratio.value) - math.log(limit)
+    distance = sign * (math.log(ratio.value) - math.log(limit))
     spread = float(np.log(ratio.resamples).std())
     if spread < 1e-9:  # the same in every sample, as acceptance is if nothing changed
         return 0.0 if distance < -1e-9 else 1.0

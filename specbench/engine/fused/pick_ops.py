@@ -43,6 +43,8 @@ TRIED = ((1, Heads(1, 1, 128)), (5, Heads(1, 4, 64)), (9, Heads(2, 2, 64)), (40,
 """Rows and heads; each uses a different kernel, or a different size of it."""
 WINDOW = 100
 """Window of attention in a trial, shorter than its cache."""
+HIDDEN, EXPERT_HIDDEN, VOCAB = 1104, 544, 33_000
+"""Sizes of inputs, each more than one block of its kernel and no whole number of them."""
 
 
 def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
@@ -176,7 +178,7 @@ class _Trial:
         def weight(num_out: int, size: int) -> Tensor:
             return drawn(num_out, size, scale=size**-0.5)
 
-        hidden, inner, capacity, start = 1104, 144, 512, 300
+        hidden, inner, capacity, start = HIDDEN, 144, 512, 300
         width = heads.query_width + 2 * heads.kv_width
         angles = torch.rand(n, 1, 1, heads.dim // 2, generator=generator).to(device)
         cos, sin = angles.cos().expand(-1, -1, 2, -1), angles.sin()
@@ -190,14 +192,16 @@ class _Trial:
             HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6),
             weight(width, hidden), weight(hidden, heads.query_width),
             weight(2 * inner, hidden), weight(hidden, inner),
-            drawn(min(n, 2), 33_000), drawn(width),
+            drawn(min(n, 2), VOCAB), drawn(width),
             (drawn(min(n, 2), inner, hidden), drawn(min(n, 2), inner)),
             (
-                drawn(min(n, 2), 544), Experts(drawn(4, 32, 544, scale=0.04), drawn(4, 544, 16)),
+                drawn(min(n, 2), EXPERT_HIDDEN),
+                Experts(drawn(4, 32, EXPERT_HIDDEN, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
                 drawn(min(n, 2), 4).topk(3).indices, drawn(min(n, 2), 3),
             ),
             Experts(
-                drawn(4, 32, 544, scale=0.04), drawn(4, 544, 16), drawn(4, 32), drawn(4, 544),
+                drawn(4, 32, EXPERT_HIDDEN, scale=0.04), drawn(4, EXPERT_HIDDEN, 16), drawn(4, 32),
+                drawn(4, EXPERT_HIDDEN),
                 Clamp(1.702, 1.0),
             ),
             Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group)),

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from msgspec.structs import replace
 
-from specbench.log.header import (
+from specbench.log.backend import (
     BlockHeader,
     ExecutionHeader,
     Kernels,
-    MethodHeader,
-    ModelHeader,
     Preparation,
     RooflineHeader,
-    RunHeader,
     ServerHeader,
 )
+from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.log.machine import GpuUse, Threads
 from specbench.types import Completion, Record, Request
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Self
@@ -16,19 +16,14 @@ from msgspec import convert
 from msgspec.structs import replace as replace_part
 
 from specbench.errors import ContractFault, MethodFault, SpecbenchError, describe_error
-from specbench.log.header import (
-    ExecutionHeader,
-    Kernels,
-    Preparation,
-    RooflineHeader,
-    RunHeader,
-)
+from specbench.log.backend import ExecutionHeader, Kernels, Preparation, RooflineHeader
+from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.outside import containing
 from specbench.run.backends.base import BackendInfo, Sink
-from specbench.run.backends.drafters import build_drafters, layer_inputs
-from specbench.run.backends.peak_memory import MemoryLedger
+from specbench.run.backends.drafters import layer_inputs
+from specbench.run.backends.engine_load import LoadedEngine, load_engine
 from specbench.run.backends.threads import choose_again, choose_threads
 from specbench.run.backends.traffic import draft_bytes, measure_traffic
 from specbench.run.backends.warm_up import warm_up
@@ -36,13 +31,10 @@ from specbench.run.runner import Runner
 from specbench.types import Completion, Record, Request
 
 if TYPE_CHECKING:
-    import torch
-
     from specbench.engine.clock import Stopwatch
     from specbench.engine.drafter import Drafter
-    from specbench.engine.graphs.execution import Execution
     from specbench.engine.target import Target
-    from specbench.run.backends.engine_setup import EngineSetup, Mode
+    from specbench.run.backends.engine_setup import EngineSetup
     from specbench.run.pauses import PauseCheck
     from specbench.run.plan import Plan
     from specbench.run.progress import Progress
@@ -53,16 +45,6 @@ LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedEngine:
-    """A target with the drafters of its methods, and the seconds it took to load them."""
-
-    target: Target
-    drafters: Mapping[str, Drafter]
-    seconds: float
-    ledger: MemoryLedger
 
 
 class EngineBackend:
@@ -233,6 +215,10 @@ class EngineBackend:
         except BaseException as error:  # a plug-in that exits must not end the run
             raise MethodFault(describe_error(error)) from error
 
+    def drafter(self, method: str) -> Drafter:
+        """The drafter of a method, as records spell it."""
+        return self._drafters[method]
+
     def remember(self, method: str) -> None:
         if method in self._remembering:
             with containing(f"Method {method!r}"):
@@ -257,45 +243,6 @@ class EngineBackend:
         self._ledger = loaded.ledger
         if self._setup.has_phases:
             self._stopwatch = phase_stopwatch(self.target.device)
-
-
-def load_engine(setup: EngineSetup) -> LoadedEngine:
-    """Load the target and the drafters of all methods."""
-    began = perf_counter()
-    target = load_model(setup)
-    ledger = MemoryLedger(target)
-    drafters = build_drafters(target, setup.methods, ledger)
-    return LoadedEngine(target, drafters, perf_counter() - began, ledger)
-
-
-def load_model(setup: EngineSetup) -> Target:
-    """Load the target onto its device."""
-    import torch
-
-    from specbench.engine.load import load_target
-
-    dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
-    source = setup.stand_in.target if setup.stand_in else setup.path
-    execution = make_execution(setup.mode, device, dtype)
-    return load_target(
-        source, dtype=dtype, device=device, execution=execution, quantize=setup.quantize
-    )
-
-
-def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:
-    """The execution of steps on a device, which becomes the current one."""
-    import torch
-
-    from specbench.engine.fused.pick_ops import pick_ops
-    from specbench.engine.graphs.cuda import Graphs
-    from specbench.engine.graphs.execution import Eager
-    from specbench.engine.graphs.recorder import CudaRecorder
-
-    if device.type == "cuda":
-        torch.cuda.set_device(device)  # kernels and graphs go to the current one
-    if mode.name == "graph":
-        return Graphs(CudaRecorder(device), pick_ops(device, dtype))
-    return Eager()
 
 
 def describe_kernels(target: Target) -> Kernels:

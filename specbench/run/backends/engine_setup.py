@@ -174,16 +174,11 @@ def _setup(
     mode: Mode,
     is_offline: bool,
 ) -> EngineSetup:
+    check_memory = partial(check_fits, what=f"Model {card.name}", quantize=spec.quantize)
+
     def check_shape() -> None:
         if card.shape is not None:
-            dtype = pick_dtype(card, spec.dtype, device.name)
-            check_fits(
-                card.shape,
-                dtype,
-                device.name,
-                what=f"Model {card.name}",
-                quantize=spec.quantize,
-            )
+            check_memory(card.shape, pick_dtype(card, spec.dtype, device.name), device.name)
 
     errors: list[CheckpointError] = []
     path = Path()
@@ -198,24 +193,14 @@ def _setup(
         messages = dict.fromkeys(error.message for error in errors)
         raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
     dtype = pick_dtype(card, spec.dtype, device.name, path)
-    check_fits(
-        path,
-        dtype,
-        device.name,
-        what=f"Model {card.name}",
-        drafts=[
-            one.weights
-            for one in chosen.methods
-            if isinstance(one.weights, Path) and one.weights.is_dir()
-        ],
-        graphs=_graph_use(spec, mode, chosen.methods),
-        quantize=spec.quantize,
-    )
+    found = [one.weights for one in chosen.methods if isinstance(one.weights, Path)]
+    drafts = [weights for weights in found if weights.is_dir()]
+    graphs = _graph_use(spec, mode, chosen.methods)
+    check_memory(path, dtype, device.name, drafts=drafts, graphs=graphs)
     codec = load_codec(path, card, spec.template)
-    for method in chosen.methods:
-        weights = method.weights
-        if isinstance(weights, Path) and (weights / "tokenizer_config.json").is_file():
-            check_same_vocabulary(codec.tokenizer, load_tokenizer(weights), what=str(weights))
+    for draft in drafts:
+        if (draft / "tokenizer_config.json").is_file():
+            check_same_vocabulary(codec.tokenizer, load_tokenizer(draft), what=str(draft))
     return EngineSetup(
         card=card,
         path=path,

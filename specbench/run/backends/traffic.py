@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from specbench.log.header import RooflineHeader
+from specbench.log.backend import RooflineHeader
 from specbench.types import Record
 
 if TYPE_CHECKING:

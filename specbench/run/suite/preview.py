@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from specbench.data.long_prompts import MOST_PROMPTS
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, UserError
@@ -19,7 +17,6 @@ from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
 from specbench.models.memory import MemoryNeed, estimate, free_bytes
 from specbench.models.sizes import num_parameters
-from specbench.registry import expand_groups
 from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET, pick_device
 from specbench.run.methods import (
     ResolvedWeights,
@@ -27,7 +24,7 @@ from specbench.run.methods import (
     parse_methods,
     select_methods,
 )
-from specbench.run.plan import source_of
+from specbench.run.plan import with_defaults
 from specbench.run.spec import RunSpec
 from specbench.run.stand_ins import find_weights, stand_in_of
 from specbench.run.suite.recipe import SuiteRun
@@ -76,7 +73,7 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     Raises:
         UserError: an unknown name, or a device that this machine has not.
     """
-    spec = replace(run.spec, prompts=source_of(run.spec), methods=expand_groups(run.spec.methods))
+    spec = with_defaults(run.spec)
     card, device = find_model(spec.model), pick_device(spec.device).name
     dtype = pick_dtype(card, spec.dtype, device)
     files = _Files()

@@ -15,16 +15,18 @@ from typing import Any
 from unittest import mock
 
 from specbench.data.prompts import Prompt
+from specbench.log.audit import write_audit
 from specbench.log.store import RunFolder, read_run
 from specbench.run.session import run_plan
 from specbench.run.spec import RunSpec
 from specbench.types import Completion, Phases, Request, Step, TracedStep
 from tests.faults.program import specbench
+from tests.support.audits import failed_audit, passed_audit, stored_audit
 from tests.support.backend import fake_plan
 from tests.support.watching import Watcher
 
 TRIES = 2000
-FILES = {"run.json": 5, "samples.jsonl": 10, "trace.jsonl": 1}
+FILES = {"run.json": 5, "samples.jsonl": 10, "trace.jsonl": 1, "audit.json": 2}
 """Files and how often they are damaged."""
 COMMANDS = {
     ("report", "RUN"): 20,
@@ -38,7 +40,7 @@ COMMANDS = {
     ("compare", "WHOLE", "RUN", "--force"): 5,
     ("check", "RUN", "--baseline", "WHOLE"): 10,
     ("check", "WHOLE", "--baseline", "RUN"): 5,
-    ("audit", "RUN", "--seeds", "0"): 5,
+    ("audit", "RUN", "--tokens", "0"): 5,
     ("list", "runs"): 10,
     ("show", "RUN"): 5,
     ("run", "--resume", "--output", "RUN", "--quiet"): 1,
@@ -144,6 +146,9 @@ def _whole_run() -> Path:
     assert len(read_run(folder).records) == 16
     with RunFolder(folder):
         pass
+    write_audit(
+        folder, stored_audit(passed_audit("vanilla", 1.0), failed_audit("pld:ngram=2", 1.0))
+    )
     return folder
 
 

@@ -11,13 +11,14 @@ import pytest
 
 from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
-from specbench.log.header import BlockHeader
+from specbench.log.backend import BlockHeader
 from specbench.run.backends.base import Message
 from specbench.run.backends.server import blocks as blocks_module
 from specbench.run.backends.server.backend import OpenServer, RunningServers, ServerBackend
 from specbench.run.backends.server.blocks import BlockClock, BlockRunner, blocks
 from specbench.run.backends.server.find import FoundServer
-from specbench.run.backends.server.protocols import Completions, Llamacpp, StreamProtocol
+from specbench.run.backends.server.protocols import Completions, Llamacpp
+from specbench.run.backends.server.stream import StreamProtocol
 from specbench.run.plan import Plan
 from specbench.run.requests import planned_keys
 from specbench.run.spec import RunSpec

@@ -14,7 +14,8 @@ from specbench.run.backends.server import client as client_module
 from specbench.run.backends.server.answer import Answer, RequestFailed
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.find import FoundServer, find_server, server_root
-from specbench.run.backends.server.protocols import ChatRequest, Completions
+from specbench.run.backends.server.protocols import Completions
+from specbench.run.backends.server.stream import ChatRequest
 from specbench.types import Request, Sampling
 from tests.support.stub_server import Stub, serving
 

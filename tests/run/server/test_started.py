@@ -23,8 +23,8 @@ from specbench.run.backends.server.engines.base import Launch
 from specbench.run.backends.server.engines.llamacpp import gguf_file
 from specbench.run.backends.server.find import FoundServer, find_server
 from specbench.run.backends.server.process import ServerProcess
-from specbench.run.backends.server.protocols import ChatRequest
 from specbench.run.backends.server.started import Start, StartedServers
+from specbench.run.backends.server.stream import ChatRequest
 from specbench.types import Request
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"

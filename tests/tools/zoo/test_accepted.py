@@ -17,9 +17,8 @@ def test_all_heads_together_stay_under_18_megabytes() -> None:
 @pytest.mark.slow
 def test_the_heads_accept_in_the_papers_order() -> None:
     torch.set_num_threads(1)
-    table = mean_accepted(TINY, PROMPTS, limit=4)
-    accepted = {name: figures["all"] for name, figures in table.items()}
-    assert accepted["vanilla"] == 1.0
-    assert accepted["eagle2"] > 3
     order = ["eagle3", "eagle2", "eagle", "hydra", "medusa"]
+    table = mean_accepted(TINY, PROMPTS, limit=4, methods=order)
+    accepted = {name: figures["all"] for name, figures in table.items()}
+    assert accepted["eagle2"] > 3
     assert sorted(order, key=lambda name: -accepted[name]) == order

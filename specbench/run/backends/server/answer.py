@@ -11,7 +11,7 @@ import msgspec
 
 from specbench.errors import SpecbenchError
 from specbench.outside import printable
-from specbench.run.backends.server.protocols import Counts, Event, StreamProtocol
+from specbench.run.backends.server.stream import Counts, Event, StreamProtocol
 
 MOST_LINE = 16 * 2**20
 """Bytes of one event. A server that sends a longer one sends no tokens."""

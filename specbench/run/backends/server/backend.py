@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from specbench.errors import SpecbenchError
-from specbench.log.header import BlockHeader, ServerHeader
+from specbench.log.backend import BlockHeader, ServerHeader
 from specbench.run.backends.base import BackendInfo, Sink
 from specbench.run.backends.server.answer import Answer, RequestFailed
 from specbench.run.backends.server.blocks import BlockRunner
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.counters import read_counters
 from specbench.run.backends.server.find import FoundServer
-from specbench.run.backends.server.protocols import ChatRequest
+from specbench.run.backends.server.stream import ChatRequest
 from specbench.types import Record, Request
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING
 
 from specbench.errors import SpecbenchError, describe_error
-from specbench.log.header import BlockHeader
+from specbench.log.backend import BlockHeader
 from specbench.run.backends.base import Codec, Sink
 from specbench.run.backends.server.counters import increase
 from specbench.run.backends.server.load import at_rate, closed_loop
-from specbench.run.backends.server.protocols import ChatRequest
 from specbench.run.backends.server.records import make_record
+from specbench.run.backends.server.stream import ChatRequest
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
 from specbench.run.requests import (

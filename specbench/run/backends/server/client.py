@@ -17,7 +17,7 @@ import msgspec
 from specbench.errors import describe_error
 from specbench.outside import printable
 from specbench.run.backends.server.answer import Answer, AnswerReader, RequestFailed
-from specbench.run.backends.server.protocols import ChatRequest, StreamProtocol
+from specbench.run.backends.server.stream import ChatRequest, StreamProtocol
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession

@@ -18,13 +18,8 @@ from specbench.run.backends.base import Message
 from specbench.run.backends.server.answer import RequestFailed
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.counters import read_counters
-from specbench.run.backends.server.protocols import (
-    ChatRequest,
-    Completions,
-    Llamacpp,
-    Sglang,
-    StreamProtocol,
-)
+from specbench.run.backends.server.protocols import Completions, Llamacpp, Sglang
+from specbench.run.backends.server.stream import ChatRequest, StreamProtocol
 from specbench.types import Request
 
 _START = (

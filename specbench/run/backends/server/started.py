@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 from specbench.errors import SpecbenchError, UserError
-from specbench.log.header import ServerHeader
+from specbench.log.backend import ServerHeader
 from specbench.run.backends.server.answer import RequestFailed
 from specbench.run.backends.server.backend import OpenServer, server_header
 from specbench.run.backends.server.client import Client

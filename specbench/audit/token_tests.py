@@ -1,0 +1,187 @@
+"""Tests of emitted tokens and drafted guesses as draws from distributions that are known.
+
+One sample is tested against its own expectations, so no second sample adds noise. Each residual has
+a known mean, variance and skewness given the tokens before it; sums of them are compared with
+Pearson's type III distribution. Knows arrays, no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specbench.log.audit import AuditTest
+
+if TYPE_CHECKING:
+    from specbench.engine.evidence import GuessNumbers, LogitNumbers, TokenNumbers
+    from specbench.engine.rule_cases import Outcomes
+
+POWER = 0.8
+"""Share of audits that find the smallest difference."""
+_MAX_SKEW = 0.5
+"""Sums of larger skewness hold too few uncertain tokens to be tested."""
+_SURE = 0.9
+"""A token with a larger best probability hardly depends on the random number drawn for it."""
+_LEAST = 50
+
+
+def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
+    """Tests of sampled tokens: all, by depth in the step, after guesses and without any."""
+    num = len(tokens)
+    impossible = int((~tokens.is_possible).sum())
+    if impossible:
+        yield AuditTest("tokens", "impossible tokens", num, impossible, "tokens", p_value=0.0)
+    if num:
+        smallest = float(tokens.tail.min())
+        p_value = min(1.0, num * smallest)
+        yield AuditTest("tokens", "least likely token", num, smallest, "tail mass", p_value)
+    for name, is_kept in _strata(tokens).items():
+        part = tokens.where(is_kept)
+        for test in _mean_tests(part):
+            yield AuditTest("tokens", f"{test.name}{name}", *_rest(test))
+    yield from _serial_tests(tokens)
+
+
+def _strata(tokens: TokenNumbers) -> dict[str, Any]:
+    """Tokens by what is known before they are drawn. Acceptance is not: it favours likely ones."""
+    depth, has_draft = tokens.depth, tokens.has_draft
+    return {
+        "": np.ones(len(tokens), dtype=bool),
+        ", prefill": depth == 0,
+        ", depth 1": depth == 1,
+        ", depth 2": depth == 2,
+        ", depth 3 and more": depth > 2,
+        ", after guesses": has_draft == 1,
+        ", bonus without guesses": (has_draft == 0) & (depth > 0),
+    }
+
+
+def _rest(test: AuditTest) -> tuple[int, float, str, float | None]:
+    return test.num, test.effect, test.unit, test.p_value
+
+
+def _mean_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
+    best = tokens.best
+    spread = best * (1 - best)
+    for name, residual, variance, third, unit, step in (
+        ("surprise", tokens.surprise - tokens.entropy, tokens.surprise_variance,
+         tokens.surprise_third, "nats", 0.0),
+        ("rank", tokens.rank - 0.5, tokens.rank_variance, tokens.rank_third, "mass", 0.0),
+        ("likeliest token", tokens.is_best - best, spread, spread * (1 - 2 * best), "share", 1.0),
+    ):  # fmt: skip
+        p_value = sum_test(residual, variance, third, step)
+        if p_value is not None:
+            effect = float(residual.mean())
+            yield AuditTest("tokens", name, len(tokens), effect, unit, p_value)
+
+
+def sum_test(residual: Any, variance: Any, third: Any, step: float = 0.0) -> float | None:
+    """The two-sided p-value of a sum of independent residuals [n] with known moments.
+
+    `step` is the distance between neighbouring values of the sum. None if there is too little to
+    test.
+    """
+    from scipy.stats import pearson3
+
+    total = variance.sum()
+    if total <= 0 or abs(skew := third.sum() / total**1.5) > _MAX_SKEW:
+        return None
+    distance = max(0.0, abs(residual.sum()) - step / 2) * np.sign(residual.sum())
+    law = pearson3(skew if abs(skew) > 1e-3 else 0.0)
+    side = law.sf if distance > 0 else law.cdf
+    return float(min(1.0, 2 * side(distance / np.sqrt(total))))
+
+
+def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
+    """Correlation of the random numbers behind neighbouring tokens and neighbouring steps."""
+    is_first = tokens.depth == 1
+    answer = (tokens.depth == 0).cumsum()
+    for name, rows in (
+        ("correlation of tokens", np.arange(len(tokens))),
+        ("correlation of steps", np.flatnonzero(is_first)),
+    ):
+        is_open = tokens.best[rows] < _SURE
+        pairs = is_open[1:] & is_open[:-1] & (answer[rows][1:] == answer[rows][:-1])
+        around = np.sqrt(12) * (tokens.position[rows] - 0.5)
+        now, before = around[1:][pairs], around[:-1][pairs]
+        if len(now) < _LEAST:
+            continue
+        products, scale = float((now * before).sum()), float((before**2).sum())
+        p_value = _normal(products / np.sqrt(scale))
+        yield AuditTest("tokens", name, len(now), products / scale, "", p_value)
+
+
+def _normal(z: float) -> float:
+    from scipy.stats import norm
+
+    return float(2 * norm.sf(abs(z)))
+
+
+def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
+    """The mean total variation that the test of the likeliest token finds in POWER of all audits.
+
+    All of it moves mass to or from the likeliest token. No statistic between 0 and 1 changes by
+    more than the total variation.
+    """
+    from scipy.stats import norm
+
+    best = tokens.best
+    quantiles = norm.isf(error_rate / 2) + norm.isf(1 - POWER)
+    return float(min(1.0, quantiles * np.sqrt((best * (1 - best)).sum()) / max(len(tokens), 1)))
+
+
+def guess_tests(guesses: GuessNumbers) -> Iterator[AuditTest]:
+    """Tests of drawn guesses against the q that they claim."""
+    from scipy.stats import kstest
+
+    num = len(guesses)
+    if not num:
+        return
+    gap = float(np.abs(guesses.mass - 1).max())
+    yield AuditTest("guesses", "mass of q", num, gap, "from 1", limit=1e-3)
+    if impossible := int((guesses.probability <= 0).sum()):
+        yield AuditTest("guesses", "impossible guesses", num, impossible, "guesses", p_value=0.0)
+    drawn = guesses.where((guesses.probability > 0) & (guesses.probability < 1 - 1e-6))
+    if len(drawn) < _LEAST:
+        return
+    for name, positions in (("rank", drawn.by_rank), ("position", drawn.by_id)):
+        found = kstest(positions, "uniform")
+        effect, p_value = float(found.statistic), float(found.pvalue)
+        yield AuditTest("guesses", name, len(drawn), effect, "distance", p_value)
+
+
+def logit_tests(
+    logits: LogitNumbers, baseline: LogitNumbers | None, *, epsilon: float, limit: float
+) -> Iterator[AuditTest]:
+    """Tests of logits along accepted paths: the largest deviation, and flips against vanilla's."""
+    from scipy.stats import fisher_exact
+
+    if not len(logits):
+        return
+    largest = float((logits.deviation / (epsilon * logits.scale)).max())
+    yield AuditTest("logits", "deviation", len(logits), largest, "epsilon", limit=limit)
+    if baseline is None or not len(baseline):
+        return
+    flips = [int(one.is_flipped.sum()) for one in (logits, baseline)]
+    table = [[flips[0], len(logits) - flips[0]], [flips[1], len(baseline) - flips[1]]]
+    p_value = float(fisher_exact(table, alternative="greater").pvalue)
+    yield AuditTest("logits", "flips", len(logits), flips[0] / len(logits), "share", p_value)
+
+
+def rule_test(outcomes: Outcomes) -> AuditTest:
+    """A chi-square test of a rule's outcomes on one tree."""
+    from scipy.stats import chi2
+
+    expected = outcomes.probs * outcomes.counts.sum(1, keepdims=True)
+    is_used = outcomes.counts.sum(1) > 0
+    counts, expected = outcomes.counts[is_used], expected[is_used]
+    is_impossible = bool(counts[expected == 0].any())
+    gaps = (counts - expected) ** 2 / np.where(expected > 0, expected, 1.0)
+    degrees = ((expected > 0).sum(1) - 1).sum()
+    shares = counts / counts.sum(1, keepdims=True)
+    effect = float(np.abs(shares - outcomes.probs[is_used]).sum(1).max() / 2)
+    p_value = 0.0 if is_impossible else float(chi2.sf(gaps.sum(), degrees))
+    num = int(outcomes.counts[0].sum())
+    return AuditTest("rule", outcomes.name, num, effect, "total variation", p_value)

@@ -1,0 +1,236 @@
+"""The audit of logits, guesses, tokens and rules: every method at every temperature.
+
+At temperature 0 the logits along the accepted paths are compared with those of a plain forward.
+Above it, tokens and guesses are also tested as draws, at the run's temperature and at a raised
+one, and each acceptance rule on trees with known probabilities. Vanilla is the control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace as replace_part
+
+from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.stats.significance import holm
+from specbench.audit.answers import Answers, draw, recorded, replay, spread
+from specbench.audit.model import RunModel
+from specbench.audit.token_tests import (
+    guess_tests,
+    logit_tests,
+    rule_test,
+    smallest_tv,
+    token_tests,
+)
+from specbench.audit.verdicts import ALPHA, EPSILON, deviation_limit
+from specbench.errors import MethodFault, NonFiniteError, UserError
+from specbench.log.audit import AuditTest, MethodAudit
+from specbench.log.header import RunHeader
+from specbench.types import Record
+
+if TYPE_CHECKING:
+    from specbench.engine.evidence import LogitNumbers
+
+Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
+
+CHAINS = (1, 8, 32)
+"""Nodes of the chains whose rounding calibrates the limit of logits."""
+NUM_CALIBRATED = 4
+RAISED = 2.0
+"""Raised temperature: residuals and bonus tokens are rare where the target is sure."""
+MIN_POWER = 0.001
+"""Smallest total variation to plan for: a million tokens."""
+TESTS_PER_CELL = 40
+"""Number of tests that the size of a sample is planned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Size of an audit: tokens per method and temperature, or as many as find `power`.
+
+    `power` is a total variation. Without tokens only recorded greedy answers are compared.
+    `num_outcomes` are drawn of each acceptance rule.
+    """
+
+    num_tokens: int = 2000
+    power: float | None = None
+    num_outcomes: int = 20_000
+
+
+def make_effort(num_tokens: int, power: float | None) -> Effort:
+    """The effort that the command line asks for.
+
+    Raises:
+        UserError: the power is no total variation that can be found.
+    """
+    if power is not None and not MIN_POWER <= power < 1:
+        raise UserError(
+            f"--power {power:g} is no total variation that can be found.",
+            f"Give one from {MIN_POWER:g} up to 1, such as --power 0.02.",
+        )
+    return Effort(num_tokens, power)
+
+
+def usable_records(table: RecordTable) -> Records:
+    """Temperature -> method -> its measured records."""
+    frame = table.frame
+    found: dict[float, dict[str, list[Record]]] = {}
+    groups = frame[frame["is_measured"]].groupby(
+        ["temperature", "method"], observed=True, sort=False
+    )
+    for (temperature, method), rows in groups:
+        found.setdefault(temperature, {})[method] = [table.records[row] for row in rows.index]
+    return dict(sorted(found.items()))
+
+
+def audit_methods(
+    records: Records, info: RunHeader, model: RunModel, effort: Effort, say: Callable[[str], None]
+) -> list[MethodAudit]:
+    """Test every method at every temperature; p-values are corrected for their number."""
+    found = list(_Tester(records, model, effort, say).results())
+    return [_with_verdict(one, info) for one in corrected(found)]
+
+
+def audit_servers(
+    records: Records, info: RunHeader, model: RunModel, say: Callable[[str], None]
+) -> list[MethodAudit]:
+    """Test the sampled tokens of servers, which can draw no others for us."""
+    tester, found = _Tester(records, model, Effort(), say), []
+    for temperature, methods in records.items():
+        for method, own in methods.items():
+            if not temperature:
+                continue
+            server = info.servers.get(method)
+            if server is None or not server.sends_token_ids:
+                say(f"{method}: sampled answers are not audited, its server sends no token ids.")
+                continue
+            answers = Answers()
+            recorded(answers, model, own)
+            tokens = answers.tokens
+            tests = [] if tokens is None else [*token_tests(tokens)]
+            found.append(tester.result(method, (temperature, temperature), answers, tests))
+    return [_with_verdict(one, info) for one in corrected(found)]
+
+
+def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
+    """The results with p-values corrected for the number of tests over all of them."""
+    p_values = [t.p_value for one in results for t in one.tests if t.p_value is not None]
+    after = iter(holm(p_values))
+    return [
+        replace_part(one, tests=tuple(_judged(test, after) for test in one.tests))
+        for one in results
+    ]
+
+
+def _judged(test: AuditTest, p_values: Iterator[float]) -> AuditTest:
+    if test.p_value is None:
+        is_failed = test.limit is not None and not test.effect <= test.limit
+        return replace_part(test, is_failed=is_failed)
+    p_value = next(p_values)
+    return replace_part(test, p_value=p_value, is_failed=p_value < ALPHA)
+
+
+def _with_verdict(result: MethodAudit, info: RunHeader) -> MethodAudit:
+    if not result.failures and not result.fault:
+        return result
+    is_bug = bool(result.fault) or info.method(result.method).is_lossless
+    return replace_part(result, verdict="bug" if is_bug else "lossy")
+
+
+class _Tester:
+    """Gathers the answers of methods and tests them."""
+
+    def __init__(
+        self, records: Records, model: RunModel, effort: Effort, say: Callable[[str], None]
+    ) -> None:
+        self._records, self._model = records, model
+        self._effort, self._say = effort, say
+        num_cells = sum(2 if temperature else 1 for temperature, m in records.items() for _ in m)
+        self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
+
+    def results(self) -> Iterator[MethodAudit]:
+        limit = self._limit()
+        for temperature, methods in self._records.items():
+            for level in levels(temperature):
+                baseline = None
+                for method in sorted(methods, key=lambda name: name != BASELINE):
+                    self._say(f"T={level:g}: {method} …")
+                    answers = self._answers(methods[method], (temperature, level))
+                    tests = [*self._tests(answers, baseline, limit, is_sampled=level > 0)]
+                    if method == BASELINE:
+                        baseline = answers.logits
+                    elif level == temperature > 0 and not answers.fault:
+                        outcomes = self._model.rule_outcomes(method, self._effort.num_outcomes)
+                        tests += map(rule_test, outcomes)
+                    yield self.result(method, (temperature, level), answers, tests)
+
+    def _answers(self, records: Sequence[Record], at: tuple[float, float]) -> Answers:
+        """Recorded answers and, above temperature 0, drawn ones; drawn ones alone if raised."""
+        answers, (temperature, level) = Answers(), at
+        sampling = replace(self._model.sampling(temperature), temperature=level)
+
+        def is_enough() -> bool:
+            if answers.num_tokens < self._effort.num_tokens:
+                return False
+            power, tokens = self._effort.power, answers.tokens
+            if not power or not level or tokens is None:
+                return True
+            return smallest_tv(tokens, self._error_rate) <= power
+
+        try:
+            if level == temperature:
+                replay(answers, self._model, records, is_enough)
+            if level:
+                draw(answers, self._model, records, sampling, is_enough)
+        except (MethodFault, NonFiniteError) as error:
+            answers.fault = error.message
+        return answers
+
+    def _tests(
+        self, answers: Answers, baseline: LogitNumbers | None, limit: float, *, is_sampled: bool
+    ) -> Iterator[AuditTest]:
+        if (logits := answers.logits) is not None:
+            epsilon = EPSILON[self._model.dtype]
+            yield from logit_tests(logits, baseline, epsilon=epsilon, limit=limit)
+        if is_sampled and (guesses := answers.guesses) is not None:
+            yield from guess_tests(guesses)
+        if is_sampled and (tokens := answers.tokens) is not None:
+            yield from token_tests(tokens)
+
+    def result(
+        self, method: str, at: tuple[float, float], answers: Answers, tests: Sequence[AuditTest]
+    ) -> MethodAudit:
+        """The result of tests, not corrected yet."""
+        temperature, level = at
+        tokens = answers.tokens if level else None
+        return MethodAudit(
+            method=method,
+            temperature=temperature,
+            level=level,
+            num_answers=answers.num,
+            num_replayed=answers.num_replayed,
+            num_same=answers.num_same,
+            num_tokens=0 if tokens is None else len(tokens),
+            smallest_tv=None if tokens is None else smallest_tv(tokens, self._error_rate),
+            fault=answers.fault,
+            tests=tuple(tests),
+        )
+
+    def _limit(self) -> float:
+        """The largest deviation of logits that rounding explains on this model."""
+        methods = next(iter(self._records.values()))
+        records = spread(methods.get(BASELINE) or next(iter(methods.values())))
+        epsilon, largest = EPSILON[self._model.dtype], 0.0
+        for record in records[:NUM_CALIBRATED]:
+            for num_rows in CHAINS:
+                found = self._model.chains(record, num_rows)
+                units = found.deviation / (epsilon * found.scale)
+                largest = max([largest, *units.tolist()])
+        return deviation_limit(self._model.dtype, largest)
+
+
+def levels(temperature: float) -> tuple[float, ...]:
+    """The temperature and, if tokens are sampled, the raised one that is tested too."""
+    return (temperature, max(RAISED, 1.5 * temperature)) if temperature else (temperature,)

@@ -1,0 +1,126 @@
+"""`audit.json`: the result of the last audit of a run.
+
+Knows the file and its fields, not how outputs are tested.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Struct
+
+from specbench.errors import RunFolderError
+from specbench.log.files import folder_errors, write_whole
+from specbench.outside import printable_values
+from specbench.types import doc
+
+AUDIT = "audit.json"
+
+Subject = Literal["answers", "logits", "guesses", "tokens", "rule"]
+Verdict = Literal["identical", "numerics", "no difference", "bug", "lossy"]
+"""Of greedy output: `identical`, or different by rounding (`numerics`) or by a `bug`.
+
+Of sampled output: `no difference` between the distributions, or a `bug`. A bug in a method that
+does not claim to be lossless is `lossy`.
+"""
+
+
+class AuditTest(Struct, frozen=True, omit_defaults=True):
+    """One test of one method's output."""
+
+    subject: Annotated[Subject, doc("what is tested")]
+    name: Annotated[str, doc("name of the test")]
+    num: Annotated[int, doc("answers, logit rows, guesses, tokens or outcomes tested")]
+    effect: Annotated[float, doc("size of the difference found")]
+    unit: Annotated[str, doc("unit of the effect")] = ""
+    p_value: Annotated[
+        float | None, doc("corrected for the number of tests; absent for a test by a limit")
+    ] = None
+    limit: Annotated[float | None, doc("largest effect that passes; absent with a p-value")] = None
+    is_failed: Annotated[bool, doc("the difference is none by chance or rounding")] = False
+
+
+class MethodAudit(Struct, frozen=True, omit_defaults=True):
+    """The tests of one method at one temperature."""
+
+    method: Annotated[str, doc("method")]
+    temperature: Annotated[float, doc("sampling temperature of the run")]
+    level: Annotated[
+        float,
+        doc("sampling temperature of the answers; draws at a raised one come after the run's"),
+    ]
+    verdict: Annotated[Verdict, doc("verdict on the method's answers")] = "no difference"
+    num_answers: Annotated[int, doc("answers that were completed again or drawn")] = 0
+    num_replayed: Annotated[int, doc("recorded answers among them")] = 0
+    num_same: Annotated[int, doc("recorded answers that came out the same again")] = 0
+    num_tokens: Annotated[int, doc("sampled tokens tested")] = 0
+    smallest_tv: Annotated[
+        float | None,
+        doc(
+            "mean total variation, to or from the likeliest token, that is found in 80 % of "
+            "audits; absent without sampled tokens"
+        ),
+    ] = None
+    fault: Annotated[str, doc("error that ended the method's answers; absent without")] = ""
+    tests: Annotated[tuple[AuditTest, ...], doc("tests")] = ()
+
+    @property
+    def failures(self) -> tuple[AuditTest, ...]:
+        return tuple(test for test in self.tests if test.is_failed)
+
+    @property
+    def is_raised(self) -> bool:
+        return self.level != self.temperature
+
+
+class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
+    """An audit of a run: the content of `audit.json`."""
+
+    created: Annotated[str, doc("time in UTC, ISO 8601")]
+    specbench: Annotated[str, doc("version of specbench")]
+    device: Annotated[str, doc("device of the audit")]
+    dtype: Annotated[str, doc("number format of the audit")]
+    num_records: Annotated[int, doc("records of the run at that time")]
+    results: Annotated[tuple[MethodAudit, ...], doc("results by method and temperature")]
+
+    def at(self, method: str, temperature: float) -> tuple[MethodAudit, ...]:
+        """The results of a method at a temperature of the run and the one raised from it."""
+        return tuple(
+            one for one in self.results if (one.method, one.temperature) == (method, temperature)
+        )
+
+    @property
+    def smallest_tv(self) -> float | None:
+        """The largest of the methods' values: what no method can have hidden."""
+        return max((one.smallest_tv for one in self.results if one.smallest_tv), default=None)
+
+
+def write_audit(folder: Path, audit: StoredAudit) -> None:
+    """Replace the audit of the run in a folder.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+    with folder_errors(folder / AUDIT):
+        content = msgspec.json.format(msgspec.json.encode(audit), indent=1)
+        write_whole(folder / AUDIT, content + b"\n")
+
+
+def read_audit(folder: Path) -> StoredAudit | None:
+    """The audit of the run in a folder; None without one.
+
+    Raises:
+        RunFolderError: the file cannot be read, or is of a newer version.
+    """
+    file = folder / AUDIT
+    try:
+        values = printable_values(msgspec.json.decode(file.read_bytes()))
+        return msgspec.convert(values, StoredAudit)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(
+            f"{file} cannot be read: {error}", "Delete it, and run `specbench audit` again."
+        ) from error

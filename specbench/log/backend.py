@@ -1,0 +1,106 @@
+"""The parts of a run's header that its backend reports: preparation, kernels, servers, traffic.
+
+Must not know what a backend is (see `run.backends.base`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from specbench.types import doc
+
+
+class Preparation(Struct, frozen=True, omit_defaults=True):
+    """Seconds before the first sample."""
+
+    load_s: Annotated[float, doc("seconds to load the models")]
+    warm_up_s: Annotated[
+        float | None, doc("seconds of warm-up; absent if nothing was left to run")
+    ] = None
+    num_late: Annotated[int, doc("CUDA graphs captured after the warm-up; absent if none")] = 0
+
+
+class RooflineHeader(Struct, frozen=True):
+    """Memory bandwidth, and the bytes that a step reads."""
+
+    bandwidth_bytes_per_s: Annotated[float, doc("measured bandwidth of the memory")]
+    cache_bytes: Annotated[int, doc("size of the last-level cache; 0 if unknown")]
+    target_bytes: Annotated[int, doc("bytes of weights that a target forward reads")]
+    kv_bytes_per_token: Annotated[int, doc("bytes of keys and values per token")]
+    is_mixture_of_experts: Annotated[bool, doc("a step reads only a part of target_bytes")]
+    draft_bytes: Annotated[
+        dict[str, float], doc("bytes that a method's mean draft reads, by method")
+    ] = {}
+
+
+class ProductChoice(Struct, frozen=True):
+    """The launch of a linear layer on a GPU, chosen by time and by result."""
+
+    rows: Annotated[int, doc("most rows of tokens that it is for")]
+    weight: Annotated[tuple[int, int], doc("output and input size of the weight")]
+    is_gated: Annotated[bool, doc("gate and up projection in one weight")]
+    launch: Annotated[str, doc("the launch chosen: a kernel of ours, or torch")]
+    chain_us: Annotated[
+        dict[str, float], doc("microseconds of the layers around it, by launch tried")
+    ]
+    rejected: Annotated[dict[str, str], doc("launches not used, with the reason")]
+
+
+class Kernels(Struct, frozen=True, omit_defaults=True):
+    """The code that computes the layers."""
+
+    name: Annotated[str, doc("transformers, torch or triton, with its version")]
+    reason: Annotated[str | None, doc("why our own kernels are not used")]
+    products: Annotated[
+        tuple[ProductChoice, ...], doc("launches of linear layers; absent without a choice")
+    ] = ()
+
+
+class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
+    """The execution of a method's steps."""
+
+    mode: Annotated[Literal["eager", "graph"], doc("one by one, or replayed as CUDA graphs")]
+    reason: Annotated[str | None, doc("why graphs are not used")]
+    layer_inputs: Annotated[
+        tuple[int, ...], doc("target layers whose inputs the drafter reads; absent if none")
+    ] = ()
+    weights_layout: Annotated[
+        str, doc("published layout of the drafter's checkpoint; absent if there is only one")
+    ] = ""
+
+
+class ServerHeader(Struct, frozen=True, omit_defaults=True):
+    """The server of a method."""
+
+    url: Annotated[str, doc("address")]
+    software: Annotated[str, doc("name and version; `unknown` if the server does not say")]
+    model: Annotated[str, doc("name of the model at the server")]
+    protocol: Annotated[str, doc("completions, chat, llamacpp or sglang: the form of requests")]
+    sends_token_ids: Annotated[
+        bool, doc("answers come as token ids; else their text is tokenised")
+    ] = False
+    command: Annotated[tuple[str, ...], doc("command that started it; absent for a given URL")] = ()
+
+
+class BlockHeader(Struct, frozen=True, omit_defaults=True):
+    """The requests of one method on one task at one load, measured in one go."""
+
+    method: Annotated[str, doc("method")]
+    temperature: Annotated[float, doc("sampling temperature")]
+    task: Annotated[str, doc("task")]
+    repeat: Annotated[int, doc("pass over the prompts")]
+    duration_s: Annotated[
+        float,
+        doc("seconds from the first request to the last answer, without writing records between"),
+    ]
+    num_requests: Annotated[int, doc("requests")]
+    num_failed: Annotated[int, doc("requests that failed")] = 0
+    num_tokens: Annotated[int, doc("tokens of the answers that did not fail")] = 0
+    client_s: Annotated[float, doc("CPU seconds of the client")] = 0.0
+    concurrency: Annotated[int, doc("requests at once")] = 0
+    request_rate: Annotated[float, doc("requests per second")] = 0.0
+    counters: Annotated[
+        dict[str, float], doc("increase of the server's counters; absent if it has none")
+    ] = {}

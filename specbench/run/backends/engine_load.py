@@ -1,0 +1,71 @@
+"""Load the engine of a setup: the target on its device, and a drafter for each method.
+
+Must not know requests or completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from specbench.run.backends.drafters import build_drafters
+from specbench.run.backends.peak_memory import MemoryLedger
+
+if TYPE_CHECKING:
+    import torch
+
+    from specbench.engine.drafter import Drafter
+    from specbench.engine.graphs.execution import Execution
+    from specbench.engine.target import Target
+    from specbench.run.backends.engine_setup import EngineSetup, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """A target with the drafters of its methods, and the seconds it took to load them."""
+
+    target: Target
+    drafters: Mapping[str, Drafter]
+    seconds: float
+    ledger: MemoryLedger
+
+
+def load_engine(setup: EngineSetup) -> LoadedEngine:
+    """Load the target and the drafters of all methods."""
+    began = perf_counter()
+    target = load_model(setup)
+    ledger = MemoryLedger(target)
+    drafters = build_drafters(target, setup.methods, ledger)
+    return LoadedEngine(target, drafters, perf_counter() - began, ledger)
+
+
+def load_model(setup: EngineSetup) -> Target:
+    """Load the target onto its device."""
+    import torch
+
+    from specbench.engine.load import load_target
+
+    dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
+    source = setup.stand_in.target if setup.stand_in else setup.path
+    execution = make_execution(setup.mode, device, dtype)
+    return load_target(
+        source, dtype=dtype, device=device, execution=execution, quantize=setup.quantize
+    )
+
+
+def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:
+    """The execution of steps on a device, which becomes the current one."""
+    import torch
+
+    from specbench.engine.fused.pick_ops import pick_ops
+    from specbench.engine.graphs.cuda import Graphs
+    from specbench.engine.graphs.execution import Eager
+    from specbench.engine.graphs.recorder import CudaRecorder
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # kernels and graphs go to the current one
+    if mode.name == "graph":
+        return Graphs(CudaRecorder(device), pick_ops(device, dtype))
+    return Eager()

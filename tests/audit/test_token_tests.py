@@ -1,0 +1,136 @@
+"""Tests of tokens, guesses and rules: their error rates, and what they find."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from specbench.audit.token_tests import guess_tests, rule_test, smallest_tv, sum_test, token_tests
+from specbench.engine.accept import lossless
+from specbench.engine.evidence import GuessNumbers, TokenNumbers, token_numbers
+from specbench.engine.rule_cases import CASES, rule_outcomes
+from specbench.engine.watch import guess_positions
+from specbench.types import Sampling
+from tests.support.faulty import faulty
+
+VOCAB, NUM = 30, 400
+
+
+def logits_of(seed: int, spread: float = 2.0) -> torch.Tensor:
+    return spread * torch.randn(NUM, VOCAB, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def drawn(seed: int, logits: torch.Tensor, share: float = 0.0) -> TokenNumbers:
+    """Draws from the logits, of which a share is replaced by the likeliest token."""
+    draw = np.random.default_rng(seed)
+    p = logits.softmax(-1).numpy()
+    tokens = [int(draw.choice(VOCAB, p=row)) for row in p]
+    best = p.argmax(-1)
+    tokens = [int(b) if draw.random() < share else t for b, t in zip(best, tokens, strict=True)]
+    return token_numbers(logits, tokens, Sampling(1.0))
+
+
+def p_values(tokens: TokenNumbers) -> dict[str, float]:
+    return {test.name: test.p_value for test in token_tests(tokens) if test.p_value is not None}
+
+
+def test_p_values_of_true_draws_are_uniform() -> None:
+    found = [p_values(drawn(seed, logits_of(seed))) for seed in range(150)]
+    for name in ("surprise", "rank", "likeliest token", "correlation of tokens"):
+        values = np.array([one[name] for one in found])
+        assert 0.4 < values.mean() < 0.6, name
+        assert (values < 0.05).mean() < 0.11, name
+    assert np.mean([one["least likely token"] < 0.05 for one in found]) < 0.11
+
+
+def test_the_smallest_difference_is_found_in_four_of_five_audits() -> None:
+    error_rate, hits = 1e-4, []
+    for seed in range(60):
+        logits = logits_of(seed)
+        smallest = smallest_tv(drawn(seed, logits), error_rate)
+        best = logits.softmax(-1).amax(-1).numpy()
+        share = smallest / float((1 - best).mean())
+        hits.append(p_values(drawn(seed, logits, share))["likeliest token"] < error_rate)
+    assert 0.65 <= np.mean(hits) <= 0.93
+
+
+def test_another_temperature_shows_in_surprise_and_rank() -> None:
+    logits = logits_of(1)
+    cold = token_numbers(logits / 0.8, [0] * NUM, Sampling(1.0))
+    assert cold.entropy.mean() > 0
+    tokens = [int(row.multinomial(1)) for row in (logits * 1.3).softmax(-1)]
+    found = p_values(token_numbers(logits, tokens, Sampling(1.0)))
+    assert found["surprise"] < 1e-4 and found["rank"] < 1e-3
+
+
+def test_a_token_that_top_p_excludes_is_impossible() -> None:
+    logits = logits_of(2)
+    tokens = logits.argmax(-1).tolist()
+    tokens[7] = int(logits[7].argmin())
+    found = p_values(token_numbers(logits, tokens, Sampling(1.0, top_p=0.9)))
+    assert found["impossible tokens"] == 0.0
+    assert "impossible tokens" not in p_values(drawn(2, logits))
+
+
+def test_random_numbers_that_repeat_are_a_correlation() -> None:
+    logits, u = logits_of(3), 0.3
+    tokens = [int(np.searchsorted(row.cumsum(), u)) for row in logits.softmax(-1).numpy()]
+    assert p_values(token_numbers(logits, tokens, Sampling(1.0)))["correlation of tokens"] < 1e-6
+
+
+def test_sums_with_too_few_uncertain_terms_are_not_tested() -> None:
+    sure = np.full(100, 1e-4)
+    assert sum_test(np.zeros(100), sure, sure) is None
+    assert sum_test(np.zeros(0), np.zeros(0), np.zeros(0)) is None
+
+
+def guesses(q: torch.Tensor, claimed: torch.Tensor) -> GuessNumbers:
+    """Guesses drawn from rows of q that claim other rows."""
+    tokens = q.multinomial(1, generator=torch.Generator().manual_seed(4))[:, 0]
+    rows = guess_positions(tokens, claimed, torch.Generator().manual_seed(5))
+    return GuessNumbers(*rows.numpy().T)
+
+
+@pytest.mark.parametrize(
+    ("power", "mass", "failed"),
+    [(1.0, 1.0, set()), (1.6, 1.0, {"rank"}), (1.0, 0.9, {"mass of q"})],
+)
+def test_guesses_are_held_against_the_q_that_they_claim(
+    power: float, mass: float, failed: set[str]
+) -> None:
+    q = logits_of(6).softmax(-1)
+    claimed = q**power
+    claimed = mass * claimed / claimed.sum(-1, keepdim=True)
+    tests = {test.name: test for test in guess_tests(guesses(q, claimed))}
+    found = {
+        name
+        for name, test in tests.items()
+        if (test.p_value is None and test.effect > (test.limit or 0))
+        or (test.p_value is not None and test.p_value < 1e-3)
+    }
+    assert failed <= found
+    assert failed or not found
+
+
+def test_a_guess_that_q_excludes_is_impossible() -> None:
+    q = logits_of(7).softmax(-1)
+    kept = torch.where(q < q.quantile(0.5, -1, keepdim=True), 0.0, q)
+    kept = kept / kept.sum(-1, keepdim=True)
+    names = {test.name for test in guess_tests(guesses(q, kept))}
+    assert "impossible guesses" in names
+
+
+def test_the_lossless_rule_passes_on_every_tree() -> None:
+    found = [rule_test(one) for one in rule_outcomes(lossless, 1500)]
+    assert len(found) == len(CASES)
+    assert all(test.p_value is not None and test.p_value > 1e-3 for test in found)
+
+
+@pytest.mark.slow
+def test_a_rule_that_is_10_percent_too_lenient_is_found_in_20_000_outcomes() -> None:
+    def lenient(tree, logits, sampler):  # type: ignore[no-untyped-def]
+        return faulty(tree, logits, sampler, leniency=1.1)
+
+    found = [rule_test(one).p_value for one in rule_outcomes(lenient, 20_000)]
+    assert min(p for p in found if p is not None) < 1e-6

@@ -1,0 +1,125 @@
+"""The white-box audit finds bugs that two samples of tokens would not show, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from specbench.audit.run import audit
+from specbench.audit.white_box import Effort, make_effort
+from specbench.contract.oracle import NoisyTarget
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.errors import UserError
+from specbench.log.audit import MethodAudit
+from tests.support.bugs import BUGS, Variant
+from tests.support.models import random_llama
+from tests.support.toy_run import ToyModel
+
+PROMPTS = [tuple(range(3, 9 + i)) for i in range(8)]
+MODEL = random_llama(layers=2)
+EFFORT = Effort(num_tokens=250, num_outcomes=500)
+CLEAR = (
+    "temperature applied twice", "stale keys in one layer", "seed reused in every step",
+    "q not normalised", "bonus is the best token",
+)  # fmt: skip
+"""Bugs that a few hundred tokens show; `benchmarks/audit_power.py` tries all."""
+
+
+def audited(target: Target, drafter: Drafter, *temperatures: float) -> Sequence[MethodAudit]:
+    model = ToyModel(target, {"sps": drafter}, PROMPTS, budget=48)
+    run = model.run(*temperatures)
+    found = audit(
+        run, lambda _: model, is_recheck=False, effort=EFFORT, say=lambda _: None
+    )  # fmt: skip
+    return [one for one in found.methods if one.method == "sps"]
+
+
+def planted(name: str) -> Variant:
+    return next(bug for bug in BUGS if bug.name == name)
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_a_bug_above_temperature_0_is_found(name: str) -> None:
+    bug = planted(name)
+    target = bug.target(MODEL)
+    own = audited(target, bug.drafter(target), 0.5)
+    assert "bug" in {one.verdict for one in own}
+
+
+def test_a_sound_method_passes_at_every_temperature() -> None:
+    target = Target(MODEL)
+    own = audited(target, NoisyTarget(target), 0.0, 0.8)
+    assert [(one.temperature, one.level) for one in own] == [(0.0, 0.0), (0.8, 0.8), (0.8, 2.0)]
+    assert {one.verdict for one in own} == {"no difference"}
+    greedy, sampled, raised = own
+    assert (greedy.num_same, greedy.num_replayed) == (6, 6)
+    assert (sampled.num_same, sampled.num_replayed) == (6, 6)
+    assert raised.num_replayed == 0
+    assert {test.subject for test in greedy.tests} == {"logits"}
+    assert {test.subject for test in sampled.tests} == {"logits", "guesses", "tokens", "rule"}
+    assert sampled.num_tokens >= 250
+    assert sampled.smallest_tv is not None
+    assert 0.02 < sampled.smallest_tv < 0.2
+
+
+def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas() -> None:
+    """Wrong logits of a branch change hardly any greedy token of a sure model."""
+    bug = planted("stale keys in one layer")
+    target = bug.target(MODEL)
+    (greedy,) = audited(target, NoisyTarget(target), 0.0)
+    assert "deviation" in {test.name for test in greedy.failures}
+
+
+class Failing(Drafter):
+    def propose(self, state: State) -> DraftTree:
+        if state.sampler.sampling.temperature > 1:
+            raise KeyError("hot")
+        return state.chain()
+
+
+def test_a_method_that_fails_in_the_audit_is_named_with_its_reason() -> None:
+    own = audited(Target(MODEL), Failing(), 1.0)
+    assert [one.verdict for one in own] == ["no difference", "bug"]
+    assert "KeyError: 'hot'" in own[1].fault
+
+
+def test_power_draws_the_tokens_that_a_difference_needs() -> None:
+    target = Target(MODEL)
+    model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
+    found = audit(
+        model.run(1.0), lambda _: model, is_recheck=False,
+        effort=Effort(50, power=0.12, num_outcomes=500), say=lambda _: None,
+    )  # fmt: skip
+    for one in found.methods:
+        assert one.smallest_tv is not None
+        assert 0.06 < one.smallest_tv <= 0.12
+
+
+@pytest.mark.parametrize("power", [0.0, -1.0, 1.0, 1e-5])
+def test_a_power_that_nothing_reaches_is_refused(power: float) -> None:
+    with pytest.raises(UserError, match="--power"):
+        make_effort(100, power)
+
+
+def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
+    target = Target(MODEL)
+    model = ToyModel(target, {"sps": NoisyTarget(target)}, PROMPTS, budget=48)
+    run = model.run(1.0)
+    spoiled = [
+        replace(record, token_ids=(7, *record.token_ids[1:]))
+        if record.key.method == "sps"
+        else record
+        for record in run.records
+    ]
+    found = audit(
+        type(run)(spoiled, run.header), lambda _: model, is_recheck=False, effort=EFFORT,
+        say=lambda _: None,
+    )  # fmt: skip
+    own = next(one for one in found.methods if one.method == "sps" and not one.is_raised)
+    assert own.num_same == 0 < own.num_replayed
+    assert own.verdict == "bug"
+    assert {test.subject for test in own.failures} == {"tokens"}

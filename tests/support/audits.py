@@ -1,0 +1,28 @@
+"""Stored audits with given results."""
+
+from __future__ import annotations
+
+from specbench.log.audit import AuditTest, MethodAudit, StoredAudit
+
+SURPRISE = AuditTest("tokens", "surprise", 900, -0.2, "nats", p_value=1e-9, is_failed=True)
+RANK = AuditTest("tokens", "rank", 900, 0.001, "mass", p_value=1.0)
+
+
+def failed_audit(method: str, temperature: float, level: float | None = None) -> MethodAudit:
+    return MethodAudit(
+        method, temperature, level or temperature, "bug", num_tokens=900, smallest_tv=0.05,
+        tests=(SURPRISE, RANK),
+    )  # fmt: skip
+
+
+def passed_audit(method: str, temperature: float) -> MethodAudit:
+    return MethodAudit(
+        method, temperature, temperature, num_tokens=900, smallest_tv=0.04, tests=(RANK,)
+    )
+
+
+def stored_audit(*results: MethodAudit, num_records: int = 16) -> StoredAudit:
+    return StoredAudit(
+        created="2026-11-21T12:00:00+00:00", specbench="0.1.0", device="cpu", dtype="float32",
+        num_records=num_records, results=results,
+    )  # fmt: skip

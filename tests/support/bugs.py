@@ -1,0 +1,137 @@
+"""A catalogue of bugs, each planted in a method that drafts with the target plus noise.
+
+So drafts are accepted. Sound variants are for false alarms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from specbench.contract.oracle import NoisyTarget
+from specbench.engine.accept import typical
+from specbench.engine.drafter import Drafter
+from specbench.engine.target import Target
+from tests.support.faulty import (
+    ClaimsDraws,
+    Forgets,
+    ForgetsSize,
+    HasScratch,
+    KeepsRejected,
+    LeavesState,
+    LosesAccepted,
+    OffByOne,
+    ReusesSeed,
+    SeesCousin,
+    StaleLayer,
+    TooCold,
+    Unconditional,
+    Unnormed,
+    WrongPositions,
+    after_eos,
+    beyond_budget,
+    faulty,
+    first_always,
+    greedy_prefill,
+    parents_logits,
+    patched_emit,
+    twice_heated,
+    without_bonus,
+    wrong_child,
+)
+
+
+def _with(drafter: Drafter, rule: Any) -> Drafter:
+    drafter.rule = rule
+    return drafter
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to build a method. `check` is the check of the contract kit that finds its bug.
+
+    `is_output` tells if the bug shows in the output, where the audit has to find it.
+    """
+
+    name: str
+    check: str = ""
+    drafter: Callable[[Target], Drafter] = NoisyTarget
+    target: Callable[[Any], Target] = Target
+    patch: Callable[[], AbstractContextManager[None]] = nullcontext
+    is_output: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def ruled(name: str, check: str, rule: Any, **options: Any) -> Variant:
+    bound = partial(rule, **options) if options else rule
+    return Variant(name, check, lambda target: _with(NoisyTarget(target), bound))
+
+
+def patched(name: str, check: str, emit_: Any, *, is_output: bool = True) -> Variant:
+    return Variant(name, check, patch=partial(patched_emit, emit_), is_output=is_output)
+
+
+BUGS = (
+    ruled("accepts 10 % too often", "rule", faulty, leniency=1.1),
+    ruled("accepts 50 % too often", "rule", faulty, leniency=1.5),
+    ruled("no residual after a rejection", "rule", faulty, residual="none"),
+    ruled("residual of the first sibling", "rule", faulty, residual="first"),
+    ruled("bonus from the parent's logits", "sampled", faulty, bonus="parent"),
+    ruled("bonus is the best token", "sampled", faulty, bonus="greedy"),
+    ruled("bonus without temperature", "rule", faulty, bonus="cold"),
+    ruled("temperature applied twice", "sampled", twice_heated),
+    ruled("greedy prefill", "sampled", greedy_prefill),
+    ruled("first guess always accepted", "greedy", first_always),
+    ruled("token of another child", "planted", wrong_child),
+    ruled("rule reads the parent's logits", "planted", parents_logits),
+    Variant(
+        "scratch nodes accepted",
+        "sampled",
+        lambda target: _with(HasScratch(target), partial(faulty, has_scratch=True)),
+        is_output=False,
+    ),
+    ruled("typical acceptance", "rule", typical, threshold=0.09, alpha=0.3),
+    Variant("cache keeps a rejected row", "sampled", target=KeepsRejected),
+    Variant("cache loses an accepted row", "planted", target=LosesAccepted),
+    Variant("stale keys in one layer", "planted", target=StaleLayer),
+    Variant("wrong positions", "planted", target=WrongPositions),
+    Variant("mask shows a cousin", "planted", target=SeesCousin),
+    Variant("seed reused in every step", "sampled", ReusesSeed),
+    Variant("q of siblings not conditional", "sampled", Unconditional),
+    Variant("q sharper than the draws", "sampled", TooCold),
+    Variant("q not normalised", "sampled", Unnormed),
+    Variant("likeliest guesses claimed as draws", "sampled", ClaimsDraws),
+    Variant("draft vocabulary off by one", "memory", partial(OffByOne, noise=0.1)),
+    Variant("stale draft features", "memory", partial(Forgets, noise=0.0), is_output=False),
+    Variant("state left by a prompt", "repeats", LeavesState, is_output=False),
+    Variant("tree of an unknown size", "sizes", ForgetsSize, is_output=False),
+    patched("one token too many after EOS", "ends", after_eos, is_output=False),
+    patched("budget exceeded", "ends", beyond_budget),
+    patched("accepted token dropped", "planted", without_bonus),
+)
+"""Bugs by the check that finds them."""
+
+
+def _noisy(**options: Any) -> Callable[[Target], Drafter]:
+    return lambda target: NoisyTarget(target, **options)
+
+
+SOUND = (
+    Variant("siblings", drafter=_noisy()),
+    Variant("chain", drafter=_noisy(shape=(1, 1, 1, 1, 1))),
+    Variant("star", drafter=_noisy(shape=(6,))),
+    Variant("no noise", drafter=_noisy(noise=0.0)),
+    Variant("hardly related", drafter=_noisy(noise=8.0)),
+    Variant("fixed guesses", drafter=_noisy(is_drawn=False)),
+    Variant("fixed guesses, much noise", drafter=_noisy(is_drawn=False, noise=3.0)),
+    Variant("wide and deep", drafter=_noisy(shape=(4, 3, 2, 2, 1, 1))),
+    Variant("own rule", drafter=lambda target: _with(NoisyTarget(target), faulty)),
+    Variant("own rule on a chain",
+            drafter=lambda target: _with(NoisyTarget(target, shape=(1, 1, 1)), faulty)),
+)  # fmt: skip
+"""Sound variants, for false alarms."""

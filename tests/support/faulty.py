@@ -1,0 +1,256 @@
+"""Faulty rules, targets, drafters and ends of answers, for the catalogue of bugs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from specbench.contract.oracle import NoisyTarget
+from specbench.engine.accept import Sampler, lossless, select
+from specbench.engine.decode import emit
+from specbench.engine.drafter import State
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import DraftTree, TreeLayout
+
+
+def faulty(
+    tree: DraftTree, logits: Tensor, sampler: Sampler, *, leniency: float = 1.0,
+    residual: str = "own", bonus: str = "own", has_scratch: bool = False,
+) -> Tensor:  # fmt: skip
+    """The lossless rule with a fault, for drawn guesses; without arguments it is sound."""
+    n, layout = tree.num_nodes, tree.layout
+    if tree.q is None or sampler.sampling.is_greedy:
+        return lossless(tree, logits, sampler)
+    p = target = sampler.probs(logits)
+    if has_scratch:
+        tree = replace(tree, num_verify=n)
+    q, chance = tree.q, sampler.uniform(n)
+    assert q is not None
+    accepted, is_open = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
+    is_leaf = torch.ones(n, dtype=torch.bool)
+    for child in layout.siblings:
+        token, is_tried = tree.tokens[child][:, None], is_open & (child > 0)
+        is_tried &= child < tree.num_verify
+        is_leaf &= child == 0
+        ratio = leniency * p.gather(1, token)[:, 0]
+        kept = is_tried & (chance[child] * q[child].gather(1, token)[:, 0] < ratio)
+        accepted = accepted.scatter(0, child, accepted[child] | kept)
+        is_open = is_open & ~kept
+        taken = {"own": q[child], "first": q[layout.siblings[0]], "none": 0 * p}[residual]
+        rest = (p - taken).clamp(min=0)
+        is_rejected = (is_tried & ~kept)[:, None] & (rest.sum(-1, keepdim=True) > 0)
+        p = torch.where(is_rejected, rest / rest.sum(-1, keepdim=True), p)
+    drawn = sampler.draw(p)
+    other = {
+        "own": drawn, "parent": sampler.draw(target[layout.parents]),
+        "greedy": target.argmax(-1), "cold": sampler.draw(logits.softmax(-1)),
+    }[bonus]  # fmt: skip
+    return select(tree, accepted, torch.where(is_leaf, other, drawn))
+
+
+def twice_heated(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    return lossless(tree, logits / sampler.sampling.temperature, sampler)
+
+
+def greedy_prefill(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    if tree.num_nodes == 1:
+        return select(tree, torch.ones(1, dtype=torch.bool), logits.argmax(-1))
+    return lossless(tree, logits, sampler)
+
+
+def first_always(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    return select(tree, torch.arange(tree.num_nodes) == 1, sampler.pick(logits))
+
+
+def wrong_child(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    """Emits the token of the next node instead of the accepted one's."""
+    on_path, tokens, next_ids = lossless(tree, logits, sampler)
+    return torch.stack([on_path, tokens.roll(-1), next_ids])
+
+
+def parents_logits(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    return lossless(tree, logits[tree.layout.parents], sampler)
+
+
+class KeepsRejected(Target):
+    """The cache keeps a row of a tree that was rejected as a whole."""
+
+    def commit(self, path: Sequence[int]) -> None:
+        super().commit(path)
+        self.cache.length += len(path) == 1
+
+
+class LosesAccepted(Target):
+    """The cache drops the last accepted node."""
+
+    def commit(self, path: Sequence[int]) -> None:
+        super().commit(path[: max(1, len(path) - 1)])
+
+
+class StaleLayer(Target):
+    """The first layer's keys of an accepted branch are not moved."""
+
+    def commit(self, path: Sequence[int]) -> None:
+        rows = slice(self.cache.length, self.cache.length + len(path))
+        keys = self.cache.rows(0).keys
+        before = keys[:, rows].clone()
+        super().commit(path)
+        keys[:, rows] = before
+
+
+class WrongPositions(Target):
+    """Draft tokens are one position too far."""
+
+    def forward(self, tree: DraftTree) -> Forward:
+        depths = tree.layout.depths
+        return super().forward(
+            replace(tree, layout=replace(tree.layout, depths=depths + (depths > 0)))
+        )
+
+
+class SeesCousin(Target):
+    """Every node sees the first child of the root."""
+
+    def forward(self, tree: DraftTree) -> Forward:
+        ancestors = tree.layout.ancestors.clone()
+        ancestors[1:, 1:2] = True
+        return super().forward(replace(tree, layout=replace(tree.layout, ancestors=ancestors)))
+
+
+class ReusesSeed(NoisyTarget):
+    def propose(self, state: State) -> DraftTree:
+        state.sampler.generator.manual_seed(state.request.seed)
+        return super().propose(state)
+
+
+class Unconditional(NoisyTarget):
+    """Siblings claim the first one's q, from which elder siblings are not excluded."""
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        if tree.q is None:
+            return tree
+        first = {parent: i for i, parent in reversed([*enumerate(tree.layout.parents.tolist())])}
+        rows = [0, *(first[p] or 1 for p in tree.layout.parents.tolist()[1:])]
+        return replace(tree, q=tree.q[torch.tensor(rows)])
+
+
+class TooCold(NoisyTarget):
+    """Claims a sharper q than it draws from."""
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        return tree if tree.q is None else replace(tree, q=_normed(tree.q**1.5))
+
+
+class Unnormed(NoisyTarget):
+    """q that sums to less than one."""
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        return tree if tree.q is None else replace(tree, q=tree.q * 0.8)
+
+
+class ClaimsDraws(NoisyTarget):
+    """Takes the likeliest tokens and claims that they were drawn."""
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        if tree.q is None:
+            return tree
+        tokens = tree.q.argmax(-1)
+        tokens[0] = state.pending
+        layout = TreeLayout.from_parents([max(i - 1, 0) for i in range(tree.num_nodes)], "cpu")
+        return replace(tree, tokens=tokens, layout=layout)
+
+
+class HasScratch(NoisyTarget):
+    """Half of the nodes are scratch nodes."""
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        return replace(tree, num_verify=max(1, tree.num_nodes // 2))
+
+
+class OffByOne(NoisyTarget):
+    """The draft vocabulary is off by one."""
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        tokens = (tree.tokens + 1) % self._model.vocab_size
+        tokens[0] = state.pending
+        return replace(tree, tokens=tokens)
+
+
+class Forgets(NoisyTarget):
+    """Reads the text without the tokens accepted last."""
+
+    def propose(self, state: State) -> DraftTree:
+        missing = len(state.token_ids) - self._model.cache.length
+        if self._model.cache.length and missing > 1:
+            self._model.cache.length += missing - 1
+        return super().propose(state)
+
+
+class LeavesState(NoisyTarget):
+    """The cache of the last prompt stays."""
+
+    def start(self, state: State, prefill: Forward) -> None:
+        length = self._model.cache.length
+        super().start(state, prefill)
+        self._model.cache.length = min(length, 3)
+
+
+class ForgetsSize(NoisyTarget):
+    """Claims trees of a single size, and proposes fewer nodes near the end."""
+
+    tree_sizes = (9,)
+
+    def propose(self, state: State) -> DraftTree:
+        tree = super().propose(state)
+        if state.remaining % 2:
+            return state.chain([int(tree.tokens[1])])
+        return tree
+
+
+@contextmanager
+def patched_emit(emit_: Callable[..., Any]) -> Iterator[None]:
+    with mock.patch("specbench.engine.decode.emit", emit_):
+        yield
+
+
+def after_eos(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
+    """Emits one more token after the end token, if the path has one."""
+    ids = [*token_ids]
+    end = next((i for i, token in enumerate(ids) if token in state.request.eos_ids), None)
+    if end is None:
+        return emit(state, ids, vocab_size)
+    kept = ids[: end + 2][: state.remaining]
+    for token in kept:
+        state.append(token)
+    return len(kept), True
+
+
+def beyond_budget(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
+    """Emits the whole path although the budget ends in it."""
+    ids = [*token_ids]
+    is_done = len(ids) >= state.remaining
+    for token in ids:
+        state.append(token)
+    return len(ids), is_done
+
+
+def without_bonus(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
+    """Counts the bonus token, but drops the accepted one before it in paths of three or more."""
+    ids = [*token_ids]
+    return emit(state, ids if len(ids) < 3 else [*ids[:-2], ids[-1]], vocab_size)
+
+
+def _normed(q: Tensor) -> Tensor:
+    return q / q.sum(-1, keepdim=True).clamp_min(1e-30)

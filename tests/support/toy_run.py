@@ -1,0 +1,108 @@
+"""A run of a small target with drafters given as objects, as the audit sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.evidence import (
+    Evidence,
+    LogitNumbers,
+    TokenNumbers,
+    answer_evidence,
+    chain_evidence,
+    watched_evidence,
+)
+from specbench.engine.rule_cases import Outcomes, rule_outcomes
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.outside import containing
+from specbench.types import Record, RecordKey, Request, Sampling
+from tests.analysis.run_factory import FakeRun, header
+
+
+class Plain(Drafter):
+    """Vanilla."""
+
+    tree_sizes = (1,)
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain()
+
+
+class ToyModel:
+    """A target with its methods. Its run has `prompts`, a budget and consecutive seeds."""
+
+    def __init__(
+        self,
+        target: Target,
+        drafters: Mapping[str, Drafter],
+        prompts: Sequence[tuple[int, ...]],
+        *,
+        budget: int = 16,
+        sampling: Sampling | None = None,
+        first_seed: int = 0,
+    ) -> None:
+        self.target, self._drafters = target, {"vanilla": Plain(), **drafters}
+        self._prompts, self._budget, self._first_seed = prompts, budget, first_seed
+        self._sampling = sampling or Sampling(1.0)
+        self.dtype = "float32" if target.dtype == torch.float64 else str(target.dtype)[6:]
+        self.device = "cpu"
+
+    def run(self, *temperatures: float) -> FakeRun:
+        """The run of vanilla and all methods, one record after the other."""
+        records = []
+        for temperature in temperatures:
+            for number, prompt in enumerate(self._prompts):
+                for method, drafter in self._drafters.items():
+                    key = RecordKey(method, temperature, "gsm8k", str(number), 0, 0)
+                    sampling = self.sampling(temperature)
+                    seed = self._first_seed + number
+                    request = Request(prompt, self._budget, sampling, seed=seed)
+                    done = decode(self.target, drafter, request)
+                    records.append(
+                        Record(key, "ok", len(prompt), done.token_ids, "", done.stop_reason,
+                               0.1, 0.1, done.accept_lengths, done.num_nodes)
+                    )  # fmt: skip
+        return FakeRun(records, header([*self._drafters], ("gsm8k",), temperatures))
+
+    def prompt_ids(self, record: Record) -> tuple[int, ...]:
+        return self._prompts[int(record.key.sample_id)]
+
+    def request(self, record: Record) -> Request:
+        number, sampling = int(record.key.sample_id), self.sampling(record.key.temperature)
+        seed = self._first_seed + number
+        return Request(self._prompts[number], self._budget, sampling, seed=seed)
+
+    def logits(self, token_ids: Sequence[int]) -> FloatArray:
+        with torch.inference_mode():
+            return self.target.prefill(token_ids).logits[0].double().numpy().copy()
+
+    def complete(self, method: str, request: Request) -> tuple[int, ...]:
+        return decode(self.target, self._drafters[method], request).token_ids
+
+    def sampling(self, temperature: float) -> Sampling:
+        one = self._sampling
+        return Sampling(temperature, one.top_p, one.top_k) if temperature else Sampling()
+
+    def watch(self, method: str, request: Request) -> Evidence:
+        with containing(method):
+            return watched_evidence(self.target, self._drafters[method], request)
+
+    def token_numbers(self, record: Record) -> TokenNumbers:
+        return answer_evidence(
+            self.target, self.prompt_ids(record), record.token_ids,
+            accept_lengths=record.accept_lengths,
+            sampling=self.sampling(record.key.temperature),
+        )  # fmt: skip
+
+    def chains(self, record: Record, num_rows: int) -> LogitNumbers:
+        prompt_ids = self.prompt_ids(record)
+        return chain_evidence(self.target, prompt_ids, record.token_ids, num_rows)
+
+    def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
+        return rule_outcomes(self._drafters[method].rule, num_draws)
