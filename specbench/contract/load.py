@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench.contract.subject import Subject
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.errors import UserError
-from specbench.run.backends.engine import load_model
+from specbench.run.backends.engine_load import load_model
 from specbench.run.backends.engine_setup import EngineSetup
 from specbench.run.plan import make_plan
 from specbench.run.requests import user
