@@ -1,13 +1,13 @@
 """Our methods beside other programs on the same weights: tokens per second, interleaved in one run.
 
     python -m benchmarks.peers                          # tiny, with 1 and with all threads
-    python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf
+    python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf --vllm PATH
     OMP_WAIT_POLICY=ACTIVE python -m benchmarks.peers   # threads that spin while they wait
 
 Ours: vanilla, SpS and PLD. Theirs: transformers' `generate`, its assisted generation and its prompt
-lookup, and llama.cpp's server if it is named. Everything is greedy, in float32, one prompt at a
-time, on an idle machine and beside a process with two busy threads. Each prompt is completed by
-all of them one after the other, and the first round is not counted.
+lookup, and the servers of llama.cpp and vLLM if they are named. Everything is greedy, in float32,
+one prompt at a time, on an idle machine and beside a process with two busy threads. Each prompt is
+completed by all of them one after the other, and the first round is not counted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from specbench.machine.threads import usable_threads, wait_briefly
@@ -31,7 +32,7 @@ Complete: TypeAlias = Callable[[Sequence[int]], int]
 OURS = ("vanilla", "sps", "pld")
 PROMPT_LOOKUP_TOKENS = 10
 BUSY = "import torch\ntorch.set_num_threads(2)\na = torch.randn(1000, 1000)\nwhile True: a @ a"
-SETTLE_S, START_S = 2.0, 60.0
+SETTLE_S, START_S = 2.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Given:
     rounds: int
     llama_server: Path | None
     gguf: Path | None
+    vllm: Path | None
 
 
 def main() -> None:
@@ -66,6 +68,7 @@ def parse(words: Sequence[str]) -> Given:
     parser.add_argument("--rounds", type=int, default=5, help="the first one is not counted")
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, with --gguf")
     parser.add_argument("--gguf", type=Path, help="tiny's target in float32")
+    parser.add_argument("--vllm", type=Path, help="vLLM's command")
     return Given(**vars(parser.parse_args(words)))
 
 
@@ -141,6 +144,8 @@ def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
         found = {**ours(stack, given.num_tokens, num_threads), **transformers(given.num_tokens)}
         if given.llama_server and given.gguf:
             found["llama.cpp"] = llama_cpp(stack, given, num_threads)
+        if given.vllm:
+            found["vLLM"] = vllm(stack, given, num_threads)
         yield found
 
 
@@ -190,18 +195,49 @@ def transformers(num_tokens: int) -> dict[str, Complete]:
 
 
 def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
-    """llama.cpp's server in a process of its own, asked with token ids."""
-    import socket
+    """llama.cpp's server."""
+    threads = ("-t", num_threads, "-tb", num_threads)
+    command = (given.llama_server, "-m", given.gguf, *threads, "-np", 1)
+    asked = {"n_predict": given.num_tokens, "cache_prompt": False}
+    return served(stack, command, "/completion", asked, lambda answer: answer["tokens_predicted"])
 
+
+def vllm(stack: ExitStack, given: Given, num_threads: int) -> Complete:
+    """vLLM's server, which takes its number of threads from the environment."""
+    from specbench.zoo import TINY
+
+    settings = {
+        "OMP_NUM_THREADS": num_threads, "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": 1, "VLLM_NO_USAGE_STATS": 1, "HF_HUB_OFFLINE": 1,
+    }  # fmt: skip
+    command = (
+        "env", *(f"{name}={value}" for name, value in settings.items()),
+        given.vllm, "serve", TINY / "target", "--served-model-name", "tiny", "--dtype", "float32",
+        "--max-model-len", 2048, "--max-num-seqs", 1, "--no-enable-prefix-caching",
+    )  # fmt: skip
+    asked = {"model": "tiny", "max_tokens": given.num_tokens}
+    return served(
+        stack, command, "/v1/completions", asked,
+        lambda answer: answer["usage"]["completion_tokens"],
+    )  # fmt: skip
+
+
+def served(
+    stack: ExitStack,
+    command: Sequence[object],
+    path: str,
+    asked: Mapping[str, Any],
+    count: Callable[[Any], int],
+) -> Complete:
+    """A server in a process of its own, asked at `path`. `count` reads the tokens of its answer."""
     import requests
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = {"-m": given.gguf, "--port": port, "-t": num_threads, "-tb": num_threads, "-np": 1}
-    words = [str(word) for pair in options.items() for word in pair]
-    process = subprocess.Popen([str(given.llama_server), *words], stderr=subprocess.DEVNULL)
-    stack.callback(process.wait)
-    stack.callback(process.kill)
+    from specbench.run.backends.server.process import ServerProcess, free_port
+
+    port = free_port()
+    log = Path(stack.enter_context(TemporaryDirectory()), "log")
+    process = ServerProcess([*map(str, command), "--port", str(port)], {}, log)
+    stack.callback(process.stop)
     session, root = requests.Session(), f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + START_S
     while True:
@@ -210,17 +246,15 @@ def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
                 break
         except requests.ConnectionError:
             pass
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"{given.llama_server} does not answer: check it and {given.gguf}.")
+        if process.status is not None or time.monotonic() > deadline:
+            raise SystemExit(f"A server does not answer. Its last lines: {process.last_lines()}")
         time.sleep(0.1)
 
     def complete(ids: Sequence[int]) -> int:
-        ask: dict[str, Any] = {
-            "prompt": list(ids), "n_predict": given.num_tokens, "temperature": 0,
-            "ignore_eos": True, "cache_prompt": False,
-        }  # fmt: skip
-        answer = session.post(f"{root}/completion", json=ask, timeout=600).json()
-        return int(answer["tokens_predicted"])
+        body = {"prompt": list(ids), "temperature": 0, "ignore_eos": True, **asked}
+        answer = session.post(f"{root}{path}", json=body, timeout=600)
+        answer.raise_for_status()
+        return count(answer.json())
 
     return complete
 

@@ -43,7 +43,7 @@ class Checkpoint:
         self.dtype = context.target.dtype
         self.device = context.target.device
         if isinstance(weights, Path):
-            self._tensors = _read_tensors(method, weights, file_names, prefix)
+            self._tensors = read_tensors(method, weights, file_names, prefix)
         else:
             made = weights.tensors(self.device, self.dtype)
             self._tensors = {key: tensor for key, tensor in made if key.startswith(prefix)}
@@ -170,8 +170,8 @@ def frozen(tensor: Tensor) -> nn.Parameter:
     return nn.Parameter(tensor, requires_grad=False)
 
 
-def _read_tensors(
-    method: str, folder: Path, file_names: tuple[str, ...], prefix: str
+def read_tensors(
+    method: str, folder: Path, file_names: tuple[str, ...], prefix: str = ""
 ) -> dict[str, Tensor]:
     """Tensors of the first file in `file_names` that is there, whole or in shards."""
     for name in file_names:

@@ -22,6 +22,7 @@ import numpy as np
 
 from specbench.analysis.acceptance import DepthAcceptance, acceptance_by_depth, count_steps
 from specbench.analysis.latency import Latency, latency, missing_latency
+from specbench.analysis.loads import NO_LOAD, Load
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import IntArray, RecordTable, cluster_sums
 from specbench.analysis.stats.bootstrap import Draws, Estimate, FloatArray, Missing, Ratio, Value
@@ -45,11 +46,12 @@ Arithmetic = Literal["ours", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """One method at one temperature on one task."""
+    """One method at one temperature on one task. `load` tells cells of several loads apart."""
 
     method: str
     temperature: float
     task: str
+    load: Load = NO_LOAD
 
 
 @dataclass(frozen=True, slots=True)

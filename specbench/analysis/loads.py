@@ -33,6 +33,7 @@ class Load(NamedTuple):
 
 NO_LOAD = Load()
 """The load of the engine in this process, which completes one request after the other."""
+ONE_AT_A_TIME = Load(concurrency=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,13 @@ def split_by_load(run: Any) -> list[Any]:
         path, run_of_repeat = getattr(run, "path", None), getattr(run, "run_of_repeat", ())
         parts.append(LoadRun(header, records, path, left_out, run_of_repeat))
     return parts
+
+
+def parts_by_load(run: Any) -> dict[Load, Any]:
+    """The parts of a run by load. The engine's is one request at a time, as it completes them."""
+    parts = split_by_load(run)
+    loads = (next(iter(loads_of(part.header.spec.values)), ONE_AT_A_TIME) for part in parts)
+    return dict(zip(loads, parts, strict=True))
 
 
 def _load(of: Any) -> Load:

@@ -2,7 +2,8 @@
 
 Names and definitions are those of `vllm bench serve`: TTFT is the time to the first token, TPOT the
 time per token after it, ITL the time between arrivals of tokens, E2E the time of the whole request.
-Times are the client's. Throughputs are sums over blocks / the blocks' durations.
+Times are the client's. Throughputs are sums over blocks / the blocks' durations. A block that was
+interrupted has none: what was left of it ran at a lower load.
 
 - MAT, where a server does not list its steps: (tokens - 1) / (tokens - 1 - accepted draft tokens),
   since a step emits what it accepted and one token more.
@@ -39,6 +40,7 @@ NO_COUNTS = Missing("the server reports no drafts")
 NO_LIMITS = Missing("no --goodput")
 NO_BLOCKS = Missing("no block of vanilla at this load")
 OTHERS = Missing("the server's counters count other requests too")
+INTERRUPTED = Missing("all blocks were interrupted")
 HAS_FAILED = Missing("requests failed, and the server's counters count them")
 _MOST_CLIENT = 0.02
 """Share of a latency that the client may take."""
@@ -75,6 +77,7 @@ class ServingMetrics:
     client_share: float = 0.0
     num_cached_tokens: int = 0
     num_retries: int = 0
+    num_interrupted: int = 0
 
 
 def measure_serving(
@@ -147,6 +150,7 @@ def _measure(
         client_share=_client_share(blocks, e2e),
         num_cached_tokens=int(sum(one.counters.get("num_cached_tokens", 0) for one in blocks)),
         num_retries=sum(record.serving.num_retries for record in done if record.serving),
+        num_interrupted=sum(block.num_before > 0 for block in blocks),
     )
 
 
@@ -159,7 +163,10 @@ def _per_block(
     """
 
     def throughput(amount: Callable[[BlockHeader], float]) -> Value:
-        used = [block for block in blocks if block.duration_s > 0]
+        whole = [block for block in blocks if not block.num_before]
+        if blocks and not whole:
+            return INTERRUPTED
+        used = [block for block in whole if block.duration_s > 0]
         top = np.array([[amount(block)] for block in used], dtype=np.float64)
         if not top.any():
             return NOT_RUN
@@ -178,12 +185,11 @@ def _share(throughput: Value, share: float) -> Value:
 
 def _ratio(blocks: Sequence[BlockHeader], baseline: Sequence[BlockHeader], draws: Draws) -> Value:
     """Output tokens/s / vanilla's, over the blocks of the same tasks and repeats."""
-    theirs = {(block.task, block.repeat): block for block in baseline if block.num_tokens}
-    pairs = [
-        (block, theirs[block.task, block.repeat])
-        for block in blocks
-        if block.num_tokens and (block.task, block.repeat) in theirs
-    ]
+    ours, theirs = (
+        {(one.task, one.repeat): one for one in side if one.num_tokens and not one.num_before}
+        for side in (blocks, baseline)
+    )
+    pairs = [(block, theirs[key]) for key, block in ours.items() if key in theirs]
     if not pairs:
         return NO_BLOCKS
     top = np.array([[own.num_tokens, other.duration_s] for own, other in pairs])

@@ -13,10 +13,11 @@ Knows what a maintainer wants to be stopped by. The checks of each cell of the b
   methods alike. Seconds of another machine mean nothing, so the GPU or CPU has to match.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.loads import NO_LOAD, Load, LoadRun, parts_by_load
 from specbench.analysis.metrics import Run
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.check.audited import check_audit
@@ -27,6 +28,7 @@ from specbench.check.performance import check_performance
 from specbench.check.several import check_speeds
 from specbench.compare.comparability import machine_difference, require_same_work
 from specbench.compare.comparison import MEAN, Comparison, compare
+from specbench.compare.pairs import CellPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +70,27 @@ def check(
         UserError: two runs are not comparable, or there are two baselines.
     """
     limits = limits or Limits()
-    comparison = compare(baseline, run, bootstrap=bootstrap, may_be_empty=True)
     no_speed = _no_speed_reason(run, baseline, limits.speed)
+    comparisons, checks = [], []
+    for load, found, expected in _by_load(run, baseline):
+        comparison = compare(expected, found, bootstrap=bootstrap, may_be_empty=True)
+        comparisons.append(replace(comparison, cells=_at(load, comparison.cells)))
+        outputs = check_outputs(found, expected, baseline.header, max_mismatch=limits.max_mismatch)
+        checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs]
+    texts = (text for one in comparisons if one.cells for text in one.unshared)
+    comparison = replace(
+        comparisons[0],
+        reference=baseline.header,
+        subject=run.header,
+        unshared=tuple(dict.fromkeys(texts)),
+    )
     for other in more:
         require_same_work(other.header, run.header)
         no_speed = no_speed or _no_speed_reason(run, other, limits.speed)
     is_alone = no_speed is None and not more
-    checks = [
-        *check_outputs(run, baseline, comparison.reference, max_mismatch=limits.max_mismatch),
+    checks += [
         *check_audit(getattr(run, "audit", None), comparison.reference),
-        *check_performance(comparison, limits, has_speed=is_alone),
+        *check_performance(comparisons, limits, has_speed=is_alone),
     ]
     if more and no_speed is None:
         checks += check_speeds(run, [baseline, *more], limits.max_slowdown)
@@ -86,6 +99,24 @@ def check(
     status = comparison.subject.status
     problems = () if status == "complete" else (f"The run is not complete (status {status}).",)
     return Gate(comparison, limits, tuple(checks), problems, no_speed, num_baselines=1 + len(more))
+
+
+def _by_load(run: Run, baseline: Run) -> Iterator[tuple[Load, Run, Run]]:
+    """The parts of both runs at each load of the baseline; empty where this run lacks one.
+
+    A baseline with one load needs no name for it.
+    """
+    found, expected = parts_by_load(run), parts_by_load(baseline)
+    for load, part in expected.items():
+        yield (
+            load if len(expected) > 1 else NO_LOAD,
+            found.get(load) or LoadRun(run.header, ()),
+            part,
+        )
+
+
+def _at(load: Load, cells: Mapping[CellKey, CellPair]) -> dict[CellKey, CellPair]:
+    return {replace(key, load=load): cell for key, cell in cells.items()}
 
 
 def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:
@@ -98,14 +129,14 @@ def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:
 
 
 def _order(comparison: Comparison, checks: Iterable[Check]) -> dict[CellKey, int]:
-    """Places of the cells: by temperature, then methods and tasks in the baseline's order."""
+    """Places of the cells: by load, temperature, then methods and tasks in the baseline's order."""
     methods = [method.spelling for method in comparison.reference.method_labels]
     tasks = [MEAN, *comparison.reference.columns]
 
-    def place(cell: CellKey) -> tuple[float, bool, int, int]:
+    def place(cell: CellKey) -> tuple[Load, float, bool, int, int]:
         method = [*methods, cell.method].index(cell.method)
         task = [*tasks, cell.task].index(cell.task)
-        return cell.temperature, cell.method != BASELINE, method, task
+        return cell.load, cell.temperature, cell.method != BASELINE, method, task
 
     cells = sorted({check.cell for check in checks}, key=place)
     return {cell: number for number, cell in enumerate(cells)}

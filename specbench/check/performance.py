@@ -3,7 +3,7 @@
 A regression is claimed if the tests of `significance` reject "no worse than the limit".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from specbench.analysis.cells import BASELINE, CellKey
@@ -32,13 +32,14 @@ class _Test:
 
 
 def check_performance(
-    comparison: Comparison, limits: Limits, *, has_speed: bool
+    comparisons: Iterable[Comparison], limits: Limits, *, has_speed: bool
 ) -> Iterator[Check]:
     """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
 
-    A MAT that rose is a check of its own only if it rose too much.
+    There is a comparison for each load; the tests of all of them are judged together. A MAT that
+    rose is a check of its own only if it rose too much.
     """
-    tests = [*_tests(comparison, limits, has_speed=has_speed)]
+    tests = [test for one in comparisons for test in _tests(one, limits, has_speed=has_speed)]
     p_values = {i: test.p_value for i, test in enumerate(tests) if test.p_value is not None}
     significant = claims(p_values)
     for i, test in enumerate(tests):

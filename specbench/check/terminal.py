@@ -24,10 +24,13 @@ _COLUMNS = (
 
 
 def method_name(gate: Gate, cell: CellKey) -> str:
-    """The cell's method, with the temperature if the baseline has several: "EAGLE-2, T=1"."""
-    label = gate.comparison.reference.method(cell.method).label
+    """The cell's method, with temperature and load if there are several: "EAGLE-2, T=1"."""
     temperatures = {check.cell.temperature for check in gate.checks}
-    return f"{label}, T={cell.temperature:g}" if len(temperatures) > 1 else label
+    return ", ".join(filter(None, (
+        gate.comparison.reference.method(cell.method).label,
+        f"T={cell.temperature:g}" if len(temperatures) > 1 else "",
+        cell.load.text,
+    )))  # fmt: skip
 
 
 def task_name(gate: Gate, cell: CellKey) -> str:

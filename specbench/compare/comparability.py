@@ -60,7 +60,7 @@ def work_differences(first: RunHeader, second: RunHeader) -> tuple[Difference, .
 def circumstances(first: RunHeader, second: RunHeader) -> tuple[Difference, ...]:
     """Differences that may explain a difference in speed."""
     facts = dict(_CIRCUMSTANCES)
-    if _device(first) == _device(second) == "cpu":
+    if {_device(first), _device(second)} == {"cpu"} and not (first.servers or second.servers):
         facts["CPU threads"] = "num_threads"
     if any(first.spec.values.temperatures):
         facts["seed"] = "spec.values.seed"
@@ -198,9 +198,13 @@ def _kernels(header: RunHeader) -> str:
 
 
 def _machine(header: RunHeader) -> str:
+    values = header.spec.values
+    if values.urls:
+        return f"the servers at {', '.join(values.urls)}"
     if gpu := _gpu(header):
         return gpu.name
-    return f"{header.environment.cpu.model}, threads: {header.num_threads}"
+    cpu = header.environment.cpu.model
+    return cpu if values.backend else f"{cpu}, threads: {header.num_threads}"
 
 
 def _prompt_text(about: PromptsHeader) -> str:

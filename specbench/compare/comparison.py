@@ -1,6 +1,7 @@
 """Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
-Knows ratios of a subject's values to a reference's (see `pairs`). What changes for a whole run,
+Knows ratios of a subject's values to a reference's (see `pairs`). Runs on servers are compared load
+by load, and the engine with a server that has one request at a time. What changes for a whole run,
 such as a clock or another program on the machine, only several runs a side show: with one, no
 difference in speed is significant.
 
@@ -14,6 +15,7 @@ from itertools import product
 from statistics import median
 
 from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
+from specbench.analysis.loads import NO_LOAD, Load, loads_of, parts_by_load
 from specbench.analysis.metrics import POOLED, Run, rows_by_cell
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
@@ -43,12 +45,13 @@ MEAN = "mean"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A run, the subject, against a reference run.
+    """A run, the subject, against a reference run, both at one load.
 
     `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to titles.
     With `reference_method`, all cells of the reference are of that method. `differences` make the
     two runs incomparable (shown if forced), `cautions` may explain a difference in speed, and
     `unshared` names what only one of them has. `significant` are the differences that are claimed.
+    `number` is the subject's place among those that are compared with the reference.
     """
 
     reference: RunHeader
@@ -63,6 +66,12 @@ class Comparison:
     reference_method: str | None = None
     repetition: Repetition = ONCE
     significant: frozenset[Claim] = frozenset()
+    number: int = 0
+
+    @property
+    def load(self) -> Load:
+        """The load of the subject's requests."""
+        return next(iter(loads_of(self.subject.spec.values)), NO_LOAD)
 
     @property
     def pass_spreads(self) -> list[float]:
@@ -81,6 +90,8 @@ def compare_runs(
 ) -> list[Comparison]:
     """Compare each run with the first; with `methods`, a method of one with a method of another.
 
+    There is a comparison for each load that both runs have.
+
     Raises:
         UserError: too few or too many runs, or runs that are not comparable.
     """
@@ -91,10 +102,33 @@ def compare_runs(
             "--cross METHOD METHOD.",
         )
     if methods is None:
-        return [compare(runs[0], run, is_forced=is_forced) for run in runs[1:]]
+        compared = []
+        for number, run in enumerate(runs[1:]):
+            alone = tuple(_unshared_loads(runs[0], run))
+            for pair in _pairs(runs[0], run):
+                one = compare(*pair, is_forced=is_forced)
+                compared.append(replace(one, number=number, unshared=(*one.unshared, *alone)))
+        return compared
     if len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-    return [cross(runs[0], runs[1], methods, is_forced=is_forced)]
+    return [cross(*pair, methods, is_forced=is_forced) for pair in _pairs(*runs)]
+
+
+def _pairs(first: Run, second: Run) -> list[tuple[Run, Run]]:
+    """The parts of two runs at each load that both have.
+
+    Raises:
+        UserError: there is none.
+    """
+    one, other = parts_by_load(first), parts_by_load(second)
+    if not (shared := [load for load in one if load in other]):
+        texts = (", ".join(load.text for load in parts) for parts in (one, other))
+        raise UserError(
+            f"The runs {first.header.id} and {second.header.id} have no load in common: "
+            f"{' against '.join(texts)}.",
+            "Measure one of them with the other's --concurrency or --request-rate.",
+        )
+    return [(one[load], other[load]) for load in shared]
 
 
 def compare(
@@ -105,7 +139,7 @@ def compare(
     may_be_empty: bool = False,
     bootstrap: Bootstrap | None = None,
 ) -> Comparison:
-    """Compare two runs in every method, temperature and task that both have.
+    """Compare two runs of one load in every method, temperature and task that both have.
 
     Raises:
         UserError: the runs are not comparable (unless forced) or share nothing (unless allowed).
@@ -132,7 +166,7 @@ def cross(
     is_forced: bool = False,
     bootstrap: Bootstrap | None = None,
 ) -> Comparison:
-    """Compare a method of one run with a method of another run, as on two machines.
+    """Compare a method of one run with a method of another run, as on two machines or backends.
 
     `methods` are the subject's and the reference's, in this order.
 
@@ -215,6 +249,12 @@ def _compare(
         repetition=repetition,
         significant=find_claims(cells, MEAN, has_times=repetition.is_judged),
     )
+
+
+def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
+    for run, other in ((first, second), (second, first)):
+        if alone := [load.text for load in parts_by_load(run) if load not in parts_by_load(other)]:
+            yield f"only in {run.header.id}: {', '.join(alone)}"
 
 
 def _repetition(reference: _MeasuredRun, subject: _MeasuredRun) -> Repetition:

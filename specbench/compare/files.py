@@ -22,7 +22,7 @@ from specbench.report.files import write_files
 
 _IDENTITY = (
     "reference", "subject", "is_comparable", "method", "reference_method", "temperature", "task",
-    "num_completions", "num_samples",
+    "concurrency", "request_rate", "num_completions", "num_samples",
 )  # fmt: skip
 _PARTS = ("reference", "subject", "ratio", "ratio_low", "ratio_high", "missing")
 
@@ -104,6 +104,7 @@ def _rows(one: Comparison) -> Iterable[dict[str, Any]]:
             "reference_method": one.reference_method or key.method,
             "temperature": key.temperature,
             "task": "pooled" if key.task == POOLED else key.task,
+            **one.load._asdict(),
             "num_completions": cell.num_completions,
             "num_samples": cell.num_samples,
         }

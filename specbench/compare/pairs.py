@@ -14,6 +14,7 @@ import numpy as np
 
 from specbench.analysis.cells import NO_BASELINE, NO_STEPS
 from specbench.analysis.frames import REQUEST_KEY
+from specbench.analysis.loads import Load
 from specbench.analysis.metrics import mean_over_tasks
 from specbench.analysis.records import BoolArray, cluster_sums
 from specbench.analysis.stats.bootstrap import (
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
 
 NO_SHARED = Missing("no shared completions")
 
+_REQUEST = [name for name in REQUEST_KEY if name not in Load._fields]
+"""What identifies a request in two runs of one load: the engine's has none."""
 _PARTS = ("subject", "reference", "ratio")
 _NUMBERS = [
-    "num_tokens", "num_emitted", "num_steps", "wall_s", "baseline_num_tokens", "baseline_wall_s",
+    "num_tokens", "mat_emitted", "mat_steps", "wall_s", "baseline_num_tokens", "baseline_wall_s",
 ]  # fmt: skip
 
 
@@ -96,12 +99,12 @@ def pair_requests(
     own = _measured(subject, methods)
     theirs = _measured(reference, names)
     theirs["method"] = theirs["method"].map(names).astype(object)
-    return own.merge(theirs, on=["method", *REQUEST_KEY], suffixes=("", "_reference"))
+    return own.merge(theirs, on=["method", *_REQUEST], suffixes=("", "_reference"))
 
 
 def _measured(frame: DataFrame, methods: Collection[str]) -> DataFrame:
     rows = frame[frame["is_measured"] & frame["method"].isin(list(methods))]
-    columns = rows[["method", *REQUEST_KEY, "cluster", "unit", "request", *_NUMBERS]]
+    columns = rows[["method", *_REQUEST, "cluster", "unit", "request", *_NUMBERS]]
     named = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
     return named.assign(row=named.index)
 
@@ -199,7 +202,7 @@ def _counted(rows: DataFrame) -> dict[str, BoolArray]:
     needs = {
         "tokens_per_s": "num_tokens",
         "speedup": "baseline_num_tokens",
-        "mat": "num_emitted",
+        "mat": "mat_emitted",
     }
     return {
         name: ((rows[need] > 0) & (rows[f"{need}_reference"] > 0)).to_numpy()

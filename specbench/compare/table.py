@@ -69,7 +69,8 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     In a cross comparison the subject was named first, so it is A.
     """
     reference = comparisons[0].reference
-    infos = [reference, *(one.subject for one in comparisons)]
+    subjects = {one.number: one.subject for one in reversed(comparisons)}
+    infos = [reference, *(subjects[number] for number in sorted(subjects))]
     is_cross = comparisons[0].reference_method is not None
     in_order = infos[::-1] if is_cross else infos
     letters = [*ascii_uppercase[: len(infos)]]
@@ -77,14 +78,12 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
     of_reference = letters[-1] if is_cross else letters[0]
     of_subjects = letters[:-1] if is_cross else letters[1:]
     blocks = [
-        _block(one, (letter, of_reference), temperature)
-        for one, letter in zip(comparisons, of_subjects, strict=True)
+        _block(one, (of_subjects[one.number], of_reference), temperature)
+        for one in comparisons
         for temperature in one.temperatures
     ]
     notes = dict.fromkeys(
-        note
-        for one, letter in zip(comparisons, of_subjects, strict=True)
-        for note in _notes(one, (letter, of_reference))
+        note for one in comparisons for note in _notes(one, (of_subjects[one.number], of_reference))
     )
     own = dict.fromkeys(note for letter, info in named for note in _run_notes(letter, info))
     return ComparisonTable(
@@ -99,7 +98,7 @@ def _block(one: Comparison, letters: tuple[str, str], temperature: float) -> Com
     """`letters` are the subject's and the reference's."""
     tasks = {**one.tasks} if len(one.tasks) == 1 else {MEAN: "Mean of the tasks", **one.tasks}
     first = next(iter(tasks))
-    heading = formats.temperature(temperature)
+    heading = ", ".join(filter(None, (formats.temperature(temperature), one.load.text)))
     if one.reference_method is None:
         heading = f"{letters[0]} against {letters[1]}, {heading}"
         text = change_sentences(one, letters, temperature=temperature, task=first)

@@ -81,7 +81,10 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
     sends_token_ids: Annotated[
         bool, doc("answers come as token ids; else their text is tokenised")
     ] = False
-    command: Annotated[tuple[str, ...], doc("command that started it; absent for a given URL")] = ()
+    command: Annotated[
+        tuple[str, ...],
+        doc("command that started it, with files but no folders; absent for a given URL"),
+    ] = ()
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):
@@ -98,6 +101,9 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     num_requests: Annotated[int, doc("requests")]
     num_failed: Annotated[int, doc("requests that failed")] = 0
     num_tokens: Annotated[int, doc("tokens of the answers that did not fail")] = 0
+    num_before: Annotated[
+        int, doc("requests of the block done before it was interrupted; absent if none")
+    ] = 0
     client_s: Annotated[float, doc("CPU seconds of the client")] = 0.0
     concurrency: Annotated[int, doc("requests at once")] = 0
     request_rate: Annotated[float, doc("requests per second")] = 0.0

@@ -284,8 +284,10 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def machine(self) -> MachinePhrases:
-        about = self.environment
-        device = about.device_phrase(self.spec.values.device, self.num_threads)
+        about, values = self.environment, self.spec.values
+        device = about.device_phrase(values.device, None if values.backend else self.num_threads)
+        if values.urls:
+            device = f"hardware unknown to the client, client on {device}"
         return MachinePhrases(device, about.software_phrase, about.commit_phrase)
 
     @property

@@ -103,14 +103,17 @@ class Environment(Struct, frozen=True):
         name = self.torch.devices[index]
         return next((gpu for gpu in self.gpus if gpu.name == name), Gpu(name))
 
-    def device_phrase(self, device: str, threads: int) -> str:
-        """The hardware that the device means, in words for a table's title."""
+    def device_phrase(self, device: str, threads: int | None) -> str:
+        """The hardware that the device means, in words for a table's title.
+
+        `threads` are those of the engine in this process; None for a server, which has its own.
+        """
         if gpu := self.gpu(device):
             return f"{gpu.name}{_memory(gpu.memory_bytes)}, driver {gpu.driver or UNKNOWN}"
         cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores
-        unit = "thread" if threads == 1 else "threads"
         memory = _memory(self.cpu.memory_bytes)
-        return f"{self.cpu.model}, {cores} cores{memory}, {threads} {unit}"
+        used = "" if threads is None else f", {threads} thread{'s' * (threads != 1)}"
+        return f"{self.cpu.model}, {cores} cores{memory}{used}"
 
     @property
     def software_phrase(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Literal
 
 Waiting = Literal["brief", "passive", "own", "unknown"]
@@ -33,7 +33,13 @@ def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
         environment.update(_BRIEF)
 
 
-def waiting(environment: MutableMapping[str, str] = os.environ) -> Waiting:
+def without_waiting(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment for other programs: without what `wait_briefly` chose for this one."""
+    is_ours = waiting(environment) == "brief"
+    return {name: text for name, text in environment.items() if not (is_ours and name in _BRIEF)}
+
+
+def waiting(environment: Mapping[str, str] = os.environ) -> Waiting:
     """Return the wait policy of threads: brief, passive, set by the user ("own"), or unknown.
 
     Unknown means that torch was imported before `wait_briefly` was called.

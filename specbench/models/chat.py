@@ -88,6 +88,15 @@ class ChatCodec:
     template: Template
     eos_ids: frozenset[int]
 
+    @property
+    def end_id(self) -> int | None:
+        """The token that ends an answer: that of the template's turns, else the tokenizer's EOS."""
+        added = {str(token): i for i, token in self.tokenizer.added_tokens_decoder.items()}
+        jinja = self.template.jinja or ""
+        of_turns = (added.get(token) for token in _TURN_ENDS if token in jinja)
+        usual = (*of_turns, self.tokenizer.eos_token_id, min(self.eos_ids, default=None))
+        return next((i for i in usual if i in self.eos_ids), None)
+
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(render(self.template, self.tokenizer, messages))
 

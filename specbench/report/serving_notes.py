@@ -57,7 +57,12 @@ def warnings(run: RunMetrics) -> Iterable[str]:
         if one.num_retries:
             yield (
                 f"The server of {where} refused {one.num_retries} requests at first; they were "
-                "sent again, and their times are of the last attempt. Lower the load."
+                "sent again, and their times include the waits before. Lower the load."
+            )
+        if one.num_interrupted:
+            yield (
+                f"{one.num_interrupted} blocks of {where} were interrupted and went on later: they "
+                "are not in its throughput, and some of their requests met a lower load."
             )
         if isinstance(one.engine_mat, Estimate) and one.engine_mat.value == 1:
             yield (

@@ -160,6 +160,15 @@ def test_a_gpu_is_the_machine_only_where_it_was_used() -> None:
     assert make_header(described).machine.device == "NVIDIA H200, 139 GiB, driver 570.1"
 
 
+def test_the_machine_of_servers_is_unknown_and_that_of_an_engine_has_no_threads() -> None:
+    described = header(["vanilla"])
+    described["spec"]["values"] |= {"backend": "server", "urls": ["http://host:8000"]}
+    device = make_header(described).machine.device
+    assert device == "hardware unknown to the client, client on Example CPU 9000, 2 cores, 8 GiB"
+    described["spec"]["values"]["urls"] = []
+    assert make_header(described).machine.device == "Example CPU 9000, 2 cores, 8 GiB"
+
+
 def test_of_several_gpus_the_one_used_is_named_though_torch_orders_them_differently() -> None:
     described = header(["vanilla"])
     gpus = [{"name": name, "memory_bytes": 24 * 2**30, "driver": "1"} for name in ("slow", "fast")]

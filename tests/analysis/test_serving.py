@@ -125,6 +125,21 @@ def test_the_time_of_a_block_that_failed_counts() -> None:
     assert found.output_throughput == Estimate(44 / 8.0)
 
 
+def test_a_block_that_was_interrupted_has_no_throughput() -> None:
+    plain = two_methods()
+    rest = block("eagle3", ONE, duration_s=9.0, num_requests=1, num_tokens=11, num_before=3)
+    vanilla, whole = plain.header.blocks
+    blocks = (vanilla, whole, replace_part(rest, repeat=1))
+    found = only(FakeRun(plain.records, replace_part(plain.header, blocks=blocks)))
+    assert number(found.output_throughput) == 22.0
+    assert number(found.throughput_ratio) == pytest.approx(2.0)
+    assert found.num_interrupted == 1
+    found = only(FakeRun(plain.records, replace_part(plain.header, blocks=(vanilla, rest))))
+    assert isinstance(found.output_throughput, Missing)
+    assert "interrupted" in found.output_throughput.reason
+    assert isinstance(found.throughput_ratio, Missing)
+
+
 def test_mat_without_steps_is_made_from_what_was_accepted() -> None:
     metrics = measured(two_methods())
     assert number(metrics.pooled("eagle3", 0.0).mat) == pytest.approx(10 / 5)

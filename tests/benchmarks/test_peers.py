@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -62,8 +62,8 @@ def test_a_busy_neighbour_ends_with_the_block(monkeypatch: pytest.MonkeyPatch) -
     assert ended[0].poll() is not None
 
 
-LLAMA_SERVER = """#!{python}
-import json, sys
+SERVER = """#!{python}
+import json, os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 class Handler(BaseHTTPRequestHandler):
@@ -71,32 +71,45 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self): self.send_response(200); self.end_headers()
     def do_POST(self):
         ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert ask["prompt"] == [1, 5] and ask["ignore_eos"] and not ask["cache_prompt"]
-        answer = json.dumps({{"tokens_predicted": ask["n_predict"]}}).encode()
+        assert ask["prompt"] == [1, 5] and ask["ignore_eos"] and ask["temperature"] == 0
+        answer = json.dumps({answer}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
 
-options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-assert options["-t"] == options["-tb"] == "3" and options["-m"] == "tiny.gguf"
-HTTPServer(("127.0.0.1", int(options["--port"])), Handler).serve_forever()
+assert {expected}
+port = sys.argv[sys.argv.index("--port") + 1]
+HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
 """
+LLAMA = {
+    "answer": """{"tokens_predicted": ask["n_predict"] + ask["cache_prompt"]}""",
+    "expected": """sys.argv[1:7] == ["-m", "tiny.gguf", "-t", "3", "-tb", "3"]""",
+}
+VLLM = {
+    "answer": """{"usage": {"completion_tokens": ask["max_tokens"] + (ask["model"] != "tiny")}}""",
+    "expected": """os.environ["OMP_NUM_THREADS"] == "3" and sys.argv[1] == "serve" """,
+}
 
 
-def test_llama_cpp_is_asked_with_token_ids_and_ends_with_the_block(tmp_path: Path) -> None:
-    program = tmp_path / "llama-server"
-    program.write_text(LLAMA_SERVER.format(python=sys.executable))
+@pytest.mark.parametrize(("start", "texts"), [(peers.llama_cpp, LLAMA), (peers.vllm, VLLM)])
+def test_a_server_is_asked_with_token_ids_and_ends_with_the_block(
+    start: Callable[[ExitStack, peers.Given, int], peers.Complete],
+    texts: Mapping[str, str],
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "server"
+    program.write_text(SERVER.format(python=sys.executable, **texts))
     program.chmod(0o755)
-    given = peers.Given(7, 2, program, Path("tiny.gguf"))
+    given = peers.Given(7, 2, program, Path("tiny.gguf"), program)
     with ExitStack() as stack:
-        complete = peers.llama_cpp(stack, given, 3)
+        complete = start(stack, given, 3)
         assert complete([1, 5]) == 7
     with pytest.raises(requests.ConnectionError):
         complete([1, 5])
 
 
 def test_a_server_that_does_not_start_is_one_message() -> None:
-    given = peers.Given(7, 2, Path("/bin/false"), Path("tiny.gguf"))
+    given = peers.Given(7, 2, Path("/bin/false"), Path("tiny.gguf"), None)
     with ExitStack() as stack, pytest.raises(SystemExit, match="does not answer"):
         peers.llama_cpp(stack, given, 1)

@@ -11,11 +11,12 @@ from specbench.analysis.metrics import Run
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.check.gate import Gate, check
 from specbench.check.limits import Limits, parse_limits
+from specbench.check.terminal import method_name
 from specbench.compare.comparison import MEAN
 from specbench.errors import UserError
 from specbench.types import Record
 from tests.analysis.run_factory import TASKS, FakeRun, full_run
-from tests.compare.changing import broken, slower, with_header, with_records
+from tests.compare.changing import at_loads, broken, slower, with_header, with_records
 
 RUN = full_run()
 EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
@@ -52,6 +53,21 @@ def test_a_slower_method_is_blamed_and_no_other() -> None:
     assert failure.change.value == pytest.approx(0.1)
     assert "slower by 10 %" in failure.text
     assert "5 % is allowed" in failure.text
+
+
+def test_a_method_that_is_slower_at_one_load_is_blamed_there_alone() -> None:
+    before = at_loads(RUN, {1: {}, 8: {}})
+    gate = check(at_loads(RUN, {1: {}, 8: {"pld": 1.2}}), before)
+    assert methods(gate) == {"pld"}
+    assert {one.cell.load.concurrency for one in gate.failures} == {8}
+    assert method_name(gate, gate.failures[0].cell) == "PLD, 8 requests at once"
+    assert check(before, before).is_passed
+
+
+def test_a_load_of_the_baseline_that_is_missing_fails() -> None:
+    gate = check(at_loads(RUN, {1: {}}), at_loads(RUN, {1: {}, 8: {}}))
+    assert {(one.kind, one.cell.load.concurrency) for one in gate.failures} == {("samples", 8)}
+    assert methods(gate) == {*EVERYBODY}
 
 
 def test_a_slowdown_within_the_limit_passes() -> None:

@@ -44,6 +44,16 @@ def slower(run: Run, factors: Mapping[str, float]) -> FakeRun:
     return with_records(run, change)
 
 
+def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> FakeRun:
+    """The run with these numbers of requests at once, and at each of them slower methods."""
+    records = [
+        replace(one, key=replace(one.key, concurrency=load))
+        for load, factors in loads.items()
+        for one in slower(run, factors).records
+    ]
+    return FakeRun(records, with_header(run, spec__values__concurrency=[*loads]).header)
+
+
 def several(run: Run, number: int = 4, *, sd: float = 0.003, seed: int = 0) -> PooledRun:
     """A pool of runs like this one, in which the seconds of each method differ by this spread."""
     draw = random.Random(seed)

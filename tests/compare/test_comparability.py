@@ -54,6 +54,15 @@ def test_different_work_is_refused_with_both_values(changes: dict[str, Any], tol
         require_same_work(run().header, run(**changes).header)
 
 
+def test_the_machine_of_servers_is_their_address() -> None:
+    values = {"spec__values__backend": "server", "spec__values__urls": ["http://a:80"]}
+    here, same = run(**values), run(**values, environment__cpu__model="Another client")
+    assert machine_difference(here.header, same.header) is None
+    other = run(**{**values, "spec__values__urls": ["http://b:80"]})
+    difference = machine_difference(here.header, other.header)
+    assert difference and difference.second == "the servers at http://b:80"
+
+
 def test_every_difference_is_named_at_once() -> None:
     other = run(model__dtype="float16", spec__values__max_new_tokens=64, id="other")
     with pytest.raises(UserError) as refused:

@@ -11,9 +11,9 @@ from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.compare.comparison import MEAN, compare, compare_runs, cross
 from specbench.compare.pairs import NO_SHARED
 from specbench.errors import UserError
-from specbench.types import Phases, Record
+from specbench.types import Phases, Record, Serving
 from tests.analysis.run_factory import TASKS, FakeRun, full_run, header, record
-from tests.compare.changing import broken, slower, with_header, with_records
+from tests.compare.changing import at_loads, broken, slower, with_header, with_records
 
 
 def number(value: Value) -> float:
@@ -193,6 +193,40 @@ def test_each_run_is_compared_with_the_first() -> None:
     first, second, third = (full_run(id=name) for name in "abc")
     found = compare_runs([first, second, third])
     assert [(one.reference.id, one.subject.id) for one in found] == [("a", "b"), ("a", "c")]
+
+
+def test_runs_on_servers_are_compared_load_by_load() -> None:
+    run = full_run(tasks=("gsm8k",))
+    first = at_loads(run, {1: {}, 8: {}, 16: {}})
+    second = at_loads(run, {1: {"pld": 0.5}, 8: {"pld": 2.0}})
+    found = compare_runs([first, second])
+    assert [one.load.concurrency for one in found] == [1, 8]
+    assert {one.unshared for one in found} == {(f"only in {run.header.id}: 16 requests at once",)}
+    ratios = [number(one.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) for one in found]
+    assert ratios == pytest.approx([2.0, 0.5])
+
+
+def test_the_engine_is_compared_with_a_server_that_has_one_request_at_a_time() -> None:
+    run = full_run(tasks=("gsm8k",))
+    served = at_loads(run, {1: {"pld": 0.5}, 8: {"pld": 9.0}})
+    (found,) = compare_runs([served, run], ("pld", "pld"))
+    assert number(found.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) == pytest.approx(2.0)
+
+
+def test_runs_without_a_load_in_common_are_refused() -> None:
+    run = full_run(tasks=("gsm8k",))
+    with pytest.raises(UserError, match="no load in common: 2 requests at once against 8 requests"):
+        compare_runs([at_loads(run, {2: {}}), at_loads(run, {8: {}})])
+
+
+def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
+    def accepting(num_accepted: int) -> FakeRun:
+        served = Serving(0.0, (), num_accepted=num_accepted)
+        one = replace(record("pld"), accept_lengths=(), num_nodes=(), serving=served)
+        return FakeRun([one], header(["pld"], ("gsm8k",)))
+
+    mat = compare(accepting(0), accepting(1)).cell("pld", 0.0, "gsm8k").mat
+    assert (number(mat.reference), number(mat.subject)) == (1.0, 1.5)
 
 
 def test_runs_that_share_nothing_are_refused() -> None:

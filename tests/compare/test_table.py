@@ -19,7 +19,7 @@ from specbench.compare.files import (
 from specbench.compare.table import NOT_COMPARABLE, build_comparison
 from specbench.compare.terminal import print_comparison
 from tests.analysis.run_factory import TASKS, FakeRun, full_run
-from tests.compare.changing import several, slower, with_header
+from tests.compare.changing import at_loads, several, slower, with_header
 
 RUN = full_run(id="old")
 EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
@@ -111,6 +111,14 @@ def test_three_runs_are_two_tables_against_the_first() -> None:
     assert "B against A, Temperature=0" in text
     assert "C against A, Temperature=0" in text
     assert text.index("A  old") < text.index("B  new") < text.index("C  third")
+
+
+def test_loads_of_one_run_have_one_letter_and_are_told_apart() -> None:
+    served = at_loads(RUN, {1: {}, 8: {}})
+    text = shown(compare_runs([served, with_header(served, id="new")]))
+    assert "B against A, Temperature=0, 1 request at a time" in text
+    assert "B against A, Temperature=0, 8 requests at once" in text
+    assert "C  " not in text
 
 
 def test_what_may_explain_a_difference_is_a_warning() -> None:

@@ -5,38 +5,38 @@ They take minutes to start. `make test-engines` runs them; CONTRIBUTING says how
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import specbench
+from specbench.analysis.loads import split_by_load
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
 from specbench.log.store import StoredRun, read_run
+from tests.engines.installed import TASKS, installed
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 SAME: dict[str, Any] = {
-    "tasks": "gsm8k,alpaca", "limit": 2, "max_new_tokens": 48, "dtype": "float32", "device": "cpu",
+    "prompts": "bundled", "tasks": TASKS, "limit": 2, "max_new_tokens": 48, "dtype": "float32",
+    "device": "cpu",
 }  # fmt: skip
+CHAINS = {
+    "ngram": "pld:num_tokens=5,allow_shorter=true",
+    "sps": "sps:num_tokens=4,schedule=constant",
+    "eagle": "eagle:tree=1x1x1x1",
+    "eagle3": "eagle3:depth=3,top_k=1,total_tokens=5",
+    "medusa": "medusa:tree=1x1x1x1",
+}
+"""Our methods that draft the same chains as an engine's."""
 
 
-def command(variable: str, name: str) -> str:
-    """The command of an engine; skips the test without one."""
-    found = os.environ.get(variable) or shutil.which(name)
-    if not found:
-        pytest.skip(f"needs {name} on the PATH, or {variable} with its path")
-    return found
-
-
-def run_engine(folder: Path, name: str, executable: str, methods: str, model: str) -> StoredRun:
-    specbench.run(
-        model, methods, output=folder, backend="server", serving_engine=name,
-        engine_command=(executable,), concurrency=(1, 4), **SAME,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+    folder = tmp_path_factory.mktemp("ours") / "run"
+    specbench.run("tiny", [*CHAINS.values()], output=folder, **SAME)
     return read_run(folder)
 
 
@@ -54,38 +54,31 @@ def mat(metrics: RunMetrics, method: str) -> float:
     return value.value
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
-    folder = tmp_path_factory.mktemp("ours") / "run"
-    specbench.run("tiny", "sps:num_tokens=4,schedule=constant", output=folder, **SAME)
-    return read_run(folder)
-
-
-def check_answers(run: StoredRun, ours: StoredRun) -> None:
-    """No answer failed, and every greedy one is our vanilla's."""
+@pytest.mark.parametrize(
+    ("name", "of_its_own"), [("vllm", set()), ("llamacpp", {"ngram"})], ids=["vllm", "llamacpp"]
+)
+def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
+    name: str, of_its_own: set[str], tmp_path: Path, ours: StoredRun
+) -> None:
+    """`of_its_own` are the methods that draft otherwise than ours do."""
+    engine = installed(name)
+    specbench.run(
+        engine.model, engine.methods, output=tmp_path / "run", backend="server",
+        serving_engine=name, engine_command=(engine.command,), concurrency=(1, 4), **SAME,
+    )  # fmt: skip
+    run = read_run(tmp_path / "run")
     assert [(one.key.method, one.error) for one in run.records if not one.is_ok] == []
     expected = answers(ours, "vanilla")
     for method in run.header.methods:
         found = answers(run, method)
-        assert {(sample, turn, 0) for sample, turn, _ in found} == expected.keys()
+        assert len(found) == 2 * len(expected), method
         for (sample, turn, _), ids in found.items():
             assert ids == expected[sample, turn, 0], f"{method} on {sample}"
-
-
-def test_vllm_gives_our_answers_and_counts(tmp_path: Path, ours: StoredRun) -> None:
-    executable = command("SPECBENCH_VLLM", "vllm")
-    run = run_engine(tmp_path / "run", "vllm", executable, "ngram,sps,eagle3", "tiny")
-    check_answers(run, ours)
-    own = mat(measure(ours, Bootstrap(10)), "sps:num_tokens=4,schedule=constant")
-    assert mat(measure(run, Bootstrap(10)), "sps") == pytest.approx(own, rel=0.03)
-
-
-def test_llamacpp_gives_our_answers(tmp_path: Path, ours: StoredRun) -> None:
-    executable = command("SPECBENCH_LLAMA_SERVER", "llama-server")
-    folder = os.environ.get("SPECBENCH_LLAMA_MODEL")
-    if not folder:
-        pytest.skip("needs SPECBENCH_LLAMA_MODEL: a folder with tiny as a GGUF file")
-    methods = f"ngram,sps:weights={Path(folder) / 'sps'}"
-    run = run_engine(tmp_path / "run", "llamacpp", executable, methods, folder)
-    check_answers(run, ours)
-    assert [name.partition(":")[0] for name in run.header.methods] == ["vanilla", "ngram", "sps"]
+    own = measure(ours, Bootstrap(10))
+    theirs = measure(split_by_load(run)[0], Bootstrap(10))  # one request at a time
+    assert len(theirs.methods) == 1 + len(engine.methods)
+    for method in theirs.methods:
+        kind = method.partition(":")[0]
+        if kind in CHAINS.keys() - of_its_own:
+            wanted = pytest.approx(mat(own, CHAINS[kind]), rel=0.03)
+            assert mat(theirs, method) == wanted, method

@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,16 @@ def test_eos_tokens_come_from_tokenizer_config_and_generation_config(folder: Pat
     assert eos_ids(folder, tokenizer) == {9, 2, turn_end}
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
     assert eos_ids(folder, tokenizer) == {5, 6, 2, turn_end}
+
+
+def test_an_answer_ends_with_the_token_of_the_templates_turns_else_with_eos(folder: Path) -> None:
+    plain = load_codec(folder, find_model(str(folder)), "none")
+    turn_end = plain.tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    assert plain.end_id == plain.tokenizer.eos_token_id == 2
+    turns = replace(plain, template=Template("own", "{{ text }}<|eot_id|>"))
+    assert turns.end_id == turn_end
+    assert replace(turns, eos_ids=frozenset({9})).end_id == 9
+    assert replace(turns, eos_ids=frozenset()).end_id is None
 
 
 def test_a_codec_turns_messages_to_ids_and_an_answer_to_text_without_specials(

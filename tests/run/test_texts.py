@@ -18,6 +18,7 @@ class Bytes:
     """A codec of bytes: bytes of incomplete characters become one sign each."""
 
     eos_ids = frozenset({0})
+    end_id = 0
 
     def control_tokens(self, text: str) -> tuple[str, ...]:
         return ()

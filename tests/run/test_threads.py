@@ -114,6 +114,16 @@ def test_threads_spin_briefly_while_they_wait_unless_the_user_says_otherwise(
     assert (own.get("GOMP_SPINCOUNT"), machine.waiting(own)) == (loops, told)
 
 
+@pytest.mark.parametrize("own", [{}, {"GOMP_SPINCOUNT": "9"}, {"OMP_WAIT_POLICY": "passive"}])
+def test_other_programs_get_the_environment_as_the_user_gave_it(
+    own: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    ours = {**own, "HOME": "/"}
+    machine.wait_briefly(ours)
+    assert machine.without_waiting(ours) == {**own, "HOME": "/"}
+
+
 def test_after_torch_was_imported_nothing_is_set_and_that_is_told() -> None:
     environment: dict[str, str] = {}
     machine.wait_briefly(environment)

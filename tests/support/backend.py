@@ -30,6 +30,7 @@ class Words:
     """A codec whose tokens count the messages of a chat."""
 
     eos_ids = frozenset({0})
+    end_id = 0
 
     def __init__(self) -> None:
         self.rendered: list[list[Message]] = []

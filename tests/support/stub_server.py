@@ -11,15 +11,28 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 TEXT = "abcdefghijklmnopqrstuvwxyz"
 
 
+class Server:
+    """A server for `serving`, which tells it its address and how it is stopped."""
+
+    root: str
+    stop: Callable[[], object]
+
+    def app(self) -> web.Application:
+        raise NotImplementedError
+
+
+S = TypeVar("S", bound=Server)
+
+
 @dataclass
-class Stub:
+class Stub(Server):
     """What the server does. `answer` maps the prompt to the answer, both tokens.
 
     `fault` names what goes wrong from request `fault_from` on, for `num_faults` requests.
@@ -190,7 +203,7 @@ def chunks_of(
 
 
 @contextmanager
-def serving(stub: Stub) -> Iterator[Stub]:
+def serving(stub: S) -> Iterator[S]:
     """The stub on a port of its own, in a thread, until the end of the block."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
 

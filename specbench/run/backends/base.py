@@ -38,6 +38,11 @@ class Codec(Protocol):
 
     @property
     def eos_ids(self) -> frozenset[int]: ...
+    @property
+    def end_id(self) -> int | None:
+        """The one of `eos_ids` that usually ends an answer; None without any."""
+        ...
+
     def control_tokens(self, text: str) -> Sequence[str]:
         """Special tokens in a user's text that a prompt would have as control tokens."""
         ...

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
 from specbench.log.backend import BlockHeader
 from specbench.run.backends.base import Message
+from specbench.run.backends.server import backend as backend_module
 from specbench.run.backends.server import blocks as blocks_module
 from specbench.run.backends.server.backend import OpenServer, RunningServers, ServerBackend
 from specbench.run.backends.server.blocks import BlockClock, BlockRunner, blocks
+from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.find import FoundServer
 from specbench.run.backends.server.protocols import Completions, Llamacpp
 from specbench.run.backends.server.stream import StreamProtocol
@@ -27,6 +31,7 @@ from tests.support.backend import fake_plan
 from tests.support.stub_server import TEXT, Stub, serving
 from tests.support.watching import Watcher
 
+NOWHERE = "http://127.0.0.1:9"
 PROMPTS = {
     "chat": [Prompt("chat/1", "", ("hello", "again")), Prompt("chat/2", "", ("bye",))],
     "maths": [Prompt(f"maths/{i}", "", ("1+1",)) for i in range(4)],
@@ -37,6 +42,7 @@ class Letters:
     """A codec of letters: a prompt's tokens count the letters of its messages."""
 
     eos_ids = frozenset({2})
+    end_id = 2
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(len(message["content"]) for message in messages)
@@ -106,6 +112,12 @@ def test_every_planned_record_is_made_once_and_stored() -> None:
     assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 7
     assert set(keys) == set(planned_keys(plan)) == {record.key for record in done.records}
     assert all(record.is_ok for record in done.records)
+
+
+def test_a_block_is_written_as_it_is_read() -> None:
+    for one in run({"vanilla": Stub()}, concurrency=(2,)).blocks:
+        text = msgspec.json.encode(one)
+        assert msgspec.json.encode(msgspec.json.decode(text, type=BlockHeader)) == text
 
 
 def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
@@ -282,6 +294,13 @@ def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
     assert sink.num_records == 3
 
 
+def test_a_block_that_goes_on_counts_what_was_done_before() -> None:
+    whole = run({"vanilla": Stub()})
+    assert [one.num_before for one in whole.blocks] == [0, 0]
+    rest = run({"vanilla": Stub()}, done=whole.records[:4])
+    assert [(one.num_requests, one.num_before) for one in rest.blocks] == [(3, 1)]
+
+
 @pytest.mark.parametrize(("has_rate", "duration_s"), [(False, 6.0), (True, 7.0)])
 def test_the_time_of_a_block_is_without_that_of_writing_records(
     monkeypatch: pytest.MonkeyPatch, has_rate: bool, duration_s: float
@@ -319,7 +338,33 @@ def test_a_server_that_was_started_again_is_warmed_up_again(
     assert len(stub.requests) == num_requests
 
 
-def test_a_record_says_how_the_engine_ended() -> None:
+@pytest.mark.parametrize(("ends_after", "ending"), [(0, "ended"), (5, "ended"), (10**9, "")])
+def test_the_end_of_a_process_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch, ends_after: int, ending: str
+) -> None:
+    """It is known later than that its server no longer answers. One that hangs does not end."""
+    monkeypatch.setattr(backend_module, "DEATH_S", 0.5)
+    monkeypatch.setattr(backend_module, "_POLL_S", 0.01)
+    num_asked = 0
+
+    def death() -> str:
+        nonlocal num_asked
+        num_asked += 1
+        return "ended" if num_asked > ends_after else ""
+
+    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", Completions(), True), death)
+    assert asyncio.run(server.wait_for_death()) == ending
+    num_before = num_asked
+    assert asyncio.run(server.wait_for_death()) == ending
+    assert num_asked - num_before <= 2
+
+
+def test_a_server_that_we_did_not_start_has_no_process_to_wait_for() -> None:
+    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", Completions(), True))
+    assert asyncio.run(server.wait_for_death()) == server.death() == ""
+
+
+def test_a_record_has_the_end_of_the_engine() -> None:
     with serving(Stub(fault="drops")) as stub:
         found = FoundServer(stub.root, "tiny", "a stub", Completions(), True)
         plan = plan_of(["vanilla"], RunSpec(backend="server"))

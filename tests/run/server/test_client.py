@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -168,6 +169,24 @@ def test_a_refused_request_is_sent_again_and_the_retries_are_counted() -> None:
     with serving(Stub(fault="429", num_faults=2)) as stub:
         answer = complete(stub)
     assert (answer.num_retries, answer.token_ids, len(stub.requests)) == (2, IDS, 3)
+
+
+def test_the_time_of_a_refused_request_runs_from_its_first_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.05)
+    with serving(Stub(fault="429", num_faults=1)) as stub:
+        answer = complete(stub)
+    assert answer.arrivals[0] - answer.sent >= 0.05
+
+
+@pytest.mark.parametrize(
+    "names", [("reasoning",), ("reasoning_content",), ("reasoning", "reasoning_content")]
+)
+def test_reasoning_is_a_part_of_the_answer_under_either_name(names: tuple[str, ...]) -> None:
+    delta = {**dict.fromkeys(names, "So "), "content": "four."}
+    event = Completions(is_chat=True).read(json.dumps({"choices": [{"delta": delta}]}).encode())
+    assert event.text == "So four."
 
 
 def test_a_request_that_is_always_refused_fails_after_four_attempts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -12,20 +13,29 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from specbench.errors import SpecbenchError, UserError
+import specbench
+from specbench.errors import CheckpointError, SpecbenchError, UserError
+from specbench.log.machine import Gpu
+from specbench.machine import environment
+from specbench.machine.threads import wait_briefly
 from specbench.models.cards import find_model
 from specbench.run.backends.server import process as process_module
+from specbench.run.backends.server import started_setup
 from specbench.run.backends.server.answer import RequestFailed
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.engines import ENGINES
 from specbench.run.backends.server.engines.base import Launch
 from specbench.run.backends.server.engines.llamacpp import gguf_file
+from specbench.run.backends.server.engines.vllm_weights import eagle_folder, medusa_folder
 from specbench.run.backends.server.find import FoundServer, find_server
 from specbench.run.backends.server.process import ServerProcess
-from specbench.run.backends.server.started import Start, StartedServers
+from specbench.run.backends.server.started import Start, StartedServers, without_folders
 from specbench.run.backends.server.stream import ChatRequest
 from specbench.types import Request
+from specbench.zoo import TINY
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
 ASK = ChatRequest(Request((1, 8, 9), 16), [])
@@ -144,6 +154,24 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     process.stop()
 
 
+def test_an_engine_gets_the_users_environment_and_the_settings_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delitem(sys.modules, "torch")
+    wait_briefly()
+    code = "import os; print({k: v for k, v in os.environ.items() if k[:4] in ('GOMP', 'MINE')})"
+    try:
+        process = ServerProcess([sys.executable, "-c", code], {"MINE": "yes"}, tmp_path / "log")
+    finally:
+        for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+            os.environ.pop(name, None)
+    assert wait_until(lambda: process.status is not None)
+    assert process.last_lines() == "{'MINE': 'yes'}"
+    process.stop()
+
+
 def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None:
     children = tmp_path / "children"
     command = [sys.executable, str(FAKE), "--port", "0", "--children", str(children)]
@@ -183,7 +211,8 @@ def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) ->
         f'{{"method": "draft_model", "model": "{draft}", "num_speculative_tokens": 4}}'
     )
     plain = ENGINES["vllm"].arguments(launch(tmp_path, "vanilla"))
-    assert set(words) - set(plain) == {"--speculative-config", config}
+    metrics = {"--per-request-spec-decode-metrics", "detailed"}
+    assert set(words) - set(plain) == {"--speculative-config", config, *metrics}
 
 
 def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:
@@ -195,6 +224,83 @@ def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Pat
     assert str(made.scratch) in words[words.index("--speculative-config") + 1]
     assert (made.scratch / "medusa_lm_head.pt").exists()
     assert '"architectures": ["MedusaModel"]' in (made.scratch / "config.json").read_text()
+
+
+TINY_EAGLE = TINY / "eagle"
+
+
+def test_an_eagle_head_for_vllm_drafts_the_same_without_its_bias(tmp_path: Path) -> None:
+    made = eagle_folder(TINY_EAGLE, tmp_path / "made")
+    assert "fc.bias" not in load_file(made / "model.safetensors")
+    prompt = "Nina has 17 oranges. How many are left if she eats 3?"
+    steps = [
+        specbench.load("tiny", method=f"eagle:weights={folder}", dtype="float32", device="cpu")
+        .generate(prompt, max_new_tokens=48)
+        .completion.accept_lengths
+        for folder in (TINY_EAGLE, made)
+    ]
+    assert steps[0] == steps[1] and max(steps[0]) > 2
+
+
+def test_an_eagle_head_without_a_bias_is_given_to_vllm_as_it_is(tmp_path: Path) -> None:
+    made = eagle_folder(TINY_EAGLE, tmp_path / "made")
+    assert eagle_folder(made, tmp_path / "again") == made
+    assert not (tmp_path / "again").exists()
+
+
+def test_an_eagle_head_whose_bias_no_embedding_can_take_is_refused(tmp_path: Path) -> None:
+    bias, columns = torch.ones(4), torch.zeros(4, 8)
+    tensors = {"fc.bias": bias, "fc.weight": columns, "embed_tokens.weight": torch.ones(9, 4)}
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"ignores fc\.bias, and the head cannot take it"):
+        eagle_folder(tmp_path, tmp_path / "made")
+    torch.save({"fc.bias": bias, "fc.weight": columns}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"has no embed_tokens\.weight"):
+        eagle_folder(tmp_path, tmp_path / "made")
+
+
+def test_a_command_is_recorded_without_folders() -> None:
+    given = ["/opt/my env/bin/vllm", "--model=/home/me/tiny", "http://127.0.0.1:80/v1", "a/b"]
+    given += ['{"model": "/data/heads/eagle3", "num_speculative_tokens": 4}', "/models/tiny/"]
+    assert [without_folders(word) for word in given] == [
+        "vllm", "--model=tiny", "http://127.0.0.1:80/v1", "a/b",
+        '{"model": "eagle3", "num_speculative_tokens": 4}', "tiny/",
+    ]  # fmt: skip
+
+
+def test_files_made_for_a_server_are_gone_after_it(tmp_path: Path) -> None:
+    folders: list[Path] = []
+
+    def command(scratch: Path, port: int) -> Sequence[str]:
+        folders.append(scratch)
+        assert scratch.is_dir()
+        return [sys.executable, str(FAKE), "--port", str(port)]
+
+    async def use() -> None:
+        servers = StartedServers({"a": Start(command, {})}, find, tmp_path, request_s=10)
+        await servers.open("a")
+        await servers.close()
+
+    asyncio.run(use())
+    assert folders and not folders[0].exists()
+
+
+def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "gpus", lambda: [Gpu("a card")])
+    assert started_setup._device("auto") == "cuda"
+    assert started_setup._device("cpu") == "cpu"
+    monkeypatch.setattr(environment, "gpus", list)
+    assert started_setup._device("auto") == "cpu"
+    with pytest.raises(UserError, match="cannot be passed to an engine") as error:
+        started_setup._device("cuda:1")
+    assert "CUDA_VISIBLE_DEVICES" in error.value.hint
+
+
+def test_medusa_heads_in_vllms_own_layout_are_given_to_it_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "medusa", "num_heads": 4}')
+    assert medusa_folder(tmp_path, TINY / "target", tmp_path / "made") == tmp_path
 
 
 def test_sglang_drafts_a_chain(tmp_path: Path) -> None:

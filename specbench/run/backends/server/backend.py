@@ -6,9 +6,10 @@ Must not know prompts, the order of requests, nor reports.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from specbench.errors import SpecbenchError
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
     from specbench.run.progress import Progress
 
 WARM_UP_TOKENS = 32
+DEATH_S = 3.0
+"""Seconds after which a process that has not ended is taken for one that hangs."""
+_POLL_S = 0.02
 
 T = TypeVar("T")
 
 
 class OpenServer:
-    """A server with its client. `death` says how its process ended; empty while it runs.
+    """A server with its client. `death` says how a process that we started ended.
 
     A server that is started again is another one, which is not warm.
     """
@@ -41,9 +45,27 @@ class OpenServer:
     is_warm = False
 
     def __init__(
-        self, client: Client, found: FoundServer, death: Callable[[], str] = lambda: ""
+        self, client: Client, found: FoundServer, death: Callable[[], str] | None = None
     ) -> None:
-        self.client, self.found, self.death = client, found, death
+        self.client, self.found, self._death = client, found, death
+        self._known_by: float | None = None
+
+    def death(self) -> str:
+        """How its process ended; empty while it runs, and for a server that we did not start."""
+        return self._death() if self._death else ""
+
+    async def wait_for_death(self) -> str:
+        """How its process ended, for a server that no longer answers; empty if it still runs.
+
+        That a server does not answer is known earlier than that its process has ended. The wait is
+        the same for all requests.
+        """
+        if self._death is None:
+            return ""
+        self._known_by = self._known_by or perf_counter() + DEATH_S
+        while not self.death() and perf_counter() < self._known_by:
+            await asyncio.sleep(_POLL_S)
+        return self.death()
 
     async def complete(self, ask: ChatRequest) -> Answer:
         """The answer to a request. Raises RequestFailed if there is none."""
@@ -175,7 +197,7 @@ class RunningServers:
         return {method: server_header(found) for method, found in self._found.items()}
 
 
-def server_header(found: FoundServer, command: Sequence[str] = ()) -> ServerHeader:
+def server_header(found: FoundServer, command: Iterable[str] = ()) -> ServerHeader:
     """A server's part of the header."""
     return ServerHeader(
         url=found.root,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specbench.run.backends.server.backend import OpenServer, ServerBackend
 
 SETTLE_S = 0.05
-"""Seconds that a server has to bring its counters up to date, or to be known as dead."""
+"""Seconds that a server has to bring its counters up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,10 @@ class BlockRunner:
                 num_requests=len(new),
                 num_failed=sum(not record.is_ok for record in new),
                 num_tokens=sum(record.num_tokens for record in new),
+                num_before=len(self._keys(block)) - len(new),
                 client_s=round(client_s, 6),
                 concurrency=load.concurrency,
-                request_rate=load.request_rate,
+                request_rate=float(load.request_rate),
                 counters=increase(before, await server.counters()) if before else {},
             )
         )
@@ -229,9 +230,7 @@ class BlockRunner:
             )
         except Exception as error:  # of a server, a template or a tokenizer
             failed = self._failed(key, num_prompt_tokens, error)
-            if server.client.dead_reason and not server.death():
-                await asyncio.sleep(SETTLE_S)  # a process that dies is known as dead a bit later
-            death = server.death()
+            death = await server.wait_for_death() if server.client.dead_reason else server.death()
             return replace(failed, error=f"{failed.error} {death}") if death else failed
 
     def _failed(self, key: RecordKey, num_prompt_tokens: int, error: Exception) -> Record:

@@ -56,13 +56,13 @@ class Client:
         await self._session.close()
 
     async def complete(self, protocol: StreamProtocol, model: str, ask: ChatRequest) -> Answer:
-        """The answer to a request.
+        """The answer to a request, timed from its first attempt.
 
         Raises:
             RequestFailed: there is none. If the server no longer answers at all, `dead_reason` says
                 so, and later requests fail at once until `check_alive` finds it again.
         """
-        body = msgspec.json.encode(protocol.body(model, ask))
+        body, sent = msgspec.json.encode(protocol.body(model, ask)), perf_counter()
         for attempt in range(MOST_ATTEMPTS):
             if self.dead_reason:
                 raise RequestFailed(self.dead_reason)
@@ -76,7 +76,7 @@ class Client:
                     raise
                 await asyncio.sleep(_wait_s(failure, attempt))
             else:
-                return replace(answer, num_retries=attempt)
+                return replace(answer, sent=sent, num_retries=attempt) if attempt else answer
         raise AssertionError
 
     async def check_alive(self) -> None:

@@ -22,6 +22,7 @@ _NAMES = {
     "tokens_predicted": "num_tokens",
     "prefix_cache_hits": "num_cached_tokens",
     "cached_tokens": "num_cached_tokens",
+    "prompt_tokens_cached": "num_cached_tokens",
 }
 """Names without the engine's prefix and the suffix `_total`, to our names."""
 _ENGINES = ("vllm", "sglang", "llamacpp")

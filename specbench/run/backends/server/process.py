@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from specbench.machine.threads import without_waiting
 from specbench.outside import printable
 
 END_S = 30.0
@@ -31,7 +32,7 @@ class ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**settings, **os.environ},
+            env={**settings, **without_waiting()},
             start_new_session=True,  # Ctrl-C is for this program, which then ends the server
         )
 

@@ -1,7 +1,6 @@
 """The forms in which servers take a prompt and stream an answer.
 
-Knows JSON in both directions. Must not know HTTP, time, or what a run is. Shapes of the chunks as
-served by vLLM 0.32, llama.cpp b11434 and SGLang 0.5.
+Knows JSON in both directions (`chunks` has what is read). Must not know HTTP, time, or runs.
 """
 
 from __future__ import annotations
@@ -10,9 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
+from specbench.run.backends.server.chunks import (
+    NO_CHOICE,
+    NO_USAGE,
+    Meta,
+    Metrics,
+    Speculation,
+    Timings,
+    read_chunk,
+    read_llama,
+    read_sglang,
+)
 from specbench.run.backends.server.stream import ChatRequest, Counts, Event
 from specbench.types import Request
 
@@ -20,82 +27,6 @@ _MOST_SEED = 2**31
 """Servers take seeds of 32 bits or more."""
 _UNFILTERED = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """Without them, vLLM and SGLang sample as the model's generation_config.json says."""
-
-
-class _Delta(Struct, frozen=True):
-    content: str | None = None
-    reasoning_content: str | None = None
-
-
-class _Choice(Struct, frozen=True):
-    text: str | None = None
-    delta: _Delta | None = None
-    token_ids: tuple[int, ...] | None = None
-    finish_reason: str | None = None
-
-
-class _Usage(Struct, frozen=True):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
-_NO_CHOICE, _NO_USAGE = _Choice(), _Usage()
-
-
-class _Speculation(Struct, frozen=True):
-    num_spec_steps: int | None = None
-    num_accepted_draft_tokens: int | None = None
-    per_step_accepted: tuple[int, ...] | None = None
-
-
-class _Metrics(Struct, frozen=True):
-    time_to_first_token_ms: float | None = None
-    generation_time_ms: float | None = None
-    speculative_decoding: _Speculation | None = None
-
-
-class _Chunk(Struct, frozen=True):
-    choices: tuple[_Choice, ...] = ()
-    usage: _Usage | None = None
-    metrics: _Metrics | None = None
-    error: Any = None
-
-
-class _Timings(Struct, frozen=True):
-    prompt_ms: float | None = None
-    predicted_ms: float | None = None
-    draft_n_accepted: int | None = None
-
-
-class _LlamaChunk(Struct, frozen=True):
-    content: str = ""
-    tokens: tuple[int, ...] = ()
-    stop: bool = False
-    stop_type: str = ""
-    tokens_predicted: int | None = None
-    tokens_evaluated: int | None = None
-    timings: _Timings | None = None
-    error: Any = None
-
-
-class _Finish(Struct, frozen=True):
-    type: str = ""
-    message: str | None = None
-
-
-class _Meta(Struct, frozen=True):
-    finish_reason: _Finish | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    spec_verify_ct: int | None = None
-    spec_num_correct_drafts: int | None = None
-
-
-class _SglangChunk(Struct, frozen=True):
-    text: str = ""
-    output_ids: tuple[int, ...] | None = None
-    meta_info: _Meta | None = None
-    error: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +66,10 @@ class Completions:
         }
 
     def read(self, data: bytes) -> Event:
-        chunk = _read_chunk(data)
-        usage = chunk.usage or _NO_USAGE
-        choice = chunk.choices[0] if chunk.choices else _NO_CHOICE
-        text = choice.text or ""
-        if choice.delta:
-            text = (choice.delta.reasoning_content or "") + (choice.delta.content or "")
+        chunk = read_chunk(data)
+        usage = chunk.usage or NO_USAGE
+        choice = chunk.choices[0] if chunk.choices else NO_CHOICE
+        text = choice.delta.text if choice.delta else choice.text or ""
         return Event(
             text,
             choice.token_ids,
@@ -172,7 +101,7 @@ class Llamacpp:
         }
 
     def read(self, data: bytes) -> Event:
-        chunk = _read_llama(data)
+        chunk = read_llama(data)
         timings = chunk.timings if chunk.stop else None
         return Event(
             chunk.content,
@@ -205,8 +134,8 @@ class Sglang:
         }
 
     def read(self, data: bytes) -> Event:
-        chunk = _read_sglang(data)
-        meta = chunk.meta_info or _Meta()
+        chunk = read_sglang(data)
+        meta = chunk.meta_info or Meta()
         finish = meta.finish_reason
         verified, accepted = meta.spec_verify_ct, meta.spec_num_correct_drafts
         if accepted is None and verified is not None and meta.completion_tokens is not None:
@@ -224,11 +153,6 @@ class Sglang:
         )
 
 
-_read_chunk = msgspec.json.Decoder(_Chunk).decode
-_read_llama = msgspec.json.Decoder(_LlamaChunk).decode
-_read_sglang = msgspec.json.Decoder(_SglangChunk).decode
-
-
 def _sampling(request: Request) -> dict[str, Any]:
     sampling = request.sampling
     values: dict[str, Any] = {
@@ -239,8 +163,8 @@ def _sampling(request: Request) -> dict[str, Any]:
     return {**values, "top_k": sampling.top_k} if sampling.top_k else values
 
 
-def _counts(metrics: _Metrics) -> Counts:
-    speculation = metrics.speculative_decoding or _Speculation()
+def _counts(metrics: Metrics) -> Counts:
+    speculation = metrics.speculative_decoding or Speculation()
     return Counts(
         num_drafts=speculation.num_spec_steps,
         num_accepted=speculation.num_accepted_draft_tokens,
@@ -250,7 +174,7 @@ def _counts(metrics: _Metrics) -> Counts:
     )
 
 
-def _llama_counts(timings: _Timings) -> Counts:
+def _llama_counts(timings: Timings) -> Counts:
     return Counts(
         num_accepted=timings.draft_n_accepted,
         prefill_s=_seconds(timings.prompt_ms),

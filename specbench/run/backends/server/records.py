@@ -77,9 +77,10 @@ def make_record(
 def _token_ids(answer: Answer, codec: Codec) -> tuple[int, ...]:
     """The answer's tokens, with the end token that a server counts but does not send."""
     ids = codec.token_ids(answer.text) if answer.token_ids is None else answer.token_ids
-    has_end = answer.stop != "eos" or (ids and ids[-1] in codec.eos_ids) or not codec.eos_ids
+    has_end = answer.stop != "eos" or (ids and ids[-1] in codec.eos_ids)
     is_complete = answer.token_ids is not None and answer.num_tokens == len(ids)
-    return ids if has_end or is_complete else (*ids, min(codec.eos_ids))
+    end = codec.end_id
+    return ids if has_end or is_complete or end is None else (*ids, end)
 
 
 def _check_counts(

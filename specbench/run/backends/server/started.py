@@ -6,10 +6,12 @@ Knows processes and clients. Must not know which engine a command starts.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from specbench.errors import SpecbenchError, UserError
@@ -25,6 +27,8 @@ START_S = 900.0
 MOST_STARTS = 2
 """Starts in a row that may end badly: an engine that dies is started once more."""
 _POLL_S = 0.2
+_FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
+"""The folders of an absolute path in an argument."""
 
 FindServer = Callable[[Client], Awaitable[FoundServer]]
 
@@ -53,6 +57,7 @@ class StartedServers:
     ) -> None:
         self._starts, self._find, self._request_s = starts, find, request_s
         self._folder = folder
+        self._scratch: TemporaryDirectory[str] | None = None
         self._method = ""
         self._process: ServerProcess | None = None
         self._server: OpenServer | None = None
@@ -101,12 +106,16 @@ class StartedServers:
         finally:
             if process:
                 await asyncio.to_thread(process.stop)
+            if self._scratch:
+                self._scratch.cleanup()
+                self._scratch = None
 
     async def _started(self, method: str) -> OpenServer:
         port = free_port()
         start = self._starts[method]
         name = "".join(sign if sign.isalnum() else "-" for sign in method)
-        command = list(start.command(self._folder / name, port))
+        self._scratch = TemporaryDirectory(prefix="specbench-")
+        command = list(start.command(Path(self._scratch.name), port))
         process = ServerProcess(command, start.settings, self._folder / f"{name}.log")
         self._process = process
         client = Client(f"http://127.0.0.1:{port}", request_s=self._request_s)
@@ -120,7 +129,7 @@ class StartedServers:
         except BaseException:
             await client.__aexit__()
             raise
-        self._headers[method] = server_header(found, command)
+        self._headers[method] = server_header(found, map(without_folders, command))
         return OpenServer(client, found, self._death)
 
     def _death(self) -> str:
@@ -131,6 +140,11 @@ class StartedServers:
         return (
             f"The engine ended with status {process.status}. Its last lines: {process.last_lines()}"
         )
+
+
+def without_folders(argument: str) -> str:
+    """An argument of a command with the names of files, and not where they are."""
+    return _FOLDERS.sub("", argument)
 
 
 async def _until_ready(client: Client, process: ServerProcess) -> None:

@@ -14,13 +14,14 @@ from msgspec.structs import replace as replace_header
 
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import MethodHeader, RunHeader
+from specbench.machine import environment
 from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.checkpoints import identify, read_config
 from specbench.models.hub import resolve, resolve_model, resolve_weights
 from specbench.registry import MethodChoice, parse_choices
 from specbench.run.backends.base import SetupInfo
-from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET, pick_device
+from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
 from specbench.run.backends.server.backend import ServerBackend
 from specbench.run.backends.server.client import REQUEST_S, Client
 from specbench.run.backends.server.engines import ENGINES
@@ -156,6 +157,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
             f"--engine {engine.name} starts its own servers, and --url names running ones.",
             "Give one of them.",
         )
+    device = _device(spec.device)
     asked = _asked(spec, engine)
     card = find_model(spec.model)
     executable = _executable(spec, engine)
@@ -176,6 +178,8 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         for method in [engine.methods[one.name]]
         if one not in missing
     )
+    for folder in (path, *(one.weights for one in runs if one.weights)):
+        engine.check_folder(folder)
     return StartedSetup(
         spec=spec,
         card=card,
@@ -184,9 +188,23 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         engine=engine,
         executable=executable,
         methods=runs,
-        device=pick_device(spec.device).name,
+        device=device,
         no_checkpoint=tuple(str(one) for one in missing),
     )
+
+
+def _device(requested: str) -> str:
+    """The device that an engine takes: a GPU if the driver knows one. Asks no torch, since an
+    engine has its own.
+    """
+    if ":" in requested:
+        raise UserError(
+            f"--device {requested} cannot be passed to an engine.",
+            "Choose GPUs by the environment variable CUDA_VISIBLE_DEVICES.",
+        )
+    if requested == "auto":
+        return "cuda" if environment.gpus() else "cpu"
+    return requested
 
 
 def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:

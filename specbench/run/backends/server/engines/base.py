@@ -45,6 +45,7 @@ class Engine:
     """An engine. `arguments` makes its command line without the executable.
 
     `settings` are environment variables that it needs; those that the user has set stay.
+    `check_folder` raises UserError for a folder of weights that the engine cannot read.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Engine:
     methods: Mapping[str, EngineMethod]
     arguments: Callable[[Launch], list[str]]
     settings: Mapping[str, str] = field(default_factory=dict)
+    check_folder: Callable[[Path], object] = lambda folder: None
 
 
 def set_flags(**values: Any) -> list[str]:

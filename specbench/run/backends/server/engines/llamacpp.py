@@ -60,4 +60,5 @@ LLAMACPP = Engine(
         "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
     },
     arguments=_arguments,
+    check_folder=gguf_file,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.run.backends.server.engines.base import Engine, EngineMethod, Launch, set_flags
+from specbench.run.backends.server.engines.vllm_weights import eagle_folder, medusa_folder
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
@@ -24,9 +25,11 @@ def _arguments(launch: Launch) -> list[str]:
         enforce_eager=launch.is_cpu,
         no_enable_prefix_caching=True,
         enable_per_request_metrics=True,
-        per_request_spec_decode_metrics="detailed",
-        speculative_config=_speculation(launch),
     )
+    if speculation := _speculation(launch):
+        flags += set_flags(
+            speculative_config=speculation, per_request_spec_decode_metrics="detailed"
+        )  # vLLM refuses the second without the first
     return ["serve", str(launch.model), *flags]
 
 
@@ -36,34 +39,17 @@ def _speculation(launch: Launch) -> str:
         return ""
     values: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
     if launch.weights:
-        is_medusa = launch.method == "medusa"
-        values["model"] = str(_medusa_folder(launch) if is_medusa else launch.weights)
+        values["model"] = str(_weights(launch, launch.weights))
     if launch.num_tokens:
         values["num_speculative_tokens"] = launch.num_tokens
     return json.dumps(values | (_NGRAM if launch.method == "ngram" else {}))
 
 
-def _medusa_folder(launch: Launch) -> Path:
-    """Medusa heads with the configuration that vLLM asks for; the weights are linked."""
-    assert launch.weights is not None
-    config = json.loads((launch.weights / "config.json").read_text(encoding="utf-8"))
-    target = json.loads((launch.model / "config.json").read_text(encoding="utf-8"))
-    config |= {
-        "model_type": "medusa",
-        "architectures": ["MedusaModel"],
-        "hidden_size": target["hidden_size"],
-        "vocab_size": target["vocab_size"],
-        "medusa_fc_bias": True,
-        "num_heads": config["medusa_num_heads"],
-        "num_hidden_layers": config["medusa_num_layers"],
-    }
-    launch.scratch.mkdir(parents=True, exist_ok=True)
-    for file in launch.weights.iterdir():
-        link = launch.scratch / file.name
-        if file.name != "config.json" and not link.exists():
-            link.symlink_to(file.resolve())
-    (launch.scratch / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return launch.scratch
+def _weights(launch: Launch, weights: Path) -> Path:
+    """The folder of draft weights that vLLM reads."""
+    if launch.method == "medusa":
+        return medusa_folder(weights, launch.model, launch.scratch)
+    return eagle_folder(weights, launch.scratch) if launch.method == "eagle" else weights
 
 
 VLLM = Engine(

@@ -1,0 +1,113 @@
+"""Record responses of a real engine on `tiny`; the tests of `make test` replay them.
+
+    python -m tests.engines.record vllm --command PATH --method eagle3
+    python -m tests.engines.record llamacpp --command PATH --model DIR --method sps:weights=DIR/sps
+
+Starts the engine without speculation and with the method, sends the requests that a run sends, and
+writes `tests/support/responses/ENGINE-METHOD.json`. Names of folders are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specbench.run.backends.server.backend import OpenServer
+from specbench.run.backends.server.engines import ENGINES
+from specbench.run.backends.server.find import PROBE_TOKENS
+from specbench.run.backends.server.protocols import Completions
+from specbench.run.backends.server.started_setup import StartedSetup, make_started_setup
+from specbench.run.backends.server.stream import ChatRequest
+from specbench.run.spec import RunSpec
+from specbench.types import Request
+from tests.support.replay import RESPONSES, Exchange
+
+HELLO = [{"role": "user", "content": "Hello"}]
+QUESTION = "Uma has 22 eggs. Vera has 11 fewer eggs than Uma. How many eggs does Vera have?"
+ASKED = [{"role": "user", "content": QUESTION}]
+NUM_TOKENS, CONTEXT = 64, 2048
+QUESTIONS = ("/v1/models", "/version", "/props", "/get_server_info", "/metrics")
+_LEFT_OUT = ("_bucket", "_created", "# ", "python_", "process_", "http_")
+"""Lines of metrics that are not kept: they are many, and nothing reads them."""
+
+
+def main() -> None:
+    """Record and write the files."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("engine", choices=sorted(ENGINES))
+    parser.add_argument("--command", required=True)
+    parser.add_argument("--method", required=True)
+    parser.add_argument("--model", default="tiny")
+    given = parser.parse_args()
+    spec = RunSpec(
+        backend="server", serving_engine=given.engine, engine_command=(given.command,),
+        methods=(given.method,), model=given.model, dtype="float32", device="cpu",
+    )  # fmt: skip
+    setup = make_started_setup(spec, is_offline=True)
+    with tempfile.TemporaryDirectory() as folder, setup.open(Path(folder)) as backend:
+        for method in setup.labels:
+            server = backend.run(backend.open(method))
+            found = [shortened(one, setup) for one in exchanges(server, setup)]
+            name = f"{given.engine}-{method.partition(':')[0]}.json"
+            RESPONSES.mkdir(exist_ok=True)
+            (RESPONSES / name).write_text(json.dumps(found, indent=1), encoding="utf-8")
+            print(f"{name}: {server.found.software}, {len(found)} responses", file=sys.stderr)
+
+
+def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
+    """What a run asks, and the answers: what the server is, answers of each end, and refusals."""
+    root, protocol, model = server.found.root, server.found.protocol, server.found.model
+    prompt, hello = setup.codec.render(ASKED), setup.codec.render(HELLO)
+    whole = ChatRequest(Request(prompt, NUM_TOKENS), ASKED)
+    for path in QUESTIONS:
+        yield exchange(root, path)
+    for one in (protocol, Completions(is_chat=True)):
+        probe = ChatRequest(Request(hello, PROBE_TOKENS), HELLO)
+        yield exchange(root, one.path, one.body(model, probe))
+        yield exchange(root, one.path, one.body(model, whole))
+    too_long = replace(whole, request=Request(long_prompt(prompt), 8))
+    yield exchange(root, protocol.path, protocol.body(model, too_long))
+    yield exchange(root, "/metrics")
+
+
+def long_prompt(prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """A prompt that does not fit into tiny's context."""
+    return (prompt * CONTEXT)[: CONTEXT + 1]
+
+
+def exchange(root: str, path: str, body: dict[str, Any] | None = None) -> Exchange:
+    """One request and its response, whatever the status is."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    request = urllib.request.Request(root + path, data=data, headers=headers)
+    try:
+        response = urllib.request.urlopen(request, timeout=600)
+    except urllib.error.HTTPError as error:
+        response = error
+    with response:
+        text = response.read().decode()
+        if path == "/metrics":
+            lines = text.splitlines(keepends=True)
+            text = "".join(line for line in lines if not any(word in line for word in _LEFT_OUT))
+        kind = response.headers["Content-Type"] or ""
+        return Exchange(path=path, body=body, status=response.status, content_type=kind, text=text)
+
+
+def shortened(one: Exchange, setup: StartedSetup) -> Exchange:
+    """The exchange without the names of the folders that the engine was given."""
+    text = one["text"]
+    for folder in (setup.path, *(method.weights for method in setup.methods if method.weights)):
+        text = text.replace(f"{folder.parent}/", "")
+    return {**one, "text": text}
+
+
+if __name__ == "__main__":
+    main()
