@@ -19,7 +19,7 @@ SMALL = ("--template", "none", "--max-new-tokens", "4", "--offline", "--quiet")
     [
         (("run", "--method", "pdl"), "No method 'pdl'. Did you mean 'pld'?"),
         (("run", "--method", "pld:ngrams=2"), "Did you mean 'ngram'?"),
-        (("run", "--method", "pld:ngram=2,ngram=3"), "--method pld:ngram=2,pld:ngram=3"),
+        (("run", "--method", "pld:ngram=2,ngram=3"), "--method 'pld:ngram=2|3'"),
         (("run", "--method", "pld:ngram=two"), "not of type int"),
         (("run", "--method", "pld:ngram=0"), "too small"),
         (("run", "--method", "sps:schedule=steady"), "No value of sps:schedule 'steady'"),

@@ -40,19 +40,20 @@ def test_every_phase_of_every_step_is_timed_once(readings: list[float]) -> None:
     drafter = method.build(method.options(), BuildContext(target))
     done = decode(target, drafter, REQUEST, stopwatch=HostStopwatch())
     steps = float(len(done.steps))
-    assert done.phases == Phases(steps, steps, steps, steps)
+    # The first draft begins before the look at the clock that ends the drafter's prefill.
+    assert done.phases == Phases(steps + 1, steps, steps, steps)
     # The last lap ends at the clock's last look but one, the first begins at the prefill's end.
     assert done.decode_s == sum(astuple(done.phases)) + 2
 
 
-def test_a_run_without_phases_reads_the_clock_at_its_three_borders_only(
+def test_a_run_without_phases_reads_the_clock_at_its_four_borders_only(
     readings: list[float],
 ) -> None:
     target, method = random_target(), get("pld")
     drafter = method.build(method.options(), BuildContext(target))
     done = decode(target, drafter, REQUEST)
     assert done.phases is None
-    assert len(readings) == 3
+    assert len(readings) == 4  # begin, prefill, the drafter's prefill, end
 
 
 def test_a_stopwatch_forgets_the_completion_before() -> None:
