@@ -37,7 +37,7 @@ Noise: TypeAlias = Callable[[Generator, tuple[int, int, int, int]], FloatArray]
 
 @dataclass(frozen=True)
 class Design:
-    """What is repeated. Units are runs if there are several, else passes."""
+    """The design of a simulated run. Units are runs if there are several, else passes."""
 
     name: str
     num_runs: int = 1

@@ -23,7 +23,7 @@ PROMPTS_ONLY = "prompts only; machine variance not estimated"
 
 
 class Scope(NamedTuple):
-    """What intervals of times cover besides prompts: passes of one run, or runs."""
+    """Sources of variance in intervals of times besides prompts: passes of one run, or runs."""
 
     kind: Literal["passes", "runs"] = "passes"
     number: int = 1

@@ -98,7 +98,7 @@ def gate_notes(gate: Gate) -> Iterator[Note]:
 
 
 def _noise_text(gate: Gate) -> str:
-    """What the tests of speed know of the machine's noise."""
+    """The source of the machine's noise in the tests of speed."""
     if gate.no_speed:
         return ""
     if gate.num_baselines > 1:

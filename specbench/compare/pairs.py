@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NO_SHARED = Missing("no shared completions")
 
 _REQUEST = [name for name in REQUEST_KEY if name not in Load._fields]
-"""What identifies a request in two runs of one load: the engine's has none."""
+"""Columns that identify a request in two runs at one load; runs of the engine have no load."""
 _PARTS = ("subject", "reference", "ratio")
 _NUMBERS = [
     "num_tokens", "mat_emitted", "mat_steps", "wall_s", "baseline_num_tokens", "baseline_wall_s",
@@ -44,7 +44,7 @@ _NUMBERS = [
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What both runs repeat: `scope` is what intervals of times cover.
+    """The passes or runs that both sides have. `scope` says what intervals of times cover.
 
     `is_one_run` if both are the same run, so that passes are paired; `machine` is then the variance
     between passes that is known from other runs, and None otherwise.

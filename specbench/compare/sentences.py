@@ -60,7 +60,7 @@ def change_sentences(
 
 
 def no_verdict(comparison: Comparison) -> str:
-    """Why no difference in speed is claimed, with the spread of passes that is known."""
+    """The reason that no difference in speed is claimed, with the known spread of passes."""
     spreads = [
         spread
         for header in (comparison.reference, comparison.subject)

@@ -159,7 +159,7 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
 
 
 def scope_text(runs: Sequence[RunMetrics]) -> str:
-    """What the intervals of times cover: "over prompts and 3 passes"."""
+    """The scope of the intervals of times: "over prompts and 3 passes"."""
     texts = dict.fromkeys(run.scope.text for run in runs)
     return " or ".join(text if text == PROMPTS_ONLY else f"over {text}" for text in texts)
 

@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
-    """What a run asks, and the answers: what the server is, answers of each end, and refusals."""
+    """The requests of a run with responses: about the server, answers of each end, refusals."""
     root, protocol, model = server.found.root, server.found.protocol, server.found.model
     prompt, hello = setup.codec.render(ASKED), setup.codec.render(HELLO)
     whole = ChatRequest(Request(prompt, NUM_TOKENS), ASKED)

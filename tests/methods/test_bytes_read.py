@@ -26,7 +26,7 @@ from tests.support.weights import build
 WEIGHTS: Mapping[Callable[..., Tensor], Sequence[int]] = {
     linear: (1, 2), Tensor.addmm_: (2,), torch.bmm: (1,),
 }  # fmt: skip
-"""Which arguments of a product are weights."""
+"""The arguments of each product that are weights."""
 
 
 class Reader(TorchFunctionMode):

@@ -1,4 +1,4 @@
-"""What reports say of servers: tables, notes, warnings and plots."""
+"""Servers in reports: tables, notes, warnings and plots."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ REPO, COMMIT = "org/model", "c" * 40
 PAGE = b"<!DOCTYPE html><title>Log in</title>"
 
 Fault = Literal["none", "html", "malformed", "resets", "stalls", "drips", "html file", "gated file"]
-"""What the Hub does wrong: with every answer, or with the content of files."""
+"""Faults of the Hub: with every answer, or with the content of files."""
 
 
 @contextmanager

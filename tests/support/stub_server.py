@@ -33,7 +33,7 @@ S = TypeVar("S", bound=Server)
 
 @dataclass
 class Stub(Server):
-    """What the server does. `answer` maps the prompt to the answer, both tokens.
+    """The behaviour of the server. `answer` maps the prompt to the answer, both tokens.
 
     `fault` names what goes wrong from request `fault_from` on, for `num_faults` requests.
     """

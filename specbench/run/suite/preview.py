@@ -68,7 +68,7 @@ class _Files:
 
 
 def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
-    """What a run would take; `bytes_per_s` measures the memory bandwidth of a device.
+    """The preview of a run; `bytes_per_s` measures the memory bandwidth of a device.
 
     Raises:
         UserError: an unknown name, or a device that this machine has not.

@@ -52,7 +52,7 @@ VALUES: tuple[Any, ...] = (
     [], {}, [None], [[]], {"": None}, [1] * 1000, "MARK",
 )  # fmt: skip
 MARKS = (b"1e400", b"NaN", b"-Infinity", b"[" * 5000 + b"]" * 5000, b'"\xff\xfe"', b"01", b"")
-"""What no JSON library writes, in the place of "MARK"."""
+"""Text that no JSON library writes, in the place of "MARK"."""
 
 
 def attack(random: Random, folder: Path) -> None:

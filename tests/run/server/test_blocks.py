@@ -59,7 +59,7 @@ class Letters:
 
 @dataclass
 class Done:
-    """What a run of blocks did."""
+    """The outcome of a run of blocks."""
 
     records: list[Record]
     blocks: list[BlockHeader]

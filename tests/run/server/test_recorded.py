@@ -43,7 +43,7 @@ def ours() -> tuple[int, ...]:
 
 
 def ask(name: str, work: Callable[[Client, FoundServer], Coroutine[Any, Any, T]]) -> T:
-    """What `work` makes of the recorded server, after it was found as a run finds it."""
+    """The result of `work` on the recorded server, found as a run finds it."""
 
     models = next(one for one in recorded(name) if one["path"] == "/v1/models")
     model = json.loads(models["text"])["data"][0]["id"]

@@ -51,11 +51,11 @@ class OpenServer:
         self._known_by: float | None = None
 
     def death(self) -> str:
-        """How its process ended; empty while it runs, and for a server that we did not start."""
+        """The end of its process; empty while it runs, and for a server that we did not start."""
         return self._death() if self._death else ""
 
     async def wait_for_death(self) -> str:
-        """How its process ended, for a server that no longer answers; empty if it still runs.
+        """The end of its process, for a server that no longer answers; empty if it still runs.
 
         That a server does not answer is known earlier than that its process has ended. The wait is
         the same for all requests.
