@@ -27,6 +27,8 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
+from specbench.run.backends.engine_load import make_execution
+from specbench.run.backends.engine_setup import Device, pick_mode
 from specbench.types import Request
 
 ROWS: dict[str, tuple[str, dict[str, str], float]] = {
@@ -104,7 +106,9 @@ def measure(
     folder: Path, names: Sequence[str], rounds: int, calibrate: Callable[[], float]
 ) -> tuple[dict[str, Timing], float]:
     """Run every row's method over all prompts; rows alternate within each prompt."""
-    target = load_target(folder / "target", dtype=torch.float32, device=torch.device("cpu"))
+    device, dtype = torch.device("cpu"), torch.float32
+    execution = make_execution(pick_mode("auto", Device("cpu")), device, dtype)
+    target = load_target(folder / "target", dtype=dtype, device=device, execution=execution)
     drafters = {name: _build(name, target, folder) for name in names}
     lines = (folder / "prompts.jsonl").read_text("utf-8").splitlines()
     requests = [

@@ -1,0 +1,531 @@
+/* Operations of decoder layers over few rows on a CPU: see `native_ops.py`.
+ *
+ * Weights and activations are float32, or bfloat16 with -DHALF=1; sums are float32.
+ *
+ * A row's result does not depend on the other rows of a call: every sum runs in one order, whatever
+ * the number of rows or threads. So a tree's logits are, bit by bit, those of the same tokens one
+ * at a time.
+ *
+ * Vectors are GCC's and Clang's own; the compiler maps them to the machine's instructions.
+ */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+enum { WIDTH = 16, ROWS = 6, COLUMNS = 4 };
+#elif defined(__AVX__)
+enum { WIDTH = 8, ROWS = 3, COLUMNS = 4 };
+#else
+enum { WIDTH = 4, ROWS = 5, COLUMNS = 4 };
+#endif
+enum { MANY = 8 };               /* columns of a product of a single row */
+enum { LEAST_WORK = 1 << 17 };   /* multiplications worth a second thread */
+
+typedef float Vec __attribute__((vector_size(4 * WIDTH)));
+typedef float Loose __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
+typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
+typedef uint16_t Halves __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+#define ALONE static __attribute__((noinline))
+
+/* ---- Numbers in memory ---------------------------------------------------------------------- */
+
+INLINE Vec load(const float *from) { return *(const Loose *)from; }
+INLINE void store(float *to, Vec value) { *(Loose *)to = value; }
+
+#if HALF
+typedef uint16_t Stored;
+
+INLINE Vec read(const Stored *from) {
+    return (Vec)(__builtin_convertvector(*(const Halves *)from, Words) << 16);
+}
+INLINE float value_of(Stored stored) {
+    uint32_t bits = (uint32_t)stored << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+INLINE Stored stored(float value) { /* to the nearest, ties to even */
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0; /* not a number */
+    return (Stored)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+INLINE float rounded(float value) { return value_of(stored(value)); }
+#else
+typedef float Stored;
+
+INLINE Vec read(const Stored *from) { return load(from); }
+INLINE float value_of(Stored stored) { return stored; }
+INLINE Stored stored(float value) { return value; }
+INLINE float rounded(float value) { return value; }
+#endif
+
+/* Memory of the calling thread, kept between calls. */
+static float *scratch(long count) {
+    static _Thread_local float *memory;
+    static _Thread_local long size;
+    if (count > size) {
+        free(memory);
+        size = count + count / 2;
+        memory = malloc(4 * (size_t)size);
+        if (!memory) abort();
+    }
+    return memory;
+}
+
+/* ---- Arithmetic of vectors ------------------------------------------------------------------ */
+
+INLINE Vec same(float value) { return value - (Vec){0}; }
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define LANES(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define LANES(a, b, ...) __builtin_shuffle(a, b, (Ints){__VA_ARGS__})
+#endif
+
+/* out = the sums of four vectors' lanes. Halves are added to halves until a lane is left. */
+INLINE void sums_of(float *out, Vec a, Vec b, Vec c, Vec d) {
+#if defined(__AVX512F__)
+#define LOW 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define HIGH 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+    Vec ab = LANES(a, b, LOW) + LANES(a, b, HIGH), cd = LANES(c, d, LOW) + LANES(c, d, HIGH);
+    Vec all = LANES(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+              LANES(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    all += LANES(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    all += LANES(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    all = LANES(all, all, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+#elif defined(__AVX__)
+    Vec ab = LANES(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + LANES(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+    Vec cd = LANES(c, d, 0, 1, 2, 3, 8, 9, 10, 11) + LANES(c, d, 4, 5, 6, 7, 12, 13, 14, 15);
+    Vec all = LANES(ab, cd, 0, 1, 4, 5, 8, 9, 12, 13) + LANES(ab, cd, 2, 3, 6, 7, 10, 11, 14, 15);
+    all += LANES(all, all, 1, 0, 3, 2, 5, 4, 7, 6);
+    all = LANES(all, all, 0, 2, 4, 6, 0, 2, 4, 6);
+#else
+    Vec ab = LANES(a, b, 0, 1, 4, 5) + LANES(a, b, 2, 3, 6, 7);
+    Vec cd = LANES(c, d, 0, 1, 4, 5) + LANES(c, d, 2, 3, 6, 7);
+    Vec all = LANES(ab, cd, 0, 2, 4, 6) + LANES(ab, cd, 1, 3, 5, 7);
+#endif
+    memcpy(out, &all, 4 * sizeof(float));
+}
+
+INLINE float sum(Vec v) {
+    float sums[4];
+    sums_of(sums, v, v, v, v);
+    return sums[0];
+}
+
+INLINE Vec either(Ints chosen, Vec yes, Vec no) {
+    return (Vec)((chosen & (Ints)yes) | (~chosen & (Ints)no));
+}
+
+/* e^x, with a polynomial of degree 6 for the part within +-ln 2 / 2. 0 below -87.3. */
+INLINE Vec exponential(Vec x) {
+    const Vec low = same(-87.3f), high = same(88.3f);
+    Ints is_zero = x < low;
+    x = either(x > high, high, either(is_zero, low, x));
+    Vec rounder = same(12582912.0f); /* 1.5 * 2^23: a sum with it is a whole number */
+    Vec whole = x * 1.44269504f + rounder;
+    whole -= rounder;
+    Vec r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    Vec p = same(1.98756915e-4f);
+    p = p * r + 1.39819995e-3f;
+    p = p * r + 8.33345195e-3f;
+    p = p * r + 4.16657960e-2f;
+    p = p * r + 1.66666655e-1f;
+    p = p * r + 5.00000012e-1f;
+    p = p * r * r + r + 1.0f;
+    Ints power = (__builtin_convertvector(whole, Ints) + 127) << 23;
+    return either(is_zero, (Vec){0}, p * (Vec)power);
+}
+
+/* ---- Norms ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    const void *weight; /* [size], or NULL for no norm */
+    int is_wide;        /* the weight is float32, whatever the rest is */
+    float eps;
+} Norm;
+
+/* x / sqrt(mean(x^2) + eps) * weight in place, from element `offset` of the weight on. */
+static void normalise(float *x, long size, Norm norm, long offset) {
+    Vec squares = {0};
+    long i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) squares += load(x + i) * load(x + i);
+    float total = sum(squares);
+    for (; i < size; i++) total += x[i] * x[i];
+    float factor = 1.0f / __builtin_sqrtf(total / (float)size + norm.eps);
+    if (norm.is_wide) {
+        const float *weight = (const float *)norm.weight + offset;
+        for (i = 0; i < size; i++) x[i] = rounded(x[i] * factor * weight[i]);
+    } else {
+        const Stored *weight = (const Stored *)norm.weight + offset;
+        for (i = 0; i < size; i++) x[i] = rounded(x[i] * factor * value_of(weight[i]));
+    }
+}
+
+/* out = norm(x), added to what `out` holds if `is_added`. */
+void norm_rows(
+    Stored *out, const Stored *x, long x_stride, long num, long size, const void *weight,
+    int is_wide, float eps, int is_added
+) {
+    Norm norm = {weight, is_wide, eps};
+    float *row = scratch(size);
+    for (long i = 0; i < num; i++, out += size, x += x_stride) {
+        for (long k = 0; k < size; k++) row[k] = value_of(x[k]);
+        normalise(row, size, norm, 0);
+        for (long k = 0; k < size; k++)
+            out[k] = stored(is_added ? row[k] + value_of(out[k]) : row[k]);
+    }
+}
+
+/* ---- Products ------------------------------------------------------------------------------- */
+
+typedef float Tile[ROWS][MANY];
+
+/* out[i][j] = x[i] . w[j]; `rows` and `columns` are constants after inlining. */
+INLINE void multiply(
+    Tile out, int rows, int columns, const float *x, long x_stride, const Stored *w, long w_stride,
+    long size
+) {
+    Vec sums[ROWS][MANY];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) sums[i][j] = (Vec){0};
+    long k = 0;
+    for (; k + WIDTH <= size; k += WIDTH) {
+        Vec weights[MANY];
+#pragma GCC unroll 8
+        for (int j = 0; j < columns; j++) weights[j] = read(w + j * w_stride + k);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            Vec value = load(x + i * x_stride + k);
+#pragma GCC unroll 8
+            for (int j = 0; j < columns; j++) sums[i][j] += value * weights[j];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        if (columns == 1) out[i][0] = sum(sums[i][0]);
+#pragma GCC unroll 2
+        for (int j = 0; j + 4 <= columns; j += 4)
+            sums_of(out[i] + j, sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+    }
+    for (; k < size; k++)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++)
+                out[i][j] += x[i * x_stride + k] * value_of(w[j * w_stride + k]);
+}
+
+#define ARGUMENTS x, x_stride, w, w_stride, size
+#define CASE(rows, columns) case rows: multiply(out, rows, columns, ARGUMENTS); break;
+
+ALONE void tile(
+    Tile out, long rows, int columns, const float *x, long x_stride, const Stored *w, long w_stride,
+    long size
+) {
+    if (columns == MANY) {
+        multiply(out, 1, MANY, ARGUMENTS);
+    } else if (columns == COLUMNS) {
+        switch (rows) {
+            CASE(1, COLUMNS) CASE(2, COLUMNS) CASE(3, COLUMNS)
+#if !defined(__AVX__) || defined(__AVX512F__)
+            CASE(4, COLUMNS) CASE(5, COLUMNS)
+#endif
+#if defined(__AVX512F__)
+            CASE(6, COLUMNS)
+#endif
+        }
+    } else {
+        for (long i = 0; i < rows; i++, x += x_stride) multiply(out + i, 1, 1, ARGUMENTS);
+    }
+}
+
+enum { PLAIN, ADDED, SILU, GELU };
+
+typedef struct {
+    const float *x; /* [num, size], rows `x_stride` apart */
+    long x_stride, num, size;
+    const Stored *weight, *bias; /* [columns, size], [columns] or NULL; twice as many if gated */
+    Stored *out;                 /* [num, columns] */
+    long columns;
+    int kind;
+} Product;
+
+INLINE Vec activated(Vec x, int kind) {
+    Vec inner = x;
+    if (kind == GELU) inner = 1.5957691216f * (x + 0.044715f * x * x * x); /* 2 sqrt(2 / pi) */
+    return x / (1.0f + exponential(-inner));
+}
+
+INLINE void add_bias(Tile found, long rows, int columns, const Stored *bias) {
+    for (long i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) found[i][j] += value_of(bias[j]);
+}
+
+/* gates = act(gates) * ups */
+INLINE void open_gates(Tile gates, Tile ups, long rows, int columns, int kind) {
+    float flat[ROWS * MANY];
+    for (int i = 0; i < ROWS * MANY; i++) flat[i] = 0;
+    for (long i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) flat[i * columns + j] = rounded(gates[i][j]);
+    for (long i = 0; i < rows * columns; i += WIDTH)
+        store(flat + i, activated(load(flat + i), kind));
+    for (long i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++)
+            gates[i][j] = rounded(flat[i * columns + j]) * rounded(ups[i][j]);
+}
+
+/* Results of up to ROWS rows of x and `columns` rows of the weight. */
+INLINE void piece(const Product *p, long row, long rows, long column, int columns) {
+    Tile found, ups;
+    const float *x = p->x + row * p->x_stride;
+    tile(found, rows, columns, x, p->x_stride, p->weight + column * p->size, p->size, p->size);
+    if (p->bias) add_bias(found, rows, columns, p->bias + column);
+    if (p->kind >= SILU) {
+        long other = p->columns + column;
+        tile(ups, rows, columns, x, p->x_stride, p->weight + other * p->size, p->size, p->size);
+        if (p->bias) add_bias(ups, rows, columns, p->bias + other);
+        open_gates(found, ups, rows, columns, p->kind);
+    }
+    for (long i = 0; i < rows; i++) {
+        Stored *out = p->out + (row + i) * p->columns + column;
+        if (p->kind == ADDED)
+            for (int j = 0; j < columns; j++) found[i][j] = rounded(found[i][j]) + value_of(out[j]);
+        for (int j = 0; j < columns; j++) out[j] = stored(found[i][j]);
+    }
+}
+
+/* All rows of x and the rows of the weight from `from` to `to`. */
+static void strip(const Product *p, long from, long to) {
+    long column = from;
+    if (p->num == 1)
+        for (; column + MANY <= to; column += MANY) piece(p, 0, 1, column, MANY);
+    for (; column + COLUMNS <= to; column += COLUMNS) {
+        long row = 0;
+        for (; row + ROWS <= p->num; row += ROWS) piece(p, row, ROWS, column, COLUMNS);
+        if (row < p->num) piece(p, row, p->num - row, column, COLUMNS);
+    }
+    for (; column < to; column++)
+        for (long row = 0; row < p->num; row += ROWS)
+            piece(p, row, p->num - row < ROWS ? p->num - row : ROWS, column, 1);
+}
+
+static void run(const Product *p, int threads) {
+    if (p->num * p->columns * p->size < LEAST_WORK || threads < 2) {
+        strip(p, 0, p->columns);
+        return;
+    }
+    long share = (p->columns + threads - 1) / threads;
+    share = (share + MANY - 1) / MANY * MANY;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int part = 0; part < threads; part++) {
+        long from = part * share, to = from + share;
+        strip(p, from, to < p->columns ? to : p->columns);
+    }
+}
+
+/* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
+void product(
+    Stored *out, const Stored *x, long x_stride, long num, long size, const Stored *weight,
+    long columns, const Stored *bias, int kind, const void *norm_weight, int is_norm_wide,
+    float eps, int threads
+) {
+    Product p = {NULL, x_stride, num, size, weight, bias, out, columns, kind};
+#if !HALF
+    p.x = x;
+    if (norm_weight)
+#endif
+    {
+        Norm norm = {norm_weight, is_norm_wide, eps};
+        float *rows = scratch(num * size);
+        for (long i = 0; i < num; i++) {
+            for (long k = 0; k < size; k++) rows[i * size + k] = value_of(x[i * x_stride + k]);
+            if (norm_weight) normalise(rows + i * size, size, norm, 0);
+        }
+        p.x = rows;
+        p.x_stride = size;
+    }
+    run(&p, threads);
+}
+
+/* out[i] = x[i] W[i]^T + bias[i] for weights [num, columns, size]. */
+void product_each(
+    Stored *out, const Stored *x, long x_stride, long num, long size, const Stored *weights,
+    long columns, const Stored *biases, int threads
+) {
+    for (long i = 0; i < num; i++)
+        product(
+            out + i * columns, x + i * x_stride, size, 1, size, weights + i * columns * size,
+            columns, biases ? biases + i * columns : NULL, PLAIN, NULL, 0, 0, threads
+        );
+}
+
+/* ---- Attention ------------------------------------------------------------------------------ */
+
+/* Rotate queries and keys of qkv [num, width] in place, after their norms [heads, dim] if given,
+ * and copy keys and values to `cache_rows` of a cache. `turns` holds cosines and sines [2, dim] of
+ * each row, or of all if `turn_stride` is 0; sines of the first half are negative. */
+void write_kv(
+    Stored *qkv, long stride, long num, long num_queries, long num_keys, long dim,
+    const Stored *turns, long turn_stride, const int64_t *cache_rows, Stored *cache,
+    long cache_stride, const void *norm_weight, int is_norm_wide, float eps
+) {
+    long half = dim / 2;
+    float *head = scratch(dim);
+    Norm norm = {norm_weight, is_norm_wide, eps};
+    for (long row = 0; row < num; row++, qkv += stride, turns += turn_stride) {
+        for (long h = 0; h < num_queries + num_keys; h++) {
+            Stored *own = qkv + h * dim;
+            for (long i = 0; i < dim; i++) head[i] = value_of(own[i]);
+            if (norm_weight) normalise(head, dim, norm, h * dim);
+            for (long i = 0; i < dim; i++) {
+                float turned = rounded(head[i] * value_of(turns[i]));
+                float other = head[i < half ? i + half : i - half];
+                own[i] = stored(turned + other * value_of(turns[dim + i]));
+            }
+        }
+        memcpy(
+            cache + cache_rows[row] * cache_stride, qkv + num_queries * dim,
+            2 * num_keys * dim * sizeof(Stored)
+        );
+    }
+}
+
+typedef struct {
+    const Stored *queries; /* [num, num_kv * group * dim], rows `q_stride` apart */
+    long q_stride, num, num_kv, group, dim;
+    const Stored *keys, *values; /* of the first head and row; heads lie `dim` apart */
+    long row_stride, seen, own;  /* all see `seen` cached rows; `bias` [num, own] masks the rest */
+    const Stored *bias;
+    float scale;
+    Stored *out; /* [num, num_kv * group * dim] */
+} Attention;
+
+/* Scores of one query to shares of the keys, not yet divided by their sum. */
+static void weigh(const Attention *a, float *scores, long node, long padded) {
+    long count = a->seen + a->own;
+    for (long j = 0; j < count; j++) scores[j] *= a->scale;
+    for (long j = 0; j < a->own; j++) scores[a->seen + j] += value_of(a->bias[node * a->own + j]);
+    for (long j = count; j < padded; j++) scores[j] = scores[0];
+    Vec most = load(scores);
+    for (long j = WIDTH; j < padded; j += WIDTH) {
+        Vec more = load(scores + j);
+        most = either(more > most, more, most);
+    }
+    float largest = most[0];
+    for (int lane = 1; lane < WIDTH; lane++) largest = most[lane] > largest ? most[lane] : largest;
+    for (long j = 0; j < padded; j += WIDTH)
+        store(scores + j, exponential(load(scores + j) - largest));
+}
+
+/* Sums of `rows` queries' shares, and of `parts` vectors of the values times them. */
+INLINE void mix(
+    const Attention *a, int rows, int parts, const float *shares, long padded,
+    const Stored *values, float *mixed, float *totals
+) {
+    long count = a->seen + a->own;
+    Vec sums[ROWS][4];
+    float total[ROWS];
+    for (int i = 0; i < rows; i++) {
+        total[i] = 0;
+        for (int d = 0; d < parts; d++) sums[i][d] = (Vec){0};
+    }
+    for (long j = 0; j < count; j++, values += a->row_stride) {
+        Vec value[4];
+#pragma GCC unroll 4
+        for (int d = 0; d < parts; d++) value[d] = read(values + d * WIDTH);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            float share = shares[i * padded + j];
+            total[i] += share;
+#pragma GCC unroll 4
+            for (int d = 0; d < parts; d++) sums[i][d] += share * value[d];
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        totals[i] = total[i];
+        for (int d = 0; d < parts; d++) store(mixed + i * a->dim + d * WIDTH, sums[i][d]);
+    }
+}
+
+#define MIX(n) \
+    case n: mix(a, n, parts, shares, padded, values, mixed, totals); break;
+
+INLINE void mix_rows(
+    const Attention *a, long rows, int parts, const float *shares, long padded,
+    const Stored *values, float *mixed, float *totals
+) {
+    switch (rows) {
+        MIX(1) MIX(2) MIX(3)
+#if !defined(__AVX__) || defined(__AVX512F__)
+        MIX(4) MIX(5)
+#endif
+#if defined(__AVX512F__)
+        MIX(6)
+#endif
+    }
+}
+
+/* Attention of up to ROWS of the group * num queries of key head `head`, from `first` on. */
+static void attend_block(const Attention *a, long head, long first, float *memory) {
+    long count = a->seen + a->own, dim = a->dim, padded = (count + WIDTH - 1) / WIDTH * WIDTH;
+    long left = a->group * a->num - first, rows = left < ROWS ? left : ROWS;
+    float *queries = memory, *mixed = queries + ROWS * dim, *scores = mixed + ROWS * dim;
+    const Stored *keys = a->keys + head * dim, *values = a->values + head * dim;
+    float totals[ROWS];
+    Tile found;
+    for (long i = 0; i < rows; i++) { /* query heads that share keys follow each other */
+        long node = (first + i) % a->num, member = (first + i) / a->num;
+        const Stored *query = a->queries + node * a->q_stride + (head * a->group + member) * dim;
+        for (long d = 0; d < dim; d++) queries[i * dim + d] = value_of(query[d]);
+    }
+    long j = 0, step = a->row_stride;
+    for (; rows == 1 && j + MANY <= count; j += MANY) {
+        tile(found, 1, MANY, queries, dim, keys + j * step, step, dim);
+        memcpy(scores + j, found[0], MANY * sizeof(float));
+    }
+    for (; j + COLUMNS <= count; j += COLUMNS) {
+        tile(found, rows, COLUMNS, queries, dim, keys + j * step, step, dim);
+        for (long i = 0; i < rows; i++)
+            memcpy(scores + i * padded + j, found[i], COLUMNS * sizeof(float));
+    }
+    for (; j < count; j++) {
+        tile(found, rows, 1, queries, dim, keys + j * step, step, dim);
+        for (long i = 0; i < rows; i++) scores[i * padded + j] = found[i][0];
+    }
+    for (long i = 0; i < rows; i++) weigh(a, scores + i * padded, (first + i) % a->num, padded);
+    long d = 0;
+    for (; d + 4 * WIDTH <= dim; d += 4 * WIDTH)
+        mix_rows(a, rows, 4, scores, padded, values + d, mixed + d, totals);
+    for (; d + 2 * WIDTH <= dim; d += 2 * WIDTH)
+        mix_rows(a, rows, 2, scores, padded, values + d, mixed + d, totals);
+    for (; d < dim; d += WIDTH)
+        mix_rows(a, rows, 1, scores, padded, values + d, mixed + d, totals);
+    for (long i = 0; i < rows; i++) {
+        long node = (first + i) % a->num, member = (first + i) / a->num;
+        Stored *out = a->out + ((node * a->num_kv + head) * a->group + member) * dim;
+        for (d = 0; d < dim; d++) out[d] = stored(mixed[i * dim + d] / totals[i]);
+    }
+}
+
+/* Attention of a tree's rows over a cache. `dim` is a multiple of WIDTH. */
+void attend(
+    Stored *out, const Stored *queries, long q_stride, long num, long num_kv, long group, long dim,
+    const Stored *keys, const Stored *values, long row_stride, long seen, const Stored *bias,
+    long own, float scale, int threads
+) {
+    Attention a = {queries, q_stride, num, num_kv, group, dim, keys, values, row_stride, seen, own,
+                   bias, scale, out};
+    long blocks = (group * num + ROWS - 1) / ROWS, count = seen + own;
+    long size = ROWS * (2 * dim + count + WIDTH);
+    int is_small = 2 * num * num_kv * group * dim * count < LEAST_WORK;
+#pragma omp parallel for num_threads(threads) schedule(static) if (!is_small && threads > 1)
+    for (long part = 0; part < num_kv * blocks; part++)
+        attend_block(&a, part / blocks, part % blocks * ROWS, scratch(size));
+}
+
+int vector_width(void) { return WIDTH; }
