@@ -21,7 +21,13 @@ enum { WIDTH = 8, ROWS = 3, COLUMNS = 4 };
 enum { WIDTH = 4, ROWS = 5, COLUMNS = 4 };
 #endif
 enum { MANY = 8 };               /* columns of a product of a single row */
-enum { LEAST_WORK = 1 << 17 };   /* multiplications worth a second thread */
+#ifndef LW
+#define LW 600000
+#endif
+#ifndef LM
+#define LM 4000000
+#endif
+#define IS_SMALL(products, weights) ((products) < LM && (weights) < LW)
 
 typedef float Vec __attribute__((vector_size(4 * WIDTH)));
 typedef float Loose __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
@@ -315,7 +321,7 @@ static void strip(const Product *p, long from, long to) {
 }
 
 static void run(const Product *p, int threads) {
-    if (p->num * p->columns * p->size < LEAST_WORK || threads < 2) {
+    if (IS_SMALL(p->num * p->columns * p->size, p->columns * p->size) || threads < 2) {
         strip(p, 0, p->columns);
         return;
     }
@@ -522,10 +528,54 @@ void attend(
                    bias, scale, out};
     long blocks = (group * num + ROWS - 1) / ROWS, count = seen + own;
     long size = ROWS * (2 * dim + count + WIDTH);
-    int is_small = 2 * num * num_kv * group * dim * count < LEAST_WORK;
+    int is_small = IS_SMALL(2 * num * num_kv * group * dim * count, 2 * num_kv * dim * count);
 #pragma omp parallel for num_threads(threads) schedule(static) if (!is_small && threads > 1)
     for (long part = 0; part < num_kv * blocks; part++)
         attend_block(&a, part / blocks, part % blocks * ROWS, scratch(size));
+}
+
+/* ---- Layers --------------------------------------------------------------------------------- */
+
+typedef struct {
+    const void *weight;
+    int64_t is_wide;
+    double eps;
+} NormOf;
+
+/* `Layer` of native_layers.py: pointers to weights, and NULL for what a layer lacks. */
+typedef struct {
+    const Stored *qkv, *qkv_bias, *o, *o_bias, *gate_up, *gate_up_bias, *down, *down_bias;
+    NormOf norm, head_norm, mlp_norm;
+    int64_t num_kv, group, dim, inner, act;
+    double scale;
+} Layer;
+
+#define NORM(of) (of).weight, (int)(of).is_wide, (float)(of).eps
+
+/* Run `count` layers over x [num, hidden] in place. `caches` are their rows of keys and values.
+ * `work` has room for num * max(queries + keys + values + queries, inner) numbers. */
+void run_layers(
+    const Layer *layers, Stored *const *caches, long count, Stored *x, long num, long hidden,
+    Stored *work, const Stored *turns, long turn_stride, const int64_t *cache_rows, long seen,
+    const Stored *bias, long own, int threads
+) {
+    for (long i = 0; i < count; i++) {
+        const Layer *l = layers + i;
+        long keys = l->num_kv * l->dim, queries = keys * l->group, width = queries + 2 * keys;
+        Stored *attended = work + num * width;
+        product(work, x, hidden, num, hidden, l->qkv, width, l->qkv_bias, PLAIN, NORM(l->norm),
+                threads);
+        write_kv(work, width, num, l->num_kv * l->group, l->num_kv, l->dim, turns, turn_stride,
+                 cache_rows, caches[i], 2 * keys, NORM(l->head_norm));
+        attend(attended, work, width, num, l->num_kv, l->group, l->dim, caches[i], caches[i] + keys,
+               2 * keys, seen, bias, own, (float)l->scale, threads);
+        product(x, attended, queries, num, queries, l->o, hidden, l->o_bias, ADDED, NULL, 0, 0,
+                threads);
+        product(work, x, hidden, num, hidden, l->gate_up, l->inner, l->gate_up_bias, (int)l->act,
+                NORM(l->mlp_norm), threads);
+        product(x, work, l->inner, num, l->inner, l->down, hidden, l->down_bias, ADDED, NULL, 0, 0,
+                threads);
+    }
 }
 
 int vector_width(void) { return WIDTH; }

@@ -8,29 +8,28 @@ it, so a tree's logits equal those of vanilla bit by bit.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
 
 from specbench.engine.fused.native_build import BuildError, load_library
+from specbench.engine.fused.native_layers import GATES, MAX_ROWS, NativeLayers, can_run, num_seen
 from specbench.engine.fused.ops import (
     CacheRows,
     CacheSlots,
     HeadNorm,
     Heads,
+    JoinedLayers,
     Norm,
     Ops,
     TreeMask,
-    gelu_tanh,
 )
 from specbench.engine.fused.torch_attention import PLAIN, Scoring
 
-MAX_ROWS = 128
-"""Products of more rows are left to torch."""
-_PLAIN, _ADDED, _GATES = 0, 1, {silu: 2, gelu_tanh: 3}
+_PLAIN, _ADDED = 0, 1
 _NO_NORM = (None, 0, 0.0)
 
 
@@ -40,11 +39,16 @@ class NativeOps(Ops):
     def __init__(self, library: ctypes.CDLL, compiler: str, dtype: torch.dtype) -> None:
         super().__init__()
         self.name = f"native code ({compiler})"
-        self._dtype = dtype
+        self._library, self._dtype = library, dtype
         self._width: int = library.vector_width()
         self._product, self._product_each = library.product, library.product_each
         self._norm_rows, self._write_kv = library.norm_rows, library.write_kv
         self._attend = library.attend
+
+    def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
+        if not all(can_run(*layer, self._dtype, self._width) for layer in layers):
+            return None
+        return NativeLayers(self._library, layers)
 
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
         out = torch.empty_like(x) if residual is None else residual
@@ -84,7 +88,7 @@ class NativeOps(Ops):
         self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
         act: Callable[[Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
-        kind = _GATES.get(act)
+        kind = GATES.get(act)
         if kind is None or not self._takes(x) or weight.dtype != self._dtype:
             return super().gated(x, weight, bias, norm, act)
         out = x.new_empty(x.shape[0], weight.shape[0] // 2)
@@ -116,14 +120,13 @@ class NativeOps(Ops):
             or heads.dim % self._width or not self._takes(queries)
         ):  # fmt: skip
             return super().attend(queries, cached, tree_mask, heads, scoring, window)
-        span, bias = masked.cache_span, masked.bias.contiguous()
-        seen = span.num_rows if span.is_exact else int(masked.start)
+        bias = masked.bias.contiguous()
         scale = heads.dim**-0.5 if scoring.scale is None else scoring.scale
         out = queries.new_empty(queries.shape[0], heads.query_width)
         self._attend(
             out.data_ptr(), queries.data_ptr(), queries.stride(0), queries.shape[0], heads.num_kv,
             heads.group, heads.dim, cached.keys.data_ptr(), cached.values.data_ptr(),
-            cached.all.stride(0), seen, bias.data_ptr(), bias.shape[1], scale,
+            cached.all.stride(0), num_seen(masked), bias.data_ptr(), bias.shape[1], scale,
             torch.get_num_threads(),
         )  # fmt: skip
         return out

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -42,6 +43,8 @@ class Stack:
         self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
         self._head = model.get_output_embeddings()
         self._logit_cap = getattr(config, "final_logit_softcapping", None)
+        is_unlimited = not any(kinds.values()) and len(set(self._rotaries.values())) == 1
+        self._joined = ops.join(self._layers) if is_unlimited else None
         ops.prepare(LayerChain(self._layers, self._norm, self._head.weight, ops))
 
     def reserve(self, num_positions: int) -> None:
@@ -74,6 +77,17 @@ class Stack:
         turns = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
         slots = {kind: CacheSlots(rows, turns[one]) for kind, one in self._rotaries.items()}
         inputs: dict[int, Tensor] = {}
+        joined = self._joined
+        if joined and tree_mask is not None and len(x) <= joined.max_rows:
+            ends = sorted({0, len(self._layers), *wanted})
+            for begin, end in pairwise(ends):
+                if begin in wanted:
+                    inputs[begin] = x.clone()  # the layers work in place
+                caches = [cache.rows(index) for index in range(begin, end)]
+                joined(x, begin, caches, slots[self._kind_of[0]], tree_mask)
+            if len(self._layers) in wanted:
+                inputs[len(self._layers)] = x
+            return self._ops.norm(x, self._norm), inputs
         for index, (norm, layer) in enumerate(self._layers):
             if index in wanted:
                 inputs[index] = x.clone()  # the layers work in place
