@@ -9,6 +9,7 @@
  * Vectors are GCC's and Clang's own; the compiler maps them to the machine's instructions.
  */
 
+#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,7 @@ enum { WIDTH = 8, ROWS = 3, COLUMNS = 4 };
 #else
 enum { WIDTH = 4, ROWS = 5, COLUMNS = 4 };
 #endif
-enum { MANY = 8 };               /* columns of a product of a single row */
-#ifndef LW
-#define LW 600000
-#endif
-#ifndef LM
-#define LM 4000000
-#endif
-#define IS_SMALL(products, weights) ((products) < LM && (weights) < LW)
-
+enum { MANY = 8 }; /* columns of a product of a single row */
 typedef float Vec __attribute__((vector_size(4 * WIDTH)));
 typedef float Loose __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
@@ -70,6 +63,28 @@ INLINE float value_of(Stored stored) { return stored; }
 INLINE Stored stored(float value) { return value; }
 INLINE float rounded(float value) { return value; }
 #endif
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+/* A thread among those that share an operation. */
+typedef struct {
+    int member, size;
+} Team;
+
+/* Multiplications worth a second thread: of a single row, which waits for memory, and of more. */
+enum { LEAST_OF_ONE = 600000, LEAST = 130000 };
+
+/* Run `call` by `threads`, or by this one if it is little work. It reads the variable `team`. */
+#define TOGETHER(rows, work, threads, call) \
+    if ((threads) < 2 || (work) < ((rows) == 1 ? LEAST_OF_ONE : LEAST)) { \
+        Team team = {0, 1}; \
+        call; \
+    } else { \
+        _Pragma("omp parallel num_threads(threads)") { \
+            Team team = {omp_get_thread_num(), omp_get_num_threads()}; \
+            call; \
+        } \
+    }
 
 /* Memory of the calling thread, kept between calls. */
 static float *scratch(long count) {
@@ -320,42 +335,47 @@ static void strip(const Product *p, long from, long to) {
             piece(p, row, p->num - row < ROWS ? p->num - row : ROWS, column, 1);
 }
 
-static void run(const Product *p, int threads) {
-    if (IS_SMALL(p->num * p->columns * p->size, p->columns * p->size) || threads < 2) {
-        strip(p, 0, p->columns);
-        return;
-    }
-    long share = (p->columns + threads - 1) / threads;
+/* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
+typedef struct {
+    Product product; /* its `x` is not set */
+    const Stored *x;
+    long x_stride;
+    Norm norm;
+} Linear;
+
+/* The part of `team` for its columns of the output. Norms are computed by all: no thread waits. */
+static void linear(const Linear *l, Team team) {
+    Product p = l->product;
+    long share = (p.columns + team.size - 1) / team.size;
     share = (share + MANY - 1) / MANY * MANY;
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int part = 0; part < threads; part++) {
-        long from = part * share, to = from + share;
-        strip(p, from, to < p->columns ? to : p->columns);
+    long from = team.member * share, to = from + share < p.columns ? from + share : p.columns;
+    if (from >= to) return;
+    if (HALF || l->norm.weight) {
+        float *rows = scratch(p.num * p.size);
+        for (long i = 0; i < p.num; i++) {
+            float *row = rows + i * p.size;
+            for (long k = 0; k < p.size; k++) row[k] = value_of(l->x[i * l->x_stride + k]);
+            if (l->norm.weight) normalise(row, p.size, l->norm, 0);
+        }
+        p.x = rows;
+        p.x_stride = p.size;
+    } else {
+        p.x = (const float *)l->x;
+        p.x_stride = l->x_stride;
     }
+    strip(&p, from, to);
 }
 
-/* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
 void product(
     Stored *out, const Stored *x, long x_stride, long num, long size, const Stored *weight,
     long columns, const Stored *bias, int kind, const void *norm_weight, int is_norm_wide,
     float eps, int threads
 ) {
-    Product p = {NULL, x_stride, num, size, weight, bias, out, columns, kind};
-#if !HALF
-    p.x = x;
-    if (norm_weight)
-#endif
-    {
-        Norm norm = {norm_weight, is_norm_wide, eps};
-        float *rows = scratch(num * size);
-        for (long i = 0; i < num; i++) {
-            for (long k = 0; k < size; k++) rows[i * size + k] = value_of(x[i * x_stride + k]);
-            if (norm_weight) normalise(rows + i * size, size, norm, 0);
-        }
-        p.x = rows;
-        p.x_stride = size;
-    }
-    run(&p, threads);
+    Linear l = {
+        {NULL, 0, num, size, weight, bias, out, columns, kind}, x, x_stride,
+        {norm_weight, is_norm_wide, eps},
+    };
+    TOGETHER(num, num * columns * size, threads, linear(&l, team))
 }
 
 /* out[i] = x[i] W[i]^T + bias[i] for weights [num, columns, size]. */
@@ -372,33 +392,54 @@ void product_each(
 
 /* ---- Attention ------------------------------------------------------------------------------ */
 
-/* Rotate queries and keys of qkv [num, width] in place, after their norms [heads, dim] if given,
- * and copy keys and values to `cache_rows` of a cache. `turns` holds cosines and sines [2, dim] of
- * each row, or of all if `turn_stride` is 0; sines of the first half are negative. */
-void write_kv(
-    Stored *qkv, long stride, long num, long num_queries, long num_keys, long dim,
-    const Stored *turns, long turn_stride, const int64_t *cache_rows, Stored *cache,
-    long cache_stride, const void *norm_weight, int is_norm_wide, float eps
-) {
-    long half = dim / 2;
-    float *head = scratch(dim);
-    Norm norm = {norm_weight, is_norm_wide, eps};
-    for (long row = 0; row < num; row++, qkv += stride, turns += turn_stride) {
-        for (long h = 0; h < num_queries + num_keys; h++) {
-            Stored *own = qkv + h * dim;
-            for (long i = 0; i < dim; i++) head[i] = value_of(own[i]);
-            if (norm_weight) normalise(head, dim, norm, h * dim);
-            for (long i = 0; i < dim; i++) {
+/* Queries, keys and values qkv [num, width], and where to keep them: `rows` of a cache. `turns`
+ * holds cosines and sines [2, dim] of each row, or of all if `turn_stride` is 0; sines of the first
+ * half are negative. `norm` has a weight [heads, dim], if any. */
+typedef struct {
+    Stored *qkv;
+    long stride, num, num_queries, num_keys, dim;
+    const Stored *turns;
+    long turn_stride;
+    const int64_t *rows;
+    Stored *cache;
+    long cache_stride;
+    Norm norm;
+} Written;
+
+/* Rotate queries and keys in place, after their norms; copy keys and values to the cache. */
+static void write(const Written *w, Team team) {
+    long half = w->dim / 2;
+    float *head = scratch(w->dim);
+    for (long row = team.member; row < w->num; row += team.size) {
+        Stored *qkv = w->qkv + row * w->stride;
+        const Stored *turns = w->turns + row * w->turn_stride;
+        for (long h = 0; h < w->num_queries + w->num_keys; h++) {
+            Stored *own = qkv + h * w->dim;
+            for (long i = 0; i < w->dim; i++) head[i] = value_of(own[i]);
+            if (w->norm.weight) normalise(head, w->dim, w->norm, h * w->dim);
+            for (long i = 0; i < w->dim; i++) {
                 float turned = rounded(head[i] * value_of(turns[i]));
                 float other = head[i < half ? i + half : i - half];
-                own[i] = stored(turned + other * value_of(turns[dim + i]));
+                own[i] = stored(turned + other * value_of(turns[w->dim + i]));
             }
         }
         memcpy(
-            cache + cache_rows[row] * cache_stride, qkv + num_queries * dim,
-            2 * num_keys * dim * sizeof(Stored)
+            w->cache + w->rows[row] * w->cache_stride, qkv + w->num_queries * w->dim,
+            2 * w->num_keys * w->dim * sizeof(Stored)
         );
     }
+}
+
+void write_kv(
+    Stored *qkv, long stride, long num, long num_queries, long num_keys, long dim,
+    const Stored *turns, long turn_stride, const int64_t *rows, Stored *cache, long cache_stride,
+    const void *norm_weight, int is_norm_wide, float eps
+) {
+    Written w = {
+        qkv, stride, num, num_queries, num_keys, dim, turns, turn_stride, rows, cache,
+        cache_stride, {norm_weight, is_norm_wide, eps},
+    };
+    write(&w, (Team){0, 1});
 }
 
 typedef struct {
@@ -519,6 +560,13 @@ static void attend_block(const Attention *a, long head, long first, float *memor
 }
 
 /* Attention of a tree's rows over a cache. `dim` is a multiple of WIDTH. */
+static void attention(const Attention *a, Team team) {
+    long blocks = (a->group * a->num + ROWS - 1) / ROWS;
+    float *memory = scratch(ROWS * (2 * a->dim + a->seen + a->own + WIDTH));
+    for (long part = team.member; part < a->num_kv * blocks; part += team.size)
+        attend_block(a, part / blocks, part % blocks * ROWS, memory);
+}
+
 void attend(
     Stored *out, const Stored *queries, long q_stride, long num, long num_kv, long group, long dim,
     const Stored *keys, const Stored *values, long row_stride, long seen, const Stored *bias,
@@ -526,12 +574,7 @@ void attend(
 ) {
     Attention a = {queries, q_stride, num, num_kv, group, dim, keys, values, row_stride, seen, own,
                    bias, scale, out};
-    long blocks = (group * num + ROWS - 1) / ROWS, count = seen + own;
-    long size = ROWS * (2 * dim + count + WIDTH);
-    int is_small = IS_SMALL(2 * num * num_kv * group * dim * count, 2 * num_kv * dim * count);
-#pragma omp parallel for num_threads(threads) schedule(static) if (!is_small && threads > 1)
-    for (long part = 0; part < num_kv * blocks; part++)
-        attend_block(&a, part / blocks, part % blocks * ROWS, scratch(size));
+    TOGETHER(num, 2 * num * num_kv * group * dim * (seen + own), threads, attention(&a, team))
 }
 
 /* ---- Layers --------------------------------------------------------------------------------- */
@@ -542,7 +585,7 @@ typedef struct {
     double eps;
 } NormOf;
 
-/* `Layer` of native_layers.py: pointers to weights, and NULL for what a layer lacks. */
+/* `_Layer` of native_layers.py: pointers to weights, and NULL for what a layer lacks. */
 typedef struct {
     const Stored *qkv, *qkv_bias, *o, *o_bias, *gate_up, *gate_up_bias, *down, *down_bias;
     NormOf norm, head_norm, mlp_norm;
@@ -550,32 +593,75 @@ typedef struct {
     double scale;
 } Layer;
 
-#define NORM(of) (of).weight, (int)(of).is_wide, (float)(of).eps
+/* Layers over x [num, hidden], in place. `caches` are their rows of keys and values. `work` has room
+ * for num * max(queries + keys + values + queries, inner) numbers. */
+typedef struct {
+    const Layer *layers;
+    Stored *const *caches;
+    long count;
+    Stored *x;
+    long num, hidden;
+    Stored *work;
+    const Stored *turns;
+    long turn_stride;
+    const int64_t *rows;
+    long seen;
+    const Stored *bias;
+    long own;
+} Stack;
 
-/* Run `count` layers over x [num, hidden] in place. `caches` are their rows of keys and values.
- * `work` has room for num * max(queries + keys + values + queries, inner) numbers. */
+#define NORM(of) {(of).weight, (int)(of).is_wide, (float)(of).eps}
+#define WAIT if (team.size > 1) { _Pragma("omp barrier") }
+
+static void stack(const Stack *s, Team team) {
+    Stored *x = s->x, *work = s->work;
+    long num = s->num, hidden = s->hidden;
+    for (long i = 0; i < s->count; i++) {
+        const Layer *l = s->layers + i;
+        long keys = l->num_kv * l->dim, queries = keys * l->group, width = queries + 2 * keys;
+        Stored *attended = work + num * width, *cache = s->caches[i];
+        Linear qkv = {
+            {NULL, 0, num, hidden, l->qkv, l->qkv_bias, work, width, PLAIN}, x, hidden,
+            NORM(l->norm),
+        };
+        Written written = {
+            work, width, num, l->num_kv * l->group, l->num_kv, l->dim, s->turns, s->turn_stride,
+            s->rows, cache, 2 * keys, NORM(l->head_norm),
+        };
+        Attention a = {
+            work, width, num, l->num_kv, l->group, l->dim, cache, cache + keys, 2 * keys, s->seen,
+            s->own, s->bias, (float)l->scale, attended,
+        };
+        Linear o = {
+            {NULL, 0, num, queries, l->o, l->o_bias, x, hidden, ADDED}, attended, queries,
+            {NULL, 0, 0},
+        };
+        Linear gate = {
+            {NULL, 0, num, hidden, l->gate_up, l->gate_up_bias, work, l->inner, (int)l->act}, x,
+            hidden, NORM(l->mlp_norm),
+        };
+        Linear down = {
+            {NULL, 0, num, l->inner, l->down, l->down_bias, x, hidden, ADDED}, work, l->inner,
+            {NULL, 0, 0},
+        };
+        linear(&qkv, team);
+        WAIT write(&written, team);
+        WAIT attention(&a, team);
+        WAIT linear(&o, team);
+        WAIT linear(&gate, team);
+        WAIT linear(&down, team);
+        WAIT
+    }
+}
+
 void run_layers(
     const Layer *layers, Stored *const *caches, long count, Stored *x, long num, long hidden,
-    Stored *work, const Stored *turns, long turn_stride, const int64_t *cache_rows, long seen,
+    Stored *work, const Stored *turns, long turn_stride, const int64_t *rows, long seen,
     const Stored *bias, long own, int threads
 ) {
-    for (long i = 0; i < count; i++) {
-        const Layer *l = layers + i;
-        long keys = l->num_kv * l->dim, queries = keys * l->group, width = queries + 2 * keys;
-        Stored *attended = work + num * width;
-        product(work, x, hidden, num, hidden, l->qkv, width, l->qkv_bias, PLAIN, NORM(l->norm),
-                threads);
-        write_kv(work, width, num, l->num_kv * l->group, l->num_kv, l->dim, turns, turn_stride,
-                 cache_rows, caches[i], 2 * keys, NORM(l->head_norm));
-        attend(attended, work, width, num, l->num_kv, l->group, l->dim, caches[i], caches[i] + keys,
-               2 * keys, seen, bias, own, (float)l->scale, threads);
-        product(x, attended, queries, num, queries, l->o, hidden, l->o_bias, ADDED, NULL, 0, 0,
-                threads);
-        product(work, x, hidden, num, hidden, l->gate_up, l->inner, l->gate_up_bias, (int)l->act,
-                NORM(l->mlp_norm), threads);
-        product(x, work, l->inner, num, l->inner, l->down, hidden, l->down_bias, ADDED, NULL, 0, 0,
-                threads);
-    }
+    Stack s = {layers, caches, count, x, num, hidden, work, turns, turn_stride, rows, seen, bias,
+               own};
+    TOGETHER(num, count * num * hidden * layers->inner, threads, stack(&s, team))
 }
 
 int vector_width(void) { return WIDTH; }
