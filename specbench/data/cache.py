@@ -52,11 +52,6 @@ def cache_dir() -> Path:
     """$SPECBENCH_CACHE, or the platform's cache folder."""
     if given := os.environ.get(CACHE_VARIABLE):
         return Path(given).expanduser()
-    return user_cache_dir()
-
-
-def user_cache_dir() -> Path:
-    """The platform's cache folder of the user, for what only this machine can use."""
     import pooch
 
     return Path(pooch.os_cache("specbench"))

@@ -25,6 +25,11 @@ from specbench.engine.load import load_target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.zoo import TINY
 
+try:
+    native_build.compiler()
+except BuildError as reason:
+    pytest.skip(str(reason), allow_module_level=True)
+
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.bfloat16)
 HEADS = Heads(num_kv=2, group=3, dim=64)

@@ -28,6 +28,16 @@ typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
 typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
 typedef uint16_t Halves __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
 
+
+/* Keeps a vector that is used several times from being loaded as often. */
+#if defined(__AVX512F__)
+#define IN_REGISTER(vec) __asm__("" : "+v"(vec))
+#elif defined(__AVX__)
+#define IN_REGISTER(vec) __asm__("" : "+x"(vec))
+#else
+#define IN_REGISTER(vec)
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 #define ALONE static __attribute__((noinline))
 
@@ -206,9 +216,9 @@ void norm_rows(
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
-typedef float Tile[ROWS][MANY];
+typedef float Tile[ROWS * COLUMNS > MANY ? ROWS * COLUMNS + WIDTH : MANY + WIDTH];
 
-/* out[i][j] = x[i] . w[j]; `rows` and `columns` are constants after inlining. */
+/* out[i * columns + j] = x[i] . w[j]; `rows` and `columns` are constants after inlining. */
 INLINE void multiply(
     Tile out, int rows, int columns, const float *x, long x_stride, const Stored *w, long w_stride,
     long size
@@ -224,21 +234,24 @@ INLINE void multiply(
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             Vec value = load(x + i * x_stride + k);
+            IN_REGISTER(value);
 #pragma GCC unroll 8
             for (int j = 0; j < columns; j++) sums[i][j] += value * weights[j];
         }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        if (columns == 1) out[i][0] = sum(sums[i][0]);
+        if (columns == 1) out[i] = sum(sums[i][0]);
 #pragma GCC unroll 2
-        for (int j = 0; j + 4 <= columns; j += 4)
-            sums_of(out[i] + j, sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+        for (int j = 0; j + 4 <= columns; j += 4) {
+            float *to = out + i * columns + j;
+            sums_of(to, sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+        }
     }
     for (; k < size; k++)
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < columns; j++)
-                out[i][j] += x[i * x_stride + k] * value_of(w[j * w_stride + k]);
+                out[i * columns + j] += x[i * x_stride + k] * value_of(w[j * w_stride + k]);
 }
 
 #define ARGUMENTS x, x_stride, w, w_stride, size
@@ -284,20 +297,14 @@ INLINE Vec activated(Vec x, int kind) {
 
 INLINE void add_bias(Tile found, long rows, int columns, const Stored *bias) {
     for (long i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++) found[i][j] += value_of(bias[j]);
+        for (int j = 0; j < columns; j++) found[i * columns + j] += value_of(bias[j]);
 }
 
-/* gates = act(gates) * ups */
-INLINE void open_gates(Tile gates, Tile ups, long rows, int columns, int kind) {
-    float flat[ROWS * MANY];
-    for (int i = 0; i < ROWS * MANY; i++) flat[i] = 0;
-    for (long i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++) flat[i * columns + j] = rounded(gates[i][j]);
-    for (long i = 0; i < rows * columns; i += WIDTH)
-        store(flat + i, activated(load(flat + i), kind));
-    for (long i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++)
-            gates[i][j] = rounded(flat[i * columns + j]) * rounded(ups[i][j]);
+/* gates = act(gates) * ups. What lies behind `count` is overwritten. */
+INLINE void open_gates(Tile gates, Tile ups, long count, int kind) {
+    for (long i = 0; i < count; i++) gates[i] = rounded(gates[i]);
+    for (long i = 0; i < count; i += WIDTH) store(gates + i, activated(load(gates + i), kind));
+    for (long i = 0; i < count; i++) gates[i] = rounded(gates[i]) * rounded(ups[i]);
 }
 
 /* Results of up to ROWS rows of x and `columns` rows of the weight. */
@@ -310,13 +317,14 @@ INLINE void piece(const Product *p, long row, long rows, long column, int column
         long other = p->columns + column;
         tile(ups, rows, columns, x, p->x_stride, p->weight + other * p->size, p->size, p->size);
         if (p->bias) add_bias(ups, rows, columns, p->bias + other);
-        open_gates(found, ups, rows, columns, p->kind);
+        open_gates(found, ups, rows * columns, p->kind);
     }
     for (long i = 0; i < rows; i++) {
         Stored *out = p->out + (row + i) * p->columns + column;
+        float *own = found + i * columns;
         if (p->kind == ADDED)
-            for (int j = 0; j < columns; j++) found[i][j] = rounded(found[i][j]) + value_of(out[j]);
-        for (int j = 0; j < columns; j++) out[j] = stored(found[i][j]);
+            for (int j = 0; j < columns; j++) own[j] = rounded(own[j]) + value_of(out[j]);
+        for (int j = 0; j < columns; j++) out[j] = stored(own[j]);
     }
 }
 
@@ -484,7 +492,10 @@ INLINE void mix(
     for (long j = 0; j < count; j++, values += a->row_stride) {
         Vec value[4];
 #pragma GCC unroll 4
-        for (int d = 0; d < parts; d++) value[d] = read(values + d * WIDTH);
+        for (int d = 0; d < parts; d++) {
+            value[d] = read(values + d * WIDTH);
+            IN_REGISTER(value[d]);
+        }
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             float share = shares[i * padded + j];
@@ -533,16 +544,16 @@ static void attend_block(const Attention *a, long head, long first, float *memor
     long j = 0, step = a->row_stride;
     for (; rows == 1 && j + MANY <= count; j += MANY) {
         tile(found, 1, MANY, queries, dim, keys + j * step, step, dim);
-        memcpy(scores + j, found[0], MANY * sizeof(float));
+        memcpy(scores + j, found, MANY * sizeof(float));
     }
     for (; j + COLUMNS <= count; j += COLUMNS) {
         tile(found, rows, COLUMNS, queries, dim, keys + j * step, step, dim);
         for (long i = 0; i < rows; i++)
-            memcpy(scores + i * padded + j, found[i], COLUMNS * sizeof(float));
+            memcpy(scores + i * padded + j, found + i * COLUMNS, COLUMNS * sizeof(float));
     }
     for (; j < count; j++) {
         tile(found, rows, 1, queries, dim, keys + j * step, step, dim);
-        for (long i = 0; i < rows; i++) scores[i * padded + j] = found[i][0];
+        for (long i = 0; i < rows; i++) scores[i * padded + j] = found[i];
     }
     for (long i = 0; i < rows; i++) weigh(a, scores + i * padded, (first + i) % a->num, padded);
     long d = 0;

@@ -51,6 +51,11 @@ class BuildError(Exception):
     """The library cannot be made, with the reason."""
 
 
+def user_folder() -> Path:
+    """The user's folder of compiled libraries: `specbench/native` in `$XDG_CACHE_HOME`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "specbench", "native")
+
+
 def compiler() -> str:
     """Path of the C compiler: `$CC`, or the first of `COMPILERS`.
 

@@ -59,7 +59,7 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     """The execution of steps on a device, which becomes the current one."""
     import torch
 
-    from specbench.data.cache import user_cache_dir
+    from specbench.engine.fused.native_build import user_folder
     from specbench.engine.fused.pick_ops import pick_native_ops, pick_ops
     from specbench.engine.graphs.cuda import Graphs
     from specbench.engine.graphs.execution import Eager
@@ -70,5 +70,5 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     if mode.name == "graph":
         return Graphs(CudaRecorder(device), pick_ops(device, dtype))
     if device.type == "cpu":
-        return Eager(pick_native_ops(dtype, user_cache_dir() / "native"))
+        return Eager(pick_native_ops(dtype, user_folder()))
     return Eager()
