@@ -14,6 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 enum { WIDTH = 16, ROWS = 6, COLUMNS = 4 };
 #elif defined(__AVX__)
@@ -50,7 +54,13 @@ INLINE void store(float *to, Vec value) { *(Loose *)to = value; }
 typedef uint16_t Stored;
 
 INLINE Vec read(const Stored *from) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)), 16);
+#elif defined(__AVX2__)
+    return (Vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)from)), 16);
+#else
     return (Vec)(__builtin_convertvector(*(const Halves *)from, Words) << 16);
+#endif
 }
 INLINE float value_of(Stored stored) {
     uint32_t bits = (uint32_t)stored << 16;
@@ -72,6 +82,29 @@ INLINE Vec read(const Stored *from) { return load(from); }
 INLINE float value_of(Stored stored) { return stored; }
 INLINE Stored stored(float value) { return value; }
 INLINE float rounded(float value) { return value; }
+#endif
+
+/* Factors of a product: pairs of bfloat16 where the machine multiplies them, else float32. */
+#if HALF && defined(__AVX512BF16__)
+enum { STEP = 2 * WIDTH };
+typedef Stored Factor;
+typedef __m512bh Factors;
+
+INLINE Factors factors(const Factor *from) { return (Factors)_mm512_loadu_si512(from); }
+INLINE Factors weights_at(const Stored *from) { return (Factors)_mm512_loadu_si512(from); }
+INLINE Vec plus(Vec sum, Factors a, Factors b) { return (Vec)_mm512_dpbf16_ps((__m512)sum, a, b); }
+INLINE Factor factor_of(float value) { return stored(value); }
+INLINE float number(Factor factor) { return value_of(factor); }
+#else
+enum { STEP = WIDTH };
+typedef float Factor;
+typedef Vec Factors;
+
+INLINE Factors factors(const Factor *from) { return load(from); }
+INLINE Factors weights_at(const Stored *from) { return read(from); }
+INLINE Vec plus(Vec sum, Factors a, Factors b) { return sum + a * b; }
+INLINE Factor factor_of(float value) { return value; }
+INLINE float number(Factor factor) { return factor; }
 #endif
 
 /* ---- Threads -------------------------------------------------------------------------------- */
@@ -220,23 +253,23 @@ typedef float Tile[ROWS * COLUMNS > MANY ? ROWS * COLUMNS + WIDTH : MANY + WIDTH
 
 /* out[i * columns + j] = x[i] . w[j]; `rows` and `columns` are constants after inlining. */
 INLINE void multiply(
-    Tile out, int rows, int columns, const float *x, long x_stride, const Stored *w, long w_stride,
+    Tile out, int rows, int columns, const Factor *x, long x_stride, const Stored *w, long w_stride,
     long size
 ) {
     Vec sums[ROWS][MANY];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++) sums[i][j] = (Vec){0};
     long k = 0;
-    for (; k + WIDTH <= size; k += WIDTH) {
-        Vec weights[MANY];
+    for (; k + STEP <= size; k += STEP) {
+        Factors weights[MANY];
 #pragma GCC unroll 8
-        for (int j = 0; j < columns; j++) weights[j] = read(w + j * w_stride + k);
+        for (int j = 0; j < columns; j++) weights[j] = weights_at(w + j * w_stride + k);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
-            Vec value = load(x + i * x_stride + k);
+            Factors value = factors(x + i * x_stride + k);
             IN_REGISTER(value);
 #pragma GCC unroll 8
-            for (int j = 0; j < columns; j++) sums[i][j] += value * weights[j];
+            for (int j = 0; j < columns; j++) sums[i][j] = plus(sums[i][j], value, weights[j]);
         }
     }
 #pragma GCC unroll 8
@@ -251,14 +284,15 @@ INLINE void multiply(
     for (; k < size; k++)
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < columns; j++)
-                out[i * columns + j] += x[i * x_stride + k] * value_of(w[j * w_stride + k]);
+                out[i * columns + j] +=
+                    number(x[i * x_stride + k]) * value_of(w[j * w_stride + k]);
 }
 
 #define ARGUMENTS x, x_stride, w, w_stride, size
 #define CASE(rows, columns) case rows: multiply(out, rows, columns, ARGUMENTS); break;
 
 ALONE void tile(
-    Tile out, long rows, int columns, const float *x, long x_stride, const Stored *w, long w_stride,
+    Tile out, long rows, int columns, const Factor *x, long x_stride, const Stored *w, long w_stride,
     long size
 ) {
     if (columns == MANY) {
@@ -281,7 +315,7 @@ ALONE void tile(
 enum { PLAIN, ADDED, SILU, GELU };
 
 typedef struct {
-    const float *x; /* [num, size], rows `x_stride` apart */
+    const Factor *x; /* [num, size], rows `x_stride` apart */
     long x_stride, num, size;
     const Stored *weight, *bias; /* [columns, size], [columns] or NULL; twice as many if gated */
     Stored *out;                 /* [num, columns] */
@@ -310,7 +344,7 @@ INLINE void open_gates(Tile gates, Tile ups, long count, int kind) {
 /* Results of up to ROWS rows of x and `columns` rows of the weight. */
 INLINE void piece(const Product *p, long row, long rows, long column, int columns) {
     Tile found, ups;
-    const float *x = p->x + row * p->x_stride;
+    const Factor *x = p->x + row * p->x_stride;
     tile(found, rows, columns, x, p->x_stride, p->weight + column * p->size, p->size, p->size);
     if (p->bias) add_bias(found, rows, columns, p->bias + column);
     if (p->kind >= SILU) {
@@ -358,18 +392,18 @@ static void linear(const Linear *l, Team team) {
     share = (share + MANY - 1) / MANY * MANY;
     long from = team.member * share, to = from + share < p.columns ? from + share : p.columns;
     if (from >= to) return;
-    if (HALF || l->norm.weight) {
-        float *rows = scratch(p.num * p.size);
+    p.x = (const Factor *)l->x;
+    p.x_stride = l->x_stride;
+    if (sizeof(Factor) != sizeof(Stored) || l->norm.weight) {
+        float *row = scratch((p.num + 1) * p.size);
+        Factor *rows = (Factor *)(row + p.size);
         for (long i = 0; i < p.num; i++) {
-            float *row = rows + i * p.size;
             for (long k = 0; k < p.size; k++) row[k] = value_of(l->x[i * l->x_stride + k]);
             if (l->norm.weight) normalise(row, p.size, l->norm, 0);
+            for (long k = 0; k < p.size; k++) rows[i * p.size + k] = factor_of(row[k]);
         }
         p.x = rows;
         p.x_stride = p.size;
-    } else {
-        p.x = (const float *)l->x;
-        p.x_stride = l->x_stride;
     }
     strip(&p, from, to);
 }
@@ -532,14 +566,15 @@ INLINE void mix_rows(
 static void attend_block(const Attention *a, long head, long first, float *memory) {
     long count = a->seen + a->own, dim = a->dim, padded = (count + WIDTH - 1) / WIDTH * WIDTH;
     long left = a->group * a->num - first, rows = left < ROWS ? left : ROWS;
-    float *queries = memory, *mixed = queries + ROWS * dim, *scores = mixed + ROWS * dim;
+    float *mixed = memory + ROWS * dim, *scores = mixed + ROWS * dim;
+    Factor *queries = (Factor *)memory;
     const Stored *keys = a->keys + head * dim, *values = a->values + head * dim;
     float totals[ROWS];
     Tile found;
     for (long i = 0; i < rows; i++) { /* query heads that share keys follow each other */
         long node = (first + i) % a->num, member = (first + i) / a->num;
         const Stored *query = a->queries + node * a->q_stride + (head * a->group + member) * dim;
-        for (long d = 0; d < dim; d++) queries[i * dim + d] = value_of(query[d]);
+        for (long d = 0; d < dim; d++) queries[i * dim + d] = factor_of(value_of(query[d]));
     }
     long j = 0, step = a->row_stride;
     for (; rows == 1 && j + MANY <= count; j += MANY) {
