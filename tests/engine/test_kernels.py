@@ -302,8 +302,8 @@ def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
 def test_kernels_compile_for_gpus_and_keep_their_values_in_registers() -> None:
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "benchmarks/kernels.py", "8.0", "8.6", "9.0"],
-        cwd=ROOT, env={**env, "PYTHONPATH": "."}, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-m", "benchmarks.kernels", "8.0", "8.6", "9.0"],
+        cwd=ROOT, env=env, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "attend_split" in done.stdout

@@ -14,6 +14,7 @@ import yaml
 
 import specbench
 from specbench import registry
+from specbench.choices import parse_choices
 from specbench.cli.app import app
 from specbench.data.tasks import load_cards
 from specbench.run.backends.server.engines import ENGINES
@@ -94,7 +95,7 @@ def test_every_method_shown_exists_with_its_options(document: Path) -> None:
         pairs = list(pairwise(arguments))
         engine = next((ENGINES[value] for option, value in pairs if option == "--engine"), None)
         for option, value in pairs:
-            for choice in registry.parse_choices([value] if option == "--method" else []):
+            for choice in parse_choices([value] if option == "--method" else []):
                 if engine:
                     assert choice.name in engine.methods
                     continue
