@@ -167,7 +167,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     segments: Annotated[
         tuple[Segment, ...], doc("resumptions by --force on another machine; absent if none")
     ] = ()
-    warnings: Annotated[tuple[str, ...], doc("sentences about doubts in the run")] = ()
+    warnings: Annotated[tuple[str, ...], doc("warnings about the run, as sentences")] = ()
     model: Annotated[ModelHeader, doc("target model")]
     methods: Annotated[dict[str, MethodHeader], doc("methods by spelling")]
     no_checkpoint: Annotated[
