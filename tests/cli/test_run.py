@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,15 @@ import pytest
 from specbench.log.store import RunFolder, read_run
 from specbench.types import Completion, Request
 from tests.cli.conftest import Specbench
+from tests.packaging.shell import ROOT, output
 from tests.support.backend import Answer, answering
 
-ROOT = Path(__file__).parents[2]
+WHOLE = ("-m", "specbench")
+WITHOUT_TORCH = (str(Path(__file__).with_name("fake_program.py")),)
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline")
 
 
+@pytest.mark.usefixtures("with_plots")
 def test_a_run_prints_its_table_and_keeps_run_and_report(
     specbench: Specbench, model: Path, draft: Path, prompt_file: Path
 ) -> None:
@@ -221,14 +225,17 @@ def test_a_run_that_cannot_be_read_is_listed_with_its_reason_beside_the_others(
     assert "UNREADABLE" in listed.out and "$.spec.values.limit" in " ".join(listed.out.split())
 
 
-def start_long_run(model: Path, prompts: Path, out: Path) -> subprocess.Popen[str]:
+def start_long_run(
+    program: Sequence[str], model: Path, prompts: Path, out: Path
+) -> subprocess.Popen[str]:
     """A run of 180 records that is quicker to interrupt than to end."""
     command = [
-        sys.executable, "-m", "specbench", "run", "--model", str(model), "--method",
+        sys.executable, *program, "run", "--model", str(model), "--method",
         "pld,lookahead", "--prompts", str(prompts), "--template", "none", "--max-new-tokens", "60",
         "--offline", "--repeats", "20", "--output", str(out),
     ]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    ours = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAKE_PAUSE_S": "0.02"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **ours}
     return subprocess.Popen(
         command,
         env=env,
@@ -257,12 +264,18 @@ def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        (WHOLE, signal.SIGINT), (WITHOUT_TORCH, signal.SIGKILL), (WITHOUT_TORCH, signal.SIGTERM),
+        (WITHOUT_TORCH, signal.SIGHUP),
+    ],
+)  # fmt: skip
 def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
-    how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path, specbench: Specbench
+    program: Sequence[str], how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    first = start_long_run(model, prompt_file, out)
+    first = start_long_run(program, model, prompt_file, out)
     wait_for_samples(first, out, 10)
     first.send_signal(how)
     _, err = first.communicate(timeout=60)
@@ -274,11 +287,12 @@ def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
         assert before.header.status == "interrupted"
         *_, message, command = err.splitlines()
         assert message == f"Interrupted. What was done is kept in {out}."
-        assert shlex.split(command)[2:6] == [sys.executable, "-m", "specbench", "run"]
+        called = [sys.executable, *program] if program == WHOLE else [*program]
+        assert shlex.split(command)[2:][: len(called) + 1] == [*called, "run"]
         assert shlex.split(command)[-3:] == ["--output", str(out), "--resume"]
     assert 10 <= len(before.records) < 180
-    resumed = specbench("run", "--output", out, "--resume", "--quiet")
-    assert resumed.code == 0, resumed.err
+    again = [sys.executable, *program, "run", "--output", str(out), "--resume", "--quiet"]
+    output(again, tmp_path, path=[ROOT])
     after = read_run(out)
     assert after.header.status == "complete"
     assert after.records[: len(before.records)] == before.records

@@ -109,6 +109,7 @@ def test_kernels_that_are_off_or_fail_are_not_used(monkeypatch: pytest.MonkeyPat
     assert unsupported_reason(KERNELS, DEVICE, torch.float64) == "there are no kernels for float64"
 
 
+@MANY_PROGRAMS
 @pytest.mark.parametrize("heads", [Heads(3, 1, 16), Heads(2, 3, 32), Heads(1, 4, 24)])
 @pytest.mark.parametrize("num_rows", [1, 2, 21])
 def test_attention_sees_the_committed_rows_and_each_nodes_ancestors(
@@ -283,6 +284,7 @@ def test_tokens_and_steps_are_the_same_with_kernels(
     assert done.steps == plain.steps != ()
 
 
+@MANY_PROGRAMS
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt-oss"])
 def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
