@@ -62,10 +62,11 @@ def _no_kernel_has_failed() -> Iterator[None]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same loops over smaller blocks, since the interpreter runs programs one by one."""
+    """The same loops over smaller blocks, in fewer programs, which the interpreter runs in turn."""
     if IS_INTERPRETED:
         monkeypatch.setattr(triton_products, "ROW_BLOCK", 128)
         monkeypatch.setattr(triton_products, "EXPERT_BLOCK", 64)
+        monkeypatch.setattr(triton_products, "EXPERT_ROWS", 32)
         for name, size in {"HIDDEN": 144, "EXPERT_HIDDEN": 80, "VOCAB": 3000}.items():
             monkeypatch.setattr(pick_ops, name, size)
 
@@ -286,6 +287,7 @@ def test_tokens_and_steps_are_the_same_with_kernels(
 
 @MANY_PROGRAMS
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt-oss"])
 def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
     name: str, tmp_path: Path
