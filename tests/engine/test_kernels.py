@@ -293,13 +293,13 @@ def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
     name: str, tmp_path: Path
 ) -> None:
     model = random_model(name).float().to(DEVICE)
-    request = Request(prompts()[1], 4)
+    request = Request(prompts()[1], 3)
     plain, done = (
         decode(target, build("eagle2", target, tmp_path, **SMALL), request)
         for target in (Target(deepcopy(model)), Target(model, WithKernels()))
     )
     assert done.token_ids == plain.token_ids
-    assert done.steps == plain.steps
+    assert done.steps == plain.steps != ()
 
 
 @pytest.mark.slow
