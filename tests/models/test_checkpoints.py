@@ -108,11 +108,13 @@ def test_a_checkpoint_is_identified_by_commit_and_hashes(tmp_path: Path) -> None
     blob = tmp_path / ("f" * 64)  # a name that is not the hash of its bytes
     (path / "model.safetensors").rename(blob)
     (path / "model.safetensors").symlink_to(blob)
+    (path / "model.gguf").write_bytes(b"GGUF")  # llama.cpp reads it, and not the weights above
     found = identify(path)
     assert found.revision == commit
     hashes = {name: file.sha256 for name, file in found.files.items()}
     assert hashes["config.json"] == hashlib.sha256((path / "config.json").read_bytes()).hexdigest()
     assert hashes["model.safetensors"] == hashlib.sha256(blob.read_bytes()).hexdigest()
+    assert hashes["model.gguf"] == hashlib.sha256(b"GGUF").hexdigest()
     assert str(tmp_path) not in repr(found)
 
 
