@@ -11,7 +11,12 @@ from typing import Any
 
 from specbench.errors import CheckpointError, UserError
 from specbench.models.cards import Dtype, Shape
-from specbench.models.checkpoints import read_config, safetensors_header, weight_files
+from specbench.models.checkpoints import (
+    quantization_of,
+    read_config,
+    safetensors_header,
+    weight_files,
+)
 
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _FLOATS = {"F64", "F32", "BF16", "F16"}
@@ -22,8 +27,8 @@ _KERNEL_BYTES = 10_000
 """GPU memory of a kernel in a CUDA graph, by NVIDIA's CCCL library; drivers up to
 550 take 64 kB.
 """
-_LAYER_KERNELS, _DRAFT_KERNELS = 10, 100
-"""Kernels of a step's layer, and of a draft, or of a rule."""
+_FUSED_KERNELS, _PLAIN_KERNELS, _DRAFT_KERNELS = 10, 100, 100
+"""Kernels of a fused layer, of one that transformers runs, and of a draft, or of a rule."""
 _TREE_ROWS = 64
 """Nodes of a large tree."""
 
@@ -144,7 +149,8 @@ def graph_bytes(
     """The memory of a run's recorded steps: their kernels, inputs, outputs and scratch memory."""
     layers, hidden, vocab = _dimensions(source, what)
     steps, others = num_recordings(use, context)
-    kernels = steps * layers * _LAYER_KERNELS + others * _DRAFT_KERNELS
+    layer_kernels = _FUSED_KERNELS if _is_fused(source, what) else _PLAIN_KERNELS
+    kernels = steps * layers * layer_kernels + others * _DRAFT_KERNELS
     rows = (3 + use.num_methods) * _TREE_ROWS  # of trees of every size, and of each method's own
     kept = rows * (vocab + 4 * hidden) * BYTES[dtype]
     scratch = _TREE_ROWS * (vocab + 16 * hidden) * BYTES[dtype]
@@ -163,6 +169,17 @@ def _dimensions(source: Path | Shape, what: str) -> tuple[int, int, int]:
         config.get(name) or 0 for name in ("num_hidden_layers", "hidden_size", "vocab_size")
     )
     return layers, hidden, vocab
+
+
+def _is_fused(source: Path | Shape, what: str) -> bool:
+    """True if the layers of such a model can run fused."""
+    from specbench.engine.fused.models import KNOWN
+
+    known = {model.config_class.model_type for model in KNOWN}
+    if isinstance(source, Shape):
+        return source.architecture in known
+    config = read_config(source, what)
+    return config.get("model_type") in known and not quantization_of(config)
 
 
 def _folder_bytes(folder: Path, dtype: Dtype) -> int:
