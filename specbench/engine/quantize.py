@@ -34,12 +34,21 @@ _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
 """Formats that transformers turns into plain weights on other devices than these GPUs."""
 
 
-def check_packages(method: str, path: Path) -> None:
-    """Refuse a checkpoint whose format needs a package that is not installed.
+def check_format(method: str, path: Path) -> None:
+    """Refuse a checkpoint in a format that cannot be read here.
 
     Raises:
-        CheckpointError: names the format and the packages.
+        CheckpointError: transformers does not know the format, or needs packages for it.
     """
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    known = {name.split("_4bit")[0].split("_8bit")[0] for name in AUTO_QUANTIZATION_CONFIG_MAPPING}
+    if method not in known:  # transformers would ignore it
+        raise CheckpointError(
+            f"The weights in {path} are quantised in the format {method}, which transformers does "
+            "not know.",
+            "Use plain weights, with --quantize int8 or int4 if they have to be small.",
+        )
     missing = [name for name in _PACKAGES.get(method, ()) if not _is_installed(name)]
     if missing:
         names = " ".join(missing)
@@ -63,13 +72,20 @@ def is_dequantized(method: str, device: torch.device) -> bool:
     return method == "mxfp4" and not _is_installed("kernels")
 
 
-def use_stored(config: Any, device: torch.device) -> None:
-    """Have a checkpoint's weights turned into plain ones where the device cannot compute with them.
+def prepare_stored(config: Any, path: Path, device: torch.device) -> None:
+    """Check a checkpoint's quantised weights; plain ones where the device cannot compute with them.
 
     transformers asks for any GPU of the machine, not for the device of the model.
+
+    Raises:
+        CheckpointError: the format cannot be read.
     """
     stored = getattr(config, "quantization_config", None)
-    if stored and is_dequantized(stored.get("quant_method", ""), device):
+    if stored is None:
+        return
+    method = str(stored.get("quant_method", "unknown"))
+    check_format(method, path)
+    if is_dequantized(method, device):
         config.quantization_config = {**stored, "dequantize": True}
 
 

@@ -208,6 +208,16 @@ def test_the_recorded_steps_of_all_methods_take_little(
     assert least < needs[0] < most and needs[1] < 2 * needs[0]
 
 
+@pytest.mark.parametrize("change", [{"model_type": "glm4"}, {"quantization_config": {}}])
+def test_recorded_steps_of_plain_layers_take_more(folder: Path, change: dict[str, Any]) -> None:
+    use = GraphUse(2, (0.0,))
+    fused, plain = (
+        check_fits(one, "float16", "cpu", graphs=use).graph_bytes
+        for one in (folder, make_checkpoint(folder.parent / "plain", **change))
+    )
+    assert plain > 1.5 * fused
+
+
 def test_a_model_that_only_fits_without_graphs_is_refused_with_the_way_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

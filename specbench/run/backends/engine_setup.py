@@ -227,7 +227,7 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
     """
     import torch
 
-    from specbench.engine.quantize import check_packages, is_dequantized
+    from specbench.engine.quantize import check_format, is_dequantized
 
     stored = quantization_of(read_config(path, card.name))
     if stored and spec.quantize:
@@ -236,7 +236,8 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
             f"{spec.quantize} cannot be used.",
             "Leave it out, or use a checkpoint with plain weights.",
         )
-    check_packages(stored, path)
+    if stored:
+        check_format(stored, path)
     return stored, is_dequantized(stored, torch.device(device.name))
 
 
