@@ -37,13 +37,17 @@ def openvino(
 
 
 def _started(stack: ExitStack, words: Sequence[object]) -> Complete:
-    process = stack.enter_context(
-        subprocess.Popen(
-            [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    process = subprocess.Popen(
+        [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    stack.callback(process.kill)
+    stack.callback(_end, process)
     return partial(_ask, process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    with suppress(BrokenPipeError), process:  # which closes the pipes and waits
+        pass
 
 
 def _ask(process: subprocess.Popen[str], ids: Sequence[int]) -> int:

@@ -133,8 +133,8 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     quantization: Annotated[
         str,
         doc(
-            "int8 or int4 as asked, or the checkpoint's own, such as awq or dequantised fp8; absent "
-            "without"
+            "int8 or int4 as asked, or the checkpoint's own, such as awq or dequantised fp8; "
+            "absent without"
         ),
     ] = ""
     is_stand_in: Annotated[bool, doc("a small model in the real model's shape")] = False

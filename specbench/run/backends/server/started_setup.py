@@ -39,7 +39,8 @@ _NUM_TOKENS, _SCOPE = "num_tokens", "scope"
 _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
 _MEMORY = (
-    "{} learns from earlier requests, so that repeats flatter it: scope=request turns this off."
+    "{} learns from earlier requests, so that repeats and further loads flatter it: scope=request "
+    "turns this off."
 )
 _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
