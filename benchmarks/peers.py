@@ -207,8 +207,7 @@ def transformers(num_tokens: int) -> dict[str, Complete]:
 def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
     """llama.cpp's server."""
     threads = ("-t", num_threads, "-tb", num_threads)
-    cache = ("-ctk", "f32", "-ctv", "f32")  # like the weights
-    command = (given.llama_server, "-m", given.gguf, *threads, *cache, "-np", 1)
+    command = (given.llama_server, "-m", given.gguf, *threads, "-np", 1)
     asked = {"n_predict": given.num_tokens, "cache_prompt": False}
     return served(stack, command, "/completion", asked, lambda answer: answer["tokens_predicted"])
 

@@ -354,6 +354,4 @@ def test_llamacpp_takes_gguf_files_and_a_context_for_each_request(tmp_path: Path
     words = ENGINES["llamacpp"].arguments(launch(tmp_path, "sps", tmp_path))
     assert words[words.index("--ctx-size") + 1] == str(2048 * 8)
     assert words[words.index("--spec-type") + 1] == "draft-simple"
-    for flag in ("--cache-type-k", "--cache-type-v", "--spec-draft-type-k", "--spec-draft-type-v"):
-        assert words[words.index(flag) + 1] == "f32"
     assert "--no-cache-prompt" in words

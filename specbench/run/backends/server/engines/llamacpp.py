@@ -8,12 +8,9 @@ from specbench.errors import UserError
 from specbench.run.backends.server.engines.base import Engine, EngineMethod, Launch, set_flags
 
 _TYPES = {"sps": "draft-simple", "eagle3": "draft-eagle3", "ngram": "ngram-simple"}
-_CACHE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-"""Types of keys and values by the run's dtype. The GGUF file has the weights' own."""
 
 
 def _arguments(launch: Launch) -> list[str]:
-    cache_type = _CACHE_TYPES.get(launch.dtype)
     flags = set_flags(
         model=gguf_file(launch.model),
         host="127.0.0.1",
@@ -24,15 +21,11 @@ def _arguments(launch: Launch) -> list[str]:
         metrics=True,
         no_cache_prompt=True,
         cache_ram="0",
-        cache_type_k=cache_type,
-        cache_type_v=cache_type,
     )
     if launch.method != "vanilla":
         flags += set_flags(
             spec_type=_TYPES[launch.method],
             spec_draft_n_max=launch.num_tokens,
-            spec_draft_type_k=cache_type if launch.weights else None,
-            spec_draft_type_v=cache_type if launch.weights else None,
             model_draft=gguf_file(launch.weights) if launch.weights else None,
         )
     return flags
