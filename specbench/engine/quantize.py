@@ -32,6 +32,8 @@ _PACKAGES = {
 _MODULES = {"optimum-quanto": "optimum.quanto"}
 _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
 """Formats that transformers turns into plain weights on other devices than these GPUs."""
+_ALWAYS_PLAIN = "compressed-tensors"
+"""The format whose weights become plain ones on every device, at the latest in the first forward."""
 
 
 def check_format(method: str, path: Path) -> None:
@@ -66,7 +68,7 @@ def is_dequantized(method: str, device: torch.device) -> bool:
     """
     least = _LEAST_CAPABILITY.get(method)
     if least is None:
-        return False
+        return method == _ALWAYS_PLAIN
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < least:
         return True
     return method == "mxfp4" and not _is_installed("kernels")

@@ -20,8 +20,8 @@ from specbench.models.checkpoints import (
 
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _FLOATS = {"F64", "F32", "BF16", "F16"}
-_DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "U8": 2}
-"""Numbers in an element of quantised weights that are dequantised: FP8, and two of MXFP4."""
+_DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
+"""Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
 _CGROUP = Path("/sys/fs/cgroup")
 _KERNEL_BYTES = 10_000
 """GPU memory of a kernel in a CUDA graph, by NVIDIA's CCCL library; drivers up to
