@@ -33,7 +33,7 @@ _MODULES = {"optimum-quanto": "optimum.quanto"}
 _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
 """Formats that transformers turns into plain weights on other devices than these GPUs."""
 _ALWAYS_PLAIN = "compressed-tensors"
-"""The format whose weights become plain ones on every device, at the latest in the first forward."""
+"""The format whose weights become plain on every device, at the latest in the first forward."""
 
 
 def check_format(method: str, path: Path) -> None:
