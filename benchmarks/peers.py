@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -177,11 +177,9 @@ def ours(stack: ExitStack, given: Given, num_threads: int) -> dict[str, Complete
     from specbench.run.spec import RunSpec
     from specbench.types import Request
 
-    methods = OURS
-    spec = RunSpec(methods=OURS, device="cpu", dtype=given.dtype, threads=num_threads)
-    if given.stand_in:
-        methods = OURS[:1]
-        spec = replace(spec, model=given.stand_in, weights="stand-in", methods=methods)
+    methods = OURS[:1] if given.stand_in else OURS
+    named = {"model": given.stand_in, "weights": "stand-in"} if given.stand_in else {}
+    spec = RunSpec(methods=methods, device="cpu", dtype=given.dtype, threads=num_threads, **named)
     backend = stack.enter_context(EngineBackend(make_engine_setup(spec, is_offline=True)))
 
     def complete(method: str, ids: Sequence[int]) -> int:
