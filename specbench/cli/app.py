@@ -24,6 +24,7 @@ from specbench.cli import (
     schema,
     suite,
     train,
+    verify,
 )
 from specbench.cli.interrupts import InterruptibleGroup
 
@@ -89,6 +90,7 @@ app.command()(compare.compare)
 app.command()(check.check)
 app.command()(plan.plan)
 app.command()(audit.audit)
+app.command()(verify.verify)
 app.command()(contract.contract)
 app.command(name="list")(catalog.list_)
 app.command()(catalog.show)

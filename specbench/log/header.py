@@ -18,7 +18,7 @@ from specbench.log.backend import (
     RooflineHeader,
     ServerHeader,
 )
-from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
+from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
 from specbench.types import Scope, Shape, doc
 
 SCHEMA = 1
@@ -30,6 +30,7 @@ _ABSENT = frozenset(
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
     | {"quantize", "quantization", "stored_spread", "until_ci", "cpu", "pad_to"}
+    | {"origins"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -260,6 +261,9 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     ] = {}
     blocks: Annotated[
         tuple[BlockHeader, ...], doc("blocks of requests in order; absent without a server")
+    ] = ()
+    origins: Annotated[
+        tuple[Origin, ...], doc("runs that this one was merged from; absent if it was not")
     ] = ()
 
     def method(self, spelling: str) -> MethodLabel:
