@@ -17,11 +17,13 @@ from specbench.cli import (
     doctor,
     fetch,
     init,
+    merge,
     plan,
     race,
     report,
     run,
     schema,
+    site,
     suite,
     train,
     verify,
@@ -86,7 +88,9 @@ def _global(
 app.command()(run.run)
 app.command()(suite.suite)
 app.command()(report.report)
+app.command()(site.site)
 app.command()(compare.compare)
+app.command()(merge.merge)
 app.command()(check.check)
 app.command()(plan.plan)
 app.command()(audit.audit)

@@ -49,7 +49,9 @@ def _times(records: Sequence[Record]) -> Iterator[str]:
             parts["the sum of the phases"] = sum(asdict(one.phases).values())
         for what, seconds in parts.items():
             if seconds > one.decode_s * _SLACK:
-                yield f"{_name(one)}: {what} is {seconds:g} s, more than decode_s, {one.decode_s:g}."
+                yield (
+                    f"{_name(one)}: {what} is {seconds:g} s, more than decode_s, {one.decode_s:g}."
+                )
 
 
 def _ends(records: Sequence[Record], budget: int | None) -> Iterator[str]:

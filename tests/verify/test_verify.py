@@ -143,7 +143,7 @@ def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -
     [
         ({"model": {**HEADER["model"], "files": {"a": {"bytes": 1, "sha256": None}}}},
          "The model: the file a has no sha256"),
-        ({"methods": {"vanilla": {}, "pld": {"weights": {"files": {"b": {**FILE, "sha256": "x"}}}}}},
+        ({"methods": {"pld": {"weights": {"files": {"b": {"bytes": 7, "sha256": "x"}}}}}},
          "pld: the file b has no sha256"),
         ({"finished": "2026-11-20T11:00:00+00:00"}, "before it began"),
         ({"finished": "yesterday"}, "no two times in ISO 8601"),

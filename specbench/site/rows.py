@@ -1,0 +1,122 @@
+"""The rows of the page: a number of a run, or of a paper, with everything it is filtered by.
+
+Knows measured runs and published values. Knows no HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from specbench import registry
+from specbench.analysis.cells import CellKey
+from specbench.analysis.loads import Load, loads_of
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
+from specbench.compare.comparability import machine_name
+from specbench.data.tasks import load_cards
+from specbench.log.header import RunHeader
+from specbench.models.cards import known_models
+from specbench.report import facts
+from specbench.report.published import published_values
+
+MEAN = "Mean of the tasks"
+NO_PRICE = Missing("no price given")
+NOT_PUBLISHED = Missing("not published")
+OWN_ENGINE = "specbench"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """A method on a task of a run, or in a published table.
+
+    `tokens_per_s` is that of one request; at a server under load, the cost is of all its requests.
+    `cost` is per million tokens, in the unit of the price. `run` is the number of the run on the
+    page; None for a published row, which has the `url` of its `source`.
+    """
+
+    machine: str
+    model: str
+    engine: str
+    method: str
+    task: str
+    temperature: float
+    speedup: Value
+    mat: Value
+    tokens_per_s: Value = NOT_PUBLISHED
+    cost: Value = NO_PRICE
+    run: int | None = None
+    source: str = ""
+    url: str = ""
+
+
+def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Iterator[SiteRow]:
+    """The rows of a run at one load: each task, then their mean."""
+    info = run.info
+    machine = machine_name(info)
+    price = prices.get(machine)
+    about = {"machine": machine, "model": facts.model_label(info), "engine": engine_name(info)}
+    for temperature in run.temperatures:
+        for method in run.methods:
+            names = {"method": info.method(method).label, "temperature": temperature}
+            for task in run.tasks:
+                cell = run.cells[CellKey(method, temperature, task)]
+                if cell.num_done:
+                    yield SiteRow(
+                        **about, **names, task=info.task_title(task), speedup=cell.speedup,
+                        mat=cell.mat, tokens_per_s=cell.tokens_per_s, run=number,
+                        cost=NO_PRICE if run.serving else cost(cell.tokens_per_s, price),
+                    )  # fmt: skip
+            overall = run.overall[method, temperature]
+            if len(run.tasks) > 1 and overall.pooled.num_done:
+                serving = run.serving.get((method, temperature))
+                rate = overall.pooled.tokens_per_s
+                yield SiteRow(
+                    **about, **names, task=MEAN, speedup=overall.speedup, mat=overall.mat,
+                    tokens_per_s=rate, run=number,
+                    cost=cost(serving.output_throughput if serving else rate, price),
+                )  # fmt: skip
+
+
+def published_rows() -> Iterator[SiteRow]:
+    """Every published value."""
+    models, cards = known_models(), load_cards()
+    for value in published_values():
+        model, card = models.get(value.model), cards.get(value.task)
+        title = card.title if card else _task_title(value.task)
+        yield SiteRow(
+            machine=value.hardware,
+            model=model.title if model else value.model,
+            engine="published",
+            method=registry.get(value.method).title,
+            task=MEAN if value.task == "mean" else title,
+            temperature=value.temperature,
+            speedup=Estimate(value.speedup),
+            mat=NOT_PUBLISHED if value.mat is None else Estimate(value.mat),
+            source=value.publication.name,
+            url=value.publication.url,
+        )
+
+
+def engine_name(info: RunHeader) -> str:
+    """The engine with its version, and its load: "vLLM 0.32.0, 8 requests at once"."""
+    loads = [load.text for load in loads_of(info.spec.values) if load != Load()]
+    software = dict.fromkeys(server.software for server in info.servers.values())
+    return ", ".join([*(software or [OWN_ENGINE]), *loads])
+
+
+def cost(tokens_per_s: Value, price_per_hour: float | None) -> Value:
+    """The price of a million tokens; the ends of the interval change places."""
+    if price_per_hour is None:
+        return NO_PRICE
+    if isinstance(tokens_per_s, Missing):
+        return tokens_per_s
+    scale = price_per_hour / 3600 * 1e6
+    span = tokens_per_s.interval
+    interval = Interval(scale / span.high, scale / span.low) if span and span.low > 0 else None
+    return Estimate(scale / tokens_per_s.value, interval)
+
+
+def _task_title(name: str) -> str:
+    """The title of a suite's task, which has no card of its own."""
+    return name.replace("spec_bench/", "Spec-Bench: ").replace("_", " ")
