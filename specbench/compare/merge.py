@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from specbench.analysis.loads import loads_of
 from specbench.compare.comparability import (
     Difference,
     circumstances,
@@ -103,25 +104,22 @@ def _differences(first: RunHeader, other: RunHeader) -> Iterator[Difference]:
     """What must be equal: the work, the methods with their weights, and the draws."""
     yield from work_differences(first, other)
     yield from method_differences(first, other)
-    for what, name in (("methods", "methods"), ("temperatures", "temperatures"), ("loads", "")):
-        values = [_loads(one) if not name else getattr(one.spec.values, name) for one in
-                  (first, other)]  # fmt: skip
-        if values[0] != values[1]:
-            yield Difference(what, *(", ".join(map(str, one)) or "none" for one in values))
-    if any(first.spec.values.temperatures) and first.spec.values.seed != other.spec.values.seed:
-        yield Difference("seed", str(first.spec.values.seed), str(other.spec.values.seed))
-    backends = [_backend(one) for one in (first, other)]
-    if backends[0] != backends[1]:
-        yield Difference("engine", *backends)
+    facts = _facts(first), _facts(other)
+    for what, value in facts[0].items():
+        if value != facts[1][what]:
+            yield Difference(what, value, facts[1][what])
 
 
-def _loads(header: RunHeader) -> tuple[float, ...]:
-    return (*header.spec.values.concurrency, *header.spec.values.request_rates)
-
-
-def _backend(header: RunHeader) -> str:
+def _facts(header: RunHeader) -> dict[str, str]:
+    """Facts besides the work that runs must share, in words."""
     values = header.spec.values
-    return values.serving_engine or values.backend or "specbench"
+    return {
+        "methods": ", ".join(values.methods),
+        "temperatures": ", ".join(f"{one:g}" for one in values.temperatures),
+        "seed": str(values.seed) if any(values.temperatures) else "unused",
+        "engine": values.serving_engine or values.backend or "specbench",
+        "loads": ", ".join(load.text for load in loads_of(values)) or "none",
+    }
 
 
 def _moved(record: Record, offsets: Offsets, trace: tuple[TracedStep, ...]) -> Record:

@@ -289,7 +289,11 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     @property
     def machine(self) -> MachinePhrases:
         about, values = self.environment, self.spec.values
-        device = about.device_phrase(values.device, None if values.backend else self.num_threads)
+        threads = None if values.backend else self.num_threads
+        every = [one.environment for one in self.origins] or [about]
+        device = "; ".join(
+            dict.fromkeys(one.device_phrase(values.device, threads) for one in every)
+        )
         if values.urls:
             device = f"hardware unknown to the client, client on {device}"
         return MachinePhrases(device, about.software_phrase, about.commit_phrase)

@@ -14,7 +14,7 @@ from specbench.analysis.loads import Load, loads_of
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
 from specbench.compare.comparability import machine_name
-from specbench.data.tasks import load_cards
+from specbench.data.tasks import TaskCard, load_cards
 from specbench.log.header import RunHeader
 from specbench.models.cards import known_models
 from specbench.report import facts
@@ -82,14 +82,13 @@ def published_rows() -> Iterator[SiteRow]:
     """Every published value."""
     models, cards = known_models(), load_cards()
     for value in published_values():
-        model, card = models.get(value.model), cards.get(value.task)
-        title = card.title if card else _task_title(value.task)
+        model = models.get(value.model)
         yield SiteRow(
             machine=value.hardware,
             model=model.title if model else value.model,
             engine="published",
             method=registry.get(value.method).title,
-            task=MEAN if value.task == "mean" else title,
+            task=MEAN if value.task == "mean" else _task_title(value.task, cards),
             temperature=value.temperature,
             speedup=Estimate(value.speedup),
             mat=NOT_PUBLISHED if value.mat is None else Estimate(value.mat),
@@ -117,6 +116,9 @@ def cost(tokens_per_s: Value, price_per_hour: float | None) -> Value:
     return Estimate(scale / tokens_per_s.value, interval)
 
 
-def _task_title(name: str) -> str:
-    """The title of a suite's task, which has no card of its own."""
-    return name.replace("spec_bench/", "Spec-Bench: ").replace("_", " ")
+def _task_title(name: str, cards: Mapping[str, TaskCard]) -> str:
+    """The title of a task as runs have it; a suite's own is that of all its questions."""
+    if card := cards.get(name):
+        return card.title
+    known = {task.name: task.title for card in cards.values() for task in card.tasks}
+    return known.get(name, name)

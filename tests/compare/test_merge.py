@@ -71,13 +71,15 @@ def test_another_machine_is_merged_and_named() -> None:
     merged = merge([FIRST, other])
     assert any("machine: Example CPU 9000" in text for text in merged.header.warnings)
     assert merged.header.origins[1].environment.cpu.model == "Small CPU"
+    assert "Example CPU 9000" in merged.header.machine.device
+    assert "Small CPU" in merged.header.machine.device
 
 
 @pytest.mark.parametrize(
     ("changes", "difference"),
     [
         ({"spec__values__max_new_tokens": 7}, "budget (--max-new-tokens): 128 in first, 7 in"),
-        ({"spec__values__temperatures": [0.0, 1.0]}, "temperatures: 0.0 in first, 0.0, 1.0 in"),
+        ({"spec__values__temperatures": [0.0, 1.0]}, "temperatures: 0 in first, 0, 1 in"),
         ({"spec__values__methods": ["vanilla"]}, "methods: vanilla, pld in first, vanilla in"),
         ({"model__dtype": "bfloat16"}, "dtype: float32 in first, bfloat16 in second"),
         ({"spec__values__serving_engine": "vllm"}, "engine: specbench in first, vllm in second"),

@@ -108,7 +108,7 @@ def test_published_rows_have_their_source_and_titles() -> None:
 
 def test_a_price_must_name_a_machine_of_the_runs() -> None:
     assert parse_prices(["A=B=2.5"], ["A=B"]) == {"A=B": 2.5}
-    with pytest.raises(UserError, match="No machine 'NVIDIA H10'. Did you mean 'NVIDIA H100'"):
+    with pytest.raises(UserError, match=r"No machine 'NVIDIA H10'\. Did you mean 'NVIDIA H100'"):
         parse_prices(["NVIDIA H10=2"], ["NVIDIA H100"])
     for wrong in ("NVIDIA H100", "NVIDIA H100=", "NVIDIA H100=-1", "=2", "NVIDIA H100=nan"):
         with pytest.raises(UserError, match="is not a price"):
