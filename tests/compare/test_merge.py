@@ -11,14 +11,10 @@ import pytest
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.compare.merge import merge, write_merged
-from specbench.errors import RunFolderError, UserError
-from specbench.log.store import StoredRun, read_run
-from specbench.run.resume import resumed_header
-from specbench.verify.run import verify
+from specbench.errors import UserError
+from specbench.log.store import StoredRun
 from tests.analysis.run_factory import FakeRun, full_run
-from tests.cli.conftest import Specbench
 from tests.compare.changing import slower, with_header, with_records
-from tests.verify.test_verify import good_header, good_records, store
 
 RUN = full_run(methods=("vanilla", "pld"), tasks=("gsm8k",), num_samples=6)
 
@@ -107,22 +103,6 @@ def test_a_run_alone_twice_or_under_the_same_name_is_refused() -> None:
         merge([FIRST, FIRST])
     with pytest.raises(UserError, match="Two runs are named first"):
         merge([FIRST, stored(only([3]), "first")])
-
-
-def test_a_merged_run_is_written_read_and_verified(specbench: Specbench, tmp_path: Path) -> None:
-    later = [replace(one, prefill_s=0.4) for one in good_records()]
-    paths = store(tmp_path / "one"), store(tmp_path / "two", good_header(id="two"), later)
-    said = specbench("merge", *paths, "--out", "both")
-    assert said.code == 0, said.err
-    assert "8 records of 2 runs" in said.err
-    run = read_run(Path("both"))
-    assert [record.origin for record in run.records] == ["one"] * 4 + ["two"] * 4
-    found = verify(Path("both"))
-    assert found.faults == ()
-    assert "There is no audit" in found.exclusions[0]
-    assert specbench("merge", *paths, "--out", "both").code == 2
-    with pytest.raises(RunFolderError, match="merged from 2 runs"):
-        resumed_header(run, run.header, is_forced=True)
 
 
 def test_a_full_folder_is_not_written_to(tmp_path: Path) -> None:

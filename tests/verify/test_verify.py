@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,88 +9,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replaced
 
-from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.audit import write_audit
-from specbench.log.header import RunHeader
-from specbench.log.machine import CpuUse, Span
-from specbench.log.store import RunFolder
-from specbench.run.requests import seed_of
-from specbench.types import Phases, Record, RecordKey
+from specbench.types import Phases, Record
 from specbench.verify.run import verify
-from tests.cli.conftest import Specbench
 from tests.support.audits import failed_audit, passed_audit, stored_audit
-from tests.support.headers import make_header
-
-(PROMPTS,) = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=2)
-IDS = [prompt.sample_id for prompt in PROMPTS.prompts]
-EOS = 2
-FILE = {"bytes": 7, "sha256": "ab" * 32}
-HEADER: dict[str, Any] = {
-    "id": "good",
-    "finished": "2026-11-20T12:01:00+00:00",
-    "spec": {
-        "values": {
-            "model": "vicuna-7b", "tasks": ["gsm8k"], "methods": ["vanilla", "pld"], "limit": 2,
-            "max_new_tokens": 8, "prompts": "bundled", "seed": 5,
-        },
-    },
-    "model": {
-        "name": "vicuna-7b", "label": "Vicuna 7B", "source": "lmsys/vicuna-7b", "dtype": "float32",
-        "revision": "abc", "files": {"model.safetensors": FILE},
-    },
-    "methods": {"vanilla": {}, "pld": {}},
-    "columns": {"gsm8k": "GSM8K"},
-    "num_records": 4,
-    "cpu": {
-        "num_samples": 9, "interval_s": 1.0, "share_of_others": {"min": 0, "mean": 0.01, "max": 0.1}
-    },
-}  # fmt: skip
-Change = Callable[[list[dict[str, Any]]], None]
-
-
-def good_header(**changes: Any) -> RunHeader:
-    header = make_header({**HEADER, **changes})
-    return replaced(header, prompts=(PROMPTS.describe(),))
-
-
-def good_records() -> list[Record]:
-    made = []
-    for sample in IDS:
-        for method, lengths in (("vanilla", (1, 1, 1)), ("pld", (3,))):
-            key = RecordKey(method, 0.0, "gsm8k", sample, 0, 0)
-            made.append(
-                Record(
-                    key, "ok", 9, (7, 8, 9, EOS), "abcd", "eos", 0.5, 0.25, lengths,
-                    tuple(max(lengths) for _ in lengths), seed_of(5, key.request),
-                    token_ends=(1, 2, 3, 4),
-                )
-            )  # fmt: skip
-    return made
-
-
-def store(
-    folder: Path,
-    header: RunHeader | None = None,
-    records: list[Record] | None = None,
-    *,
-    is_audited: bool = True,
-) -> Path:
-    with RunFolder(folder) as opened:
-        opened.write_header(header or good_header())
-        for record in good_records() if records is None else records:
-            opened.append(record)
-    if is_audited:
-        write_audit(folder, stored_audit(passed_audit("pld", 0.0), num_records=4))
-    return folder
-
-
-def rewrite(folder: Path, change: Change) -> Path:
-    """The run with its lines changed as plain values."""
-    file = folder / "samples.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    change(lines)
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
+from tests.verify.making import (
+    EOS,
+    HEADER,
+    Change,
+    good_header,
+    good_records,
+    rewrite,
+    setting,
+    store,
+)
 
 
 def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> None:
@@ -100,10 +30,6 @@ def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> No
     assert (found.faults, found.exclusions, found.unchecked) == ((), (), ())
     assert found.is_eligible and found.num_records == 4
     assert found.audit.startswith("no bug found")
-
-
-def setting(number: int, **values: Any) -> Change:
-    return lambda lines: lines[number].update(values)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +57,7 @@ def setting(number: int, **values: Any) -> Change:
         (setting(0, decode_s=90.0), "the answers took 93 s, but the whole run only 60 s"),
         (setting(0, sample_id="gsm8k/none"), "gsm8k.jsonl has no prompt 'gsm8k/none'"),
     ],
-)  # fmt: skip
+)
 def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -> None:
     found = verify(rewrite(store(tmp_path / "bad"), change))
     assert not found.is_sound
@@ -153,7 +79,7 @@ def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -
                       "duration_s": 1.0, "num_requests": 2, "num_tokens": 9}]},
          "counts 2 requests and 9 tokens, its records 2 and 8"),
     ],
-)  # fmt: skip
+)
 def test_a_changed_header_is_a_fault(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
     found = verify(store(tmp_path / "bad", good_header(**change)))
     assert any(fault in text for text in found.faults), found.faults
@@ -165,10 +91,6 @@ def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     file = folder / "samples.jsonl"
     file.write_bytes(file.read_bytes()[:-1])
     assert "The last line of samples.jsonl is cut off." in verify(folder).faults
-
-
-def busy(mean: float) -> CpuUse:
-    return CpuUse(9, 1.0, Span(0.0, mean, 1.0))
 
 
 GPU = {"percent_busy_before": 0, "num_samples": 9}
@@ -191,7 +113,7 @@ ON_GPU = {"spec": {"values": {**HEADER["spec"]["values"], "device": "cuda"}}}
         ({"status": "interrupted"}, "The run is interrupted, not complete"),
         ({"spec": {"values": {**HEADER["spec"]["values"], "phases": True}}}, "with --phases"),
     ],
-)  # fmt: skip
+)
 def test_a_doubt_keeps_a_sound_run_off_the_leaderboard(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
@@ -227,23 +149,6 @@ def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
 def test_phases_within_the_decode_time_are_no_fault(tmp_path: Path) -> None:
     timed = [replace(one, phases=Phases(0.1, 0.1, 0.05, 0.0)) for one in good_records()]
     assert verify(store(tmp_path / "timed", records=timed)).is_sound
-
-
-def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(
-    specbench: Specbench, tmp_path: Path
-) -> None:
-    good, bad = store(tmp_path / "good"), store(tmp_path / "bad")
-    rewrite(bad, setting(0, seed=1))
-    said = specbench("verify", good)
-    assert (said.code, "good: sound, for the leaderboard" in said.out) == (0, True)
-    said = specbench("verify", good, bad, "--json")
-    assert said.code == 1
-    first, second = json.loads(said.out)["runs"]
-    assert first["is_eligible"] and not second["is_sound"]
-    assert "the seed 1" in second["faults"][0]
-    excluded = store(tmp_path / "excluded", is_audited=False)
-    assert specbench("verify", excluded).code == 0
-    assert specbench("verify", excluded, "--leaderboard").code == 1
 
 
 def test_a_run_recorded_in_the_project_is_sound() -> None:
