@@ -71,6 +71,7 @@ def write_site(
     if not paths:
         raise UserError("There is no run for the site.", "Name folders of runs or of suites.")
     stored = [read_run(path, is_lenient=True) for path in paths]
+    stored.sort(key=lambda run: run.header.created)
     known = parse_prices(prices, sorted({machine_name(one.header) for one in stored}))
     runs: list[SiteRun] = []
     rows: list[SiteRow] = []
@@ -134,6 +135,7 @@ def _plain(row: SiteRow) -> dict[str, Any]:
         "machine": row.machine, "model": row.model, "engine": row.engine, "method": row.method,
         "task": row.task, "temperature": row.temperature, "speedup": _numbers(row.speedup),
         "mat": _numbers(row.mat), "rate": _numbers(row.tokens_per_s), "cost": _numbers(row.cost),
+        "claimed": row.is_claimed,
         "run": row.run, "source": row.source, "url": row.url,
     }  # fmt: skip
 

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from specbench import registry
 from specbench.analysis.cells import CellKey
 from specbench.analysis.loads import Load, loads_of
 from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
 from specbench.compare.comparability import machine_name
 from specbench.data.tasks import TaskCard, load_cards
 from specbench.log.header import RunHeader
 from specbench.models.cards import known_models
-from specbench.report import facts
+from specbench.report import facts, results
 from specbench.report.published import published_values
 
-MEAN = "Mean of the tasks"
+MEAN = "Mean"
+"""The title of the mean over the tasks."""
 NO_PRICE = Missing("no price given")
 NOT_PUBLISHED = Missing("not published")
 OWN_ENGINE = "specbench"
@@ -31,8 +34,9 @@ class SiteRow:
     """A method on a task of a run, or in a published table.
 
     `tokens_per_s` is that of one request; at a server under load, the cost is of all its requests.
-    `cost` is per million tokens, in the unit of the price. `run` is the number of the run on the
-    page; None for a published row, which has the `url` of its `source`.
+    `cost` is per million tokens, in the unit of the price. `is_claimed` if the speedup differs
+    significantly from 1. `run` is the number of the run on the page; None for a published row, which
+    has the `url` of its `source`.
     """
 
     machine: str
@@ -45,6 +49,7 @@ class SiteRow:
     mat: Value
     tokens_per_s: Value = NOT_PUBLISHED
     cost: Value = NO_PRICE
+    is_claimed: bool = False
     run: int | None = None
     source: str = ""
     url: str = ""
@@ -58,13 +63,14 @@ def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Itera
     about = {"machine": machine, "model": facts.model_label(info), "engine": engine_name(info)}
     for temperature in run.temperatures:
         for method in run.methods:
+            claimed = partial(_is_claimed, run, method, temperature)
             names = {"method": info.method(method).label, "temperature": temperature}
             for task in run.tasks:
                 cell = run.cells[CellKey(method, temperature, task)]
                 if cell.num_done:
                     yield SiteRow(
                         **about, **names, task=info.task_title(task), speedup=cell.speedup,
-                        mat=cell.mat, tokens_per_s=cell.tokens_per_s, run=number,
+                        mat=cell.mat, tokens_per_s=cell.tokens_per_s, run=number, is_claimed=claimed(task),
                         cost=NO_PRICE if run.serving else cost(cell.tokens_per_s, price),
                     )  # fmt: skip
             overall = run.overall[method, temperature]
@@ -73,9 +79,14 @@ def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Itera
                 rate = overall.pooled.tokens_per_s
                 yield SiteRow(
                     **about, **names, task=MEAN, speedup=overall.speedup, mat=overall.mat,
-                    tokens_per_s=rate, run=number,
+                    tokens_per_s=rate, run=number, is_claimed=claimed(results.MEAN),
                     cost=cost(serving.output_throughput if serving else rate, price),
                 )  # fmt: skip
+
+
+def _is_claimed(run: RunMetrics, method: str, temperature: float, task: str) -> bool:
+    ranking = results.ranking_of(run, temperature, task)
+    return is_claimed(ranking.against_baseline.get(method))
 
 
 def published_rows() -> Iterator[SiteRow]:
@@ -84,7 +95,7 @@ def published_rows() -> Iterator[SiteRow]:
     for value in published_values():
         model = models.get(value.model)
         yield SiteRow(
-            machine=value.hardware,
+            machine="not stated" if value.hardware.startswith("not ") else value.hardware,
             model=model.title if model else value.model,
             engine="published",
             method=registry.get(value.method).title,

@@ -71,6 +71,7 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     row = next(one for one in rows if (one.method, one.task) == ("PLD", MEAN))
     assert row.speedup == metrics.overall["pld", 0.0].speedup
     assert (row.run, row.machine, row.engine) == (3, CPU, "specbench")
+    assert not row.is_claimed  # from one pass
     rate = metrics.pooled("pld", 0.0).tokens_per_s
     assert isinstance(rate, Estimate) and isinstance(row.cost, Estimate)
     assert row.cost.value == pytest.approx(0.36 / 3600 / rate.value * 1e6)

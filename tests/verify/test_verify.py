@@ -42,8 +42,10 @@ def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> No
         (setting(0, decode_s=0.0), "decode_s is 0, but it has steps"),
         (setting(0, prefill_s=-1.0), "expected float >= 0.0"),
         (setting(0, draft_prefill_s=0.5), "draft_prefill_s is 0.5 s, more than decode_s, 0.25"),
-        (setting(0, phases={"draft_s": 0.2, "verify_s": 0.2, "commit_s": 0, "host_s": 0}),
-         "the sum of the phases is 0.4 s, more than decode_s"),
+        (
+            setting(0, phases={"draft_s": 0.2, "verify_s": 0.2, "commit_s": 0, "host_s": 0}),
+            "the sum of the phases is 0.4 s, more than decode_s",
+        ),
         (setting(0, token_ids=[7, EOS, 9, EOS]), "it goes on after the end token 2"),
         (setting(0, stop_reason="length"), "it ends with 2, an end token, but says length"),
         (setting(0, stop_reason="budget"), "it stopped at 4 tokens of a budget of 8"),
@@ -67,17 +69,36 @@ def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"model": {**HEADER["model"], "files": {"a": {"bytes": 1, "sha256": None}}}},
-         "The model: the file a has no sha256"),
-        ({"methods": {"pld": {"weights": {"files": {"b": {"bytes": 7, "sha256": "x"}}}}}},
-         "pld: the file b has no sha256"),
+        (
+            {"model": {**HEADER["model"], "files": {"a": {"bytes": 1, "sha256": None}}}},
+            "The model: the file a has no sha256",
+        ),
+        (
+            {"methods": {"pld": {"weights": {"files": {"b": {"bytes": 7, "sha256": "x"}}}}}},
+            "pld: the file b has no sha256",
+        ),
         ({"finished": "2026-11-20T11:00:00+00:00"}, "before it began"),
         ({"finished": "yesterday"}, "no two times in ISO 8601"),
-        ({"spec": {"values": {**HEADER["spec"]["values"], "limit": 1}}},
-         "not those of gsm8k.jsonl with the run's options"),
-        ({"blocks": [{"method": "pld", "temperature": 0.0, "task": "gsm8k", "repeat": 0,
-                      "duration_s": 1.0, "num_requests": 2, "num_tokens": 9}]},
-         "counts 2 requests and 9 tokens, its records 2 and 8"),
+        (
+            {"spec": {"values": {**HEADER["spec"]["values"], "limit": 1}}},
+            "not those of gsm8k.jsonl with the run's options",
+        ),
+        (
+            {
+                "blocks": [
+                    {
+                        "method": "pld",
+                        "temperature": 0.0,
+                        "task": "gsm8k",
+                        "repeat": 0,
+                        "duration_s": 1.0,
+                        "num_requests": 2,
+                        "num_tokens": 9,
+                    }
+                ]
+            },
+            "counts 2 requests and 9 tokens, its records 2 and 8",
+        ),
     ],
 )
 def test_a_changed_header_is_a_fault(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
@@ -100,8 +121,10 @@ ON_GPU = {"spec": {"values": {**HEADER["spec"]["values"], "device": "cuda"}}}
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"cpu": {**HEADER["cpu"], "share_of_others": {"min": 0, "mean": 0.6, "max": 1}}},
-         "Other programs took 60 %"),
+        (
+            {"cpu": {**HEADER["cpu"], "share_of_others": {"min": 0, "mean": 0.6, "max": 1}}},
+            "Other programs took 60 %",
+        ),
         ({"cpu": None}, "The load of the machine was not recorded"),
         ({**ON_GPU, "gpu": {**GPU, "throttled": {"power cap": 0.5}}}, "lowered its clocks"),
         ({**ON_GPU, "gpu": {**GPU, "other_processes_most": 1}}, "shared with 1 other process"),

@@ -49,25 +49,24 @@
     const more = Math.max(0, kept.length - MOST);
     find("count").textContent = `${kept.length} of ${data.rows.length} results` +
       (more ? `; the first ${MOST} are shown: narrow the filters.` : ".");
-    const table = find("table"), several = unique(kept.map(row => row.engine)).length > 1;
+    const table = find("table"), head = document.createElement("tr");
+    const names = ["model", "machine", "engine", "task", "temperature"]
+      .filter(name => unique(kept.map(row => row[name])).length > 1);
     table.textContent = "";
-    const head = make("tr", make("thead", table));
-    const titles = ["Method", "Model", "Machine", ...(several ? ["Engine"] : []), "Task", "T"];
-    titles.forEach((title, i) => { make("th", head, title, i ? "text" : "").scope = "col"; });
+    make("thead", table).append(head);
+    ["method", ...names].forEach((name, i) => {
+      make("th", head, name === "temperature" ? "T" : name, i ? "text" : "").scope = "col";
+    });
     for (const title of ["tokens/s", "speedup", "MAT", ...(data.hasPrices ? ["cost"] : []), ""])
       make("th", head, title).scope = "col";
     const body = make("tbody", table);
     for (const row of kept.slice(0, MOST)) {
       const line = make("tr", body, "", row.run === null ? "published" : "");
       make("th", line, row.method).scope = "row";
-      for (const name of ["model", "machine", ...(several ? ["engine"] : []), "task"])
-        make("td", line, row[name], "text");
-      make("td", line, row.temperature, "text");
+      for (const name of names) make("td", line, row[name], "text");
       number(line, row.rate, "rate");
       const speedup = number(line, row.speedup, "speedup");
-      const [, low, high] = row.speedup || [];
-      if (low > 1) speedup.className = "green";
-      if (high < 1) speedup.className = "red";
+      if (row.claimed) speedup.className = row.speedup[0] > 1 ? "green" : "red";
       number(line, row.mat, "mat");
       if (data.hasPrices) number(line, row.cost, "cost");
       const links = make("td", line, "", "links");
