@@ -35,8 +35,8 @@ class SiteRow:
 
     `tokens_per_s` is that of one request; at a server under load, the cost is of all its requests.
     `cost` is per million tokens, in the unit of the price. `is_claimed` if the speedup differs
-    significantly from 1. `run` is the number of the run on the page; None for a published row, which
-    has the `url` of its `source`.
+    significantly from 1. `run` is the number of the run on the page; None for a published row,
+    which has the `url` of its `source`.
     """
 
     machine: str
@@ -70,7 +70,8 @@ def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Itera
                 if cell.num_done:
                     yield SiteRow(
                         **about, **names, task=info.task_title(task), speedup=cell.speedup,
-                        mat=cell.mat, tokens_per_s=cell.tokens_per_s, run=number, is_claimed=claimed(task),
+                        mat=cell.mat, tokens_per_s=cell.tokens_per_s, run=number,
+                        is_claimed=claimed(task),
                         cost=NO_PRICE if run.serving else cost(cell.tokens_per_s, price),
                     )  # fmt: skip
             overall = run.overall[method, temperature]
