@@ -60,17 +60,23 @@ def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Itera
     info = run.info
     machine = machine_name(info)
     price = prices.get(machine)
-    about = {"machine": machine, "model": facts.model_label(info), "engine": engine_name(info)}
+    make = partial(
+        SiteRow,
+        machine=machine,
+        model=facts.model_label(info),
+        engine=engine_name(info),
+        run=number,
+    )
     for temperature in run.temperatures:
         for method in run.methods:
             claimed = partial(_is_claimed, run, method, temperature)
-            names = {"method": info.method(method).label, "temperature": temperature}
+            row = partial(make, method=info.method(method).label, temperature=temperature)
             for task in run.tasks:
                 cell = run.cells[CellKey(method, temperature, task)]
                 if cell.num_done:
-                    yield SiteRow(
-                        **about, **names, task=info.task_title(task), speedup=cell.speedup,
-                        mat=cell.mat, tokens_per_s=cell.tokens_per_s, run=number,
+                    yield row(
+                        task=info.task_title(task), speedup=cell.speedup,
+                        mat=cell.mat, tokens_per_s=cell.tokens_per_s,
                         is_claimed=claimed(task),
                         cost=NO_PRICE if run.serving else cost(cell.tokens_per_s, price),
                     )  # fmt: skip
@@ -78,9 +84,9 @@ def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Itera
             if len(run.tasks) > 1 and overall.pooled.num_done:
                 serving = run.serving.get((method, temperature))
                 rate = overall.pooled.tokens_per_s
-                yield SiteRow(
-                    **about, **names, task=MEAN, speedup=overall.speedup, mat=overall.mat,
-                    tokens_per_s=rate, run=number, is_claimed=claimed(results.MEAN),
+                yield row(
+                    task=MEAN, speedup=overall.speedup, mat=overall.mat,
+                    tokens_per_s=rate, is_claimed=claimed(results.MEAN),
                     cost=cost(serving.output_throughput if serving else rate, price),
                 )  # fmt: skip
 

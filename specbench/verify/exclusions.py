@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from specbench.analysis.metrics import BASELINE
 from specbench.log.audit import StoredAudit
-from specbench.log.header import Origin, RunHeader
+from specbench.log.header import RunHeader
+from specbench.log.machine import Origin
 from specbench.machine.cpu_sampler import others_warning
 from specbench.machine.gpu_sampler import gpu_warnings
 from specbench.report.facts import is_on_gpu

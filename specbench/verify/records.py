@@ -108,10 +108,10 @@ def _missing(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     for method, answered in requests.items():
         if lacking := len(every) - len(answered):
             yield f"{method} lacks {lacking} of the {len(every)} requests that others answered."
-    for one in header.prompts:
-        known = len({record.key.sample_id for record in records if record.key.task == one.task})
-        if known != one.num_prompts:
-            yield f"{one.task} has records of {known} of its {one.num_prompts} prompts."
+    for about in header.prompts:
+        known = len({one.key.sample_id for one in records if one.key.task == about.task})
+        if known != about.num_prompts:
+            yield f"{about.task} has records of {known} of its {about.num_prompts} prompts."
 
 
 def _duration(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:

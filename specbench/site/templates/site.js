@@ -55,7 +55,7 @@
     table.textContent = "";
     make("thead", table).append(head);
     ["method", ...names].forEach((name, i) => {
-      make("th", head, name === "temperature" ? "T" : name, i ? "text" : "").scope = "col";
+      make("th", head, name === "temperature" ? "T" : name[0].toUpperCase() + name.slice(1), i ? "text" : "").scope = "col";
     });
     for (const title of ["tokens/s", "speedup", "MAT", ...(data.hasPrices ? ["cost"] : []), ""])
       make("th", head, title).scope = "col";
