@@ -2,10 +2,12 @@
 
     python -m benchmarks.peers                          # tiny, with 1 and with all threads
     python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf --vllm PATH
+    python -m benchmarks.peers --openvino PYTHON --openvino-models DIR
     OMP_WAIT_POLICY=ACTIVE python -m benchmarks.peers   # threads that spin while they wait
 
 Ours: vanilla, SpS and PLD. Theirs: transformers' `generate`, its assisted generation and its prompt
-lookup, and the servers of llama.cpp and vLLM if they are named. Everything is greedy, in float32,
+lookup, and, if they are named, the servers of llama.cpp and vLLM, and OpenVINO GenAI with an
+interpreter that can import it. Everything is greedy, in float32,
 one prompt at a time, on an idle machine and beside a process with two busy threads. Each prompt is
 completed by all of them one after the other, and the first round is not counted.
 """
@@ -24,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+from benchmarks.openvino_peer import openvino
 from specbench.machine.threads import usable_threads, wait_briefly
 
 Complete: TypeAlias = Callable[[Sequence[int]], int]
@@ -44,6 +47,8 @@ class Given:
     llama_server: Path | None
     gguf: Path | None
     vllm: Path | None
+    openvino: Path | None = None
+    openvino_models: Path | None = None
 
 
 def main() -> None:
@@ -69,6 +74,8 @@ def parse(words: Sequence[str]) -> Given:
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, with --gguf")
     parser.add_argument("--gguf", type=Path, help="tiny's target in float32")
     parser.add_argument("--vllm", type=Path, help="vLLM's command")
+    parser.add_argument("--openvino", type=Path, help="a Python that imports openvino_genai")
+    parser.add_argument("--openvino-models", type=Path, help="target/ and sps/, exported")
     return Given(**vars(parser.parse_args(words)))
 
 
@@ -146,6 +153,9 @@ def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
             found["llama.cpp"] = llama_cpp(stack, given, num_threads)
         if given.vllm:
             found["vLLM"] = vllm(stack, given, num_threads)
+        if given.openvino and given.openvino_models:
+            models = given.openvino_models
+            found |= openvino(stack, given.openvino, models, given.num_tokens, num_threads)
         yield found
 
 
