@@ -71,22 +71,20 @@ def _machine(header: RunHeader) -> Iterator[str]:
 
 
 def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
-    """Lossless methods that failed the audit, or were not in it."""
+    """Methods that failed the audit, and lossless ones that were not in it."""
     if audit is None:
         yield "There is no audit of these records. Run `specbench audit` on the run."
         return
-    missing = []
-    for method in header.method_labels:
-        spelling = method.spelling
-        if spelling == BASELINE or not method.is_lossless or spelling in header.no_checkpoint:
-            continue
-        for temperature in header.spec.values.temperatures:
-            results = audit.at(spelling, temperature)
-            if not results:
-                missing.append(f"{method.label} at T={temperature:g}")
-            failed = [one for one in results if one.verdict == "bug"]
-            if failed:
-                text = audit_failure(failed[0])
-                yield f"{method.label} failed the audit at T={failed[0].level:g}: {text}."
+    for one in audit.results:
+        if one.verdict == "bug":
+            text = audit_failure(one)
+            yield f"{header.method(one.method).label} failed the audit at T={one.level:g}: {text}."
+    missing = [
+        f"{method.label} at T={temperature:g}"
+        for method in header.method_labels
+        if method.spelling not in (BASELINE, *header.no_checkpoint) and method.is_lossless
+        for temperature in header.spec.values.temperatures
+        if not audit.at(method.spelling, temperature)
+    ]
     if missing:
         yield f"Not in the audit: {', '.join(missing)}. Run `specbench audit` on the run again."

@@ -150,6 +150,9 @@ def test_a_run_without_a_passed_audit_is_excluded(tmp_path: Path) -> None:
     assert "There is no audit" in verify(folder).exclusions[0]
     write_audit(folder, stored_audit(failed_audit("pld", 0.0), num_records=4))
     assert "pld failed the audit at T=0: tokens, surprise" in verify(folder).exclusions[0]
+    both = failed_audit("vanilla", 0.0), passed_audit("pld", 0.0)
+    write_audit(folder, stored_audit(*both, num_records=4))
+    assert "vanilla failed the audit at T=0" in verify(folder).exclusions[0]
     write_audit(folder, stored_audit(passed_audit("vanilla", 0.0), num_records=4))
     assert "Not in the audit: pld at T=0." in verify(folder).exclusions[0]
     write_audit(folder, stored_audit(passed_audit("pld", 0.0), num_records=3))
