@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-engines coverage check faults gpu reports gate baseline docs
+.PHONY: help setup run test test-engines coverage check faults gpu reports gate baseline docs site
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,7 @@ help:
 	@echo "make gate    set up, then hold a small run against .ci/baseline"
 	@echo "make baseline record .ci/baseline anew, after a change that is meant"
 	@echo "make docs    check the Dockerfile and build the documentation in build/site"
+	@echo "make site    set up, then build the page over all recorded runs in build/results"
 	@echo "make reports set up, then render the report of every recorded run anew"
 
 setup: $(STAMP)
@@ -89,6 +90,9 @@ reports: setup
 	  name=$$(basename "$$run"); \
 	  $(BIN)/specbench report "$$run" --out "reports/$$name" >/dev/null || exit 1; \
 	done
+
+site: setup
+	$(BIN)/specbench site results/recorded --out build/results
 
 # MkDocs and its plug-ins have an environment of their own: the package never imports them.
 DOCS := .venv-docs

@@ -18,7 +18,8 @@ class Card(Struct, forbid_unknown_fields=True):
     ("text", "reason"),
     [
         ("sizes = {}", "missing required field `name`"),
-        ('name = "x"\nsizes = {}\ncolour = 1', "unknown field `colour`"),
+        ('name = "x"\nsizes = {}\ncolour = 1', "line 3: .* `colour`. Known: name, sizes."),
+        ("[size]\na = 1", "line 1: .* unknown field `size`. Did you mean 'sizes'"),
         ('name = "x"\nsizes = {a = "b"}', r"Expected `int`, got `str` - at `\$.sizes\[...\]`"),
         ("name = ", "Invalid value"),
     ],

@@ -17,13 +17,16 @@ from specbench.cli import (
     doctor,
     fetch,
     init,
+    merge,
     plan,
     race,
     report,
     run,
     schema,
+    site,
     suite,
     train,
+    verify,
 )
 from specbench.cli.interrupts import InterruptibleGroup
 
@@ -85,10 +88,13 @@ def _global(
 app.command()(run.run)
 app.command()(suite.suite)
 app.command()(report.report)
+app.command()(site.site)
 app.command()(compare.compare)
+app.command()(merge.merge)
 app.command()(check.check)
 app.command()(plan.plan)
 app.command()(audit.audit)
+app.command()(verify.verify)
 app.command()(contract.contract)
 app.command(name="list")(catalog.list_)
 app.command()(catalog.show)

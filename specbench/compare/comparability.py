@@ -69,14 +69,14 @@ def circumstances(first: RunHeader, second: RunHeader) -> tuple[Difference, ...]
         *_compare({"driver": "driver", "power limit (W)": "power_limit_w"}, *gpus),
         *_compare(facts, first, second),
         *_kernel_difference(first, second),
-        *_methods(first, second),
+        *method_differences(first, second),
         *_executions(first, second),
     )
 
 
 def machine_difference(first: RunHeader, second: RunHeader) -> Difference | None:
     """A difference in GPU, CPU or thread count, which makes seconds incomparable."""
-    names = [_machine(header) for header in (first, second)]
+    names = [machine_name(header) for header in (first, second)]
     return Difference("machine", *names) if names[0] != names[1] else None
 
 
@@ -157,7 +157,7 @@ def _prompts(first: RunHeader, second: RunHeader) -> Iterator[Difference]:
             yield Difference(f"prompts of {task}", *map(_prompt_text, (one, other)))
 
 
-def _methods(first: RunHeader, second: RunHeader) -> Iterator[Difference]:
+def method_differences(first: RunHeader, second: RunHeader) -> Iterator[Difference]:
     """Differences in the methods' own weights and effective options."""
     described = [header.methods for header in (first, second)]
     for name in described[0]:
@@ -197,7 +197,8 @@ def _kernels(header: RunHeader) -> str:
     return header.kernels.name if header.kernels else "torch"
 
 
-def _machine(header: RunHeader) -> str:
+def machine_name(header: RunHeader) -> str:
+    """The GPU, or the processor with its threads, on which the run's answers were computed."""
     values = header.spec.values
     if values.urls:
         return f"the servers at {', '.join(values.urls)}"

@@ -18,7 +18,7 @@ from specbench.log.backend import (
     RooflineHeader,
     ServerHeader,
 )
-from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
+from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
 from specbench.log.spec import SpecHeader
 from specbench.types import Scope, Shape, doc
 
@@ -31,6 +31,7 @@ _ABSENT = frozenset(
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
     | {"quantize", "quantization", "stored_spread", "until_ci", "cpu", "pad_to"}
+    | {"origins"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -196,6 +197,9 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     blocks: Annotated[
         tuple[BlockHeader, ...], doc("blocks of requests in order; absent without a server")
     ] = ()
+    origins: Annotated[
+        tuple[Origin, ...], doc("runs that this one was merged from; absent if it was not")
+    ] = ()
 
     def method(self, spelling: str) -> MethodLabel:
         """The names of a method; one that the header does not list goes by its own name."""
@@ -220,7 +224,11 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     @property
     def machine(self) -> MachinePhrases:
         about, values = self.environment, self.spec.values
-        device = about.device_phrase(values.device, None if values.backend else self.num_threads)
+        threads = None if values.backend else self.num_threads
+        every = [one.environment for one in self.origins] or [about]
+        device = "; ".join(
+            dict.fromkeys(one.device_phrase(values.device, threads) for one in every)
+        )
         if values.urls:
             device = f"hardware unknown to the client, client on {device}"
         return MachinePhrases(device, about.software_phrase, about.commit_phrase)

@@ -172,5 +172,18 @@ class CpuUse(Struct, frozen=True):
     ] = None
 
 
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """A run that is a part of a merged run, with its machine."""
+
+    id: Annotated[str, doc("name of that run's folder")]
+    created: Annotated[str, doc("its start in UTC, ISO 8601")]
+    num_records: Annotated[int, doc("its records")]
+    environment: Annotated[Environment, doc("its hardware and software")]
+    finished: Annotated[str | None, doc("its end in UTC, ISO 8601; absent if it has none")] = None
+    command: Annotated[tuple[str, ...], doc("arguments of its command")] = ()
+    gpu: Annotated[GpuUse | None, doc("its GPU during that run; absent on a CPU")] = None
+    cpu: Annotated[CpuUse | None, doc("its processor; absent if not sampled")] = None
+
+
 def _memory(num_bytes: int | None) -> str:
     return "" if num_bytes is None else f", {num_bytes / 2**30:.0f} GiB"

@@ -85,9 +85,11 @@ class RecordLine(
         Whole | None,
         doc("place of the method among those of the request, from 0; absent from servers"),
     ] = None
+    origin: Annotated[str, doc("id of the run that it was merged from; absent if it was not")] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        force_setattr(self, "origin", printable(self.origin))
         if self.error is not None:
             force_setattr(self, "error", printable(self.error))
 
@@ -137,6 +139,7 @@ class RecordReader:
             serving=line.serving,
             place=line.place,
             draft_prefill_s=line.draft_prefill_s,
+            origin=share(line.origin),
         )
 
     def _share(self, value: Any) -> Any:

@@ -83,7 +83,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         "Steps": facts.execution_text(run.info),
         "Samples": _samples(run),
         "Lossless": sentences.lossless_text(run),
-        "Audit": sentences.audit_text(run),
+        "Audit": sentences.audit_text(run.audit),
         "Formula": sentences.formula_text(run),
         "Latency": "" if run.serving else sentences.latency_text(run),
         "Depth": sentences.depth_text(run),

@@ -13,7 +13,7 @@ from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.log.audit import MethodAudit
+from specbench.log.audit import MethodAudit, StoredAudit
 from specbench.report import facts, formats
 
 SPEEDUPS = {
@@ -153,9 +153,8 @@ def difference_warnings(run: RunMetrics) -> Iterable[str]:
             )
 
 
-def audit_text(run: RunMetrics) -> str:
-    """The result of the stored audit, and what it would have found."""
-    audit = run.audit
+def audit_text(audit: StoredAudit | None) -> str:
+    """The result of a stored audit, and what it would have found; empty without one."""
     if audit is None:
         return ""
     num_failed = len({one.method for one in audit.results if one.verdict == "bug"})

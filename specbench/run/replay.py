@@ -126,7 +126,8 @@ class Replay:
 
     def request(self, record: Record) -> Request:
         """The request that a record answers, with its seed; errors as for `prompt_ids`."""
-        return make_request(self._plan, self.prompt_ids(record), record.key.request)
+        request = make_request(self._plan, self.prompt_ids(record), record.key.request)
+        return replace(request, seed=record.seed)  # of a merged run, it was another repeat's
 
     def watch(self, method: str, request: Request) -> Evidence:
         """A method's answer to a request, watched, with its numbers.
@@ -190,6 +191,8 @@ def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
                 f"The model in {setup.path} is not the run's: {', '.join(changed)} differ.",
                 _RESTORE,
             )
+    if header.origins:  # its prompts are of several runs; each one's length is checked
+        return
     hashes = {one.task: one.sha256 for one in header.prompts}
     for one in plan.prompt_sets:
         if hashes.get(one.task.name, one.sha256) != one.sha256:

@@ -33,6 +33,11 @@ def resumed_header(stored: StoredRun, now: RunHeader, *, is_forced: bool) -> Run
         RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
     """
     before = stored.header
+    if before.origins:
+        raise RunFolderError(
+            f"The run in {stored.path} was merged from {len(before.origins)} runs.",
+            "Go on with one of those, and merge them again.",
+        )
     inputs = [text for name in _INPUTS for text in _part_differences(name, before, now)]
     if inputs:
         raise RunFolderError(

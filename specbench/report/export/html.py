@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import punctuation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from specbench.analysis.metrics import BASELINE
@@ -21,6 +21,9 @@ from specbench.report.published import PublishedValue, find
 from specbench.report.results import Block, MethodResults, TaskResult
 from specbench.report.table import Table
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
 _SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless", "Latency", "Depth")
@@ -30,17 +33,8 @@ _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
 def render(report: Report) -> str:
     """The page."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("specbench.report.export", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     results = report.results
-    return environment.get_template("report.html").render(
+    return page_template("report.html").render(
         report=report,
         results=results,
         digest=json.digest(json.render(report)),
@@ -58,6 +52,20 @@ def render(report: Report) -> str:
         facts=facts,
         formats=formats,
     )
+
+
+def page_template(name: str, package: str = __package__) -> Template:
+    """A template of a page in a package's `templates/`; it can include the report's look."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(one) for one in dict.fromkeys((package, __package__))]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
 
 
 def files(report: Report) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from specbench.errors import UserError
 from specbench.run.spec import RunSpec, make_spec
-from specbench.toml_files import read_toml
+from specbench.toml_files import line_of, read_toml
 
 
 class RecipeFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,8 @@ def read_recipe(path: Path) -> Suite:
             or not all(isinstance(m, str) for m in models)
         ):
             raise UserError(
-                f"Recipe {path}{_line_of(path, 'models')}: the models of [[runs]] are {models!r}.",
+                f"Recipe {path}{_place(path, 'models', models)}: the models of [[runs]] are "
+                f"{models!r}.",
                 'Write models = ["vicuna-7b", "vicuna-13b"].',
             )
         for model in models:
@@ -87,7 +88,7 @@ def _spec(path: Path, values: Mapping[str, Any]) -> RunSpec:
         return make_spec(**values)
     except UserError as error:
         wrong = next((name for name, value in values.items() if _is_wrong(name, value)), "")
-        place = _line_of(path, wrong)
+        place = _place(path, wrong, values.get(wrong))
         raise UserError(f"Recipe {path}{place}: {error.message}", error.hint) from error
 
 
@@ -100,12 +101,10 @@ def _is_wrong(name: str, value: Any) -> bool:
     return False
 
 
-def _line_of(path: Path, key: str) -> str:
-    """The first line that sets a key: ", line 3"; empty without one."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if re.match(rf"\s*{re.escape(key)}\s*=", line):
-            return f", line {number}"
-    return ""
+def _place(path: Path, key: str, value: Any) -> str:
+    """The line that sets a key to a value: ", line 3"; empty without one."""
+    line = line_of(path.read_text(encoding="utf-8"), key, value) if key else None
+    return f", line {line}" if line else ""
 
 
 def _folder(number: int, model: str) -> str:

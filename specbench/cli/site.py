@@ -1,0 +1,27 @@
+"""`specbench site`: a static page over many runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli.options import RunArguments, say
+
+
+def site(
+    run: RunArguments,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the page and its files.")],
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PRICE", help="A machine's price per hour, for the cost of tokens."
+        ),
+    ] = None,
+) -> None:
+    """Write a page over many runs: filters, machines and models side by side, published numbers."""
+    from specbench.site.build import write_site
+
+    write_site(run, out, prices=price or (), say=say)
+    say(str(out / "index.html"))

@@ -1,0 +1,1 @@
+"""`specbench site`: a static page over many runs."""

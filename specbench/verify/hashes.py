@@ -1,0 +1,81 @@
+"""Hashes of a run: those of prompts are computed again, those of weights must be there.
+
+Loads no model and uses no network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
+from specbench.errors import UserError
+from specbench.log.header import FileHeader, PromptsHeader, RunHeader
+from specbench.models.cards import find_model
+from specbench.models.checkpoints import identify
+from specbench.types import Record
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_EMBEDDED = "embedded"
+
+
+def is_embedded(header: RunHeader) -> bool:
+    """True if the target is the model that ships with this program, here or at a server."""
+    return header.model.is_embedded or header.model.source == _EMBEDDED
+
+
+def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """Hashes that are none, or not those of what they name; and samples of no prompt."""
+    yield from _files("The model", header.model.files)
+    for spelling, about in header.methods.items():
+        yield from _files(spelling, about.weights.files if about.weights else {})
+    for one in header.prompts:
+        if not _SHA256.fullmatch(one.sha256) and not header.origins:
+            yield f"The prompts of {one.task} have no sha256."
+        prompts = _known_prompts(header, one)
+        if prompts is None:
+            continue
+        if prompts.sha256 != one.sha256 and not header.origins:
+            yield f"The prompts of {one.task} are not those of {one.origin} with the run's options."
+        ids = {prompt.sample_id for prompt in prompts.prompts}
+        found = {record.key.sample_id for record in records if record.key.task == one.task}
+        if strange := sorted(found - ids):
+            yield f"{one.origin} has no prompt {strange[0]!r}."
+
+
+def unknown_hashes(header: RunHeader) -> Iterator[str]:
+    """What cannot be told from what this program has, a sentence each."""
+    if is_embedded(header):
+        known = identify(Path(find_model("tiny").repo)).files
+        changed = [name for name in known if known[name] != header.model.files.get(name)]
+        if changed:
+            yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
+    elif not header.model.files and not header.model.revision:
+        yield "The weights are unknown: the run names neither a commit nor a file of them."
+    for one in header.prompts:
+        if _known_prompts(header, one) is None:
+            yield f"The prompts of {one.task} are not on this machine: their hash is not checked."
+
+
+def _files(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
+    for name, file in files.items():
+        if file.sha256 is None or not _SHA256.fullmatch(file.sha256):
+            yield f"{whose}: the file {name} has no sha256."
+
+
+def _known_prompts(header: RunHeader, one: PromptsHeader) -> PromptSet | None:
+    """The prompts of a task as the run's options choose them; None without the run's file."""
+    values = header.spec.values
+    if one.source not in ("bundled", "paper") or values.pad_to:
+        return None
+    limit = None if header.origins else values.limit
+    try:
+        tasks = plan_tasks([one.task], one.source)
+        (found,) = load_prompt_sets(tasks, one.source, limit=limit, offline=True)
+    except (UserError, ValueError):
+        return None
+    if found.file_sha256 != one.file_sha256:
+        return None
+    is_drawn = values.sample is not None and not header.origins
+    return found.drawn(values.sample or 0, values.seed) if is_drawn else found
