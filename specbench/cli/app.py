@@ -26,6 +26,7 @@ from specbench.cli import (
     train,
 )
 from specbench.cli.interrupts import InterruptibleGroup
+from specbench.cli.ray_option import RayCommand
 
 
 class _Commands(InterruptibleGroup):
@@ -82,8 +83,8 @@ def _global(
     """Declare the options of the program itself; `main` reads `--debug`."""
 
 
-app.command()(run.run)
-app.command()(suite.suite)
+app.command(cls=RayCommand)(run.run)
+app.command(cls=RayCommand)(suite.suite)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(check.check)

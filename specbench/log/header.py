@@ -17,6 +17,7 @@ from specbench.log.backend import (
     Preparation,
     RooflineHeader,
     ServerHeader,
+    WorkerHeader,
 )
 from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
 from specbench.types import Scope, Shape, doc
@@ -30,6 +31,7 @@ _ABSENT = frozenset(
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
     | {"quantize", "quantization", "stored_spread", "until_ci", "cpu", "pad_to"}
+    | {"workers"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -261,6 +263,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     blocks: Annotated[
         tuple[BlockHeader, ...], doc("blocks of requests in order; absent without a server")
     ] = ()
+    workers: Annotated[dict[str, WorkerHeader], doc("workers by name; absent without --ray")] = {}
 
     def method(self, spelling: str) -> MethodLabel:
         """The names of a method; one that the header does not list goes by its own name."""
@@ -288,6 +291,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         device = about.device_phrase(values.device, None if values.backend else self.num_threads)
         if values.urls:
             device = f"hardware unknown to the client, client on {device}"
+        if self.workers:
+            device = f"{len(self.workers)} worker{'s' * (len(self.workers) > 1)} on {device}"
         return MachinePhrases(device, about.software_phrase, about.commit_phrase)
 
     @property

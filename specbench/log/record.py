@@ -85,6 +85,7 @@ class RecordLine(
         Whole | None,
         doc("place of the method among those of the request, from 0; absent from servers"),
     ] = None
+    worker: Annotated[str, doc("worker that completed it; absent without --ray")] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,6 +138,7 @@ class RecordReader:
             serving=line.serving,
             place=line.place,
             draft_prefill_s=line.draft_prefill_s,
+            worker=share(line.worker),
         )
 
     def _share(self, value: Any) -> Any:
