@@ -141,7 +141,9 @@ class ClusterSetup:
     @cached_property
     def _info(self) -> SetupInfo:
         about, environments = self._first.about, [one.environment for one in self.reports]
-        machines = {one.device_phrase(about.values["device"], None) for one in environments}
+        machines = {
+            one.device_phrase(about.values.get("device", "cpu"), None) for one in environments
+        }
         software = {one.software_phrase for one in environments}
         kinds = [", ".join(sorted(found)) for found in (machines, software) if len(found) > 1]
         mixed = [f"The workers differ: {kind}. Tokens/s mix them." for kind in kinds]
