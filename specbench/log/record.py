@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -96,7 +95,7 @@ class RecordLine(
 def to_line(record: Record) -> RecordLine:
     """The line of a record."""
     return RecordLine(
-        **asdict(record.key),
+        **{name: getattr(record.key, name) for name in KeyFields.__struct_fields__},
         num_tokens=record.num_tokens,
         **{name: getattr(record, name) for name in _SAME},
     )
