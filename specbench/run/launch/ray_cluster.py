@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
-from specbench.errors import SpecbenchError, UserError, reason_of
+from specbench.errors import SpecbenchError, TooLarge, UserError, reason_of
 from specbench.machine.environment import VARIABLES
 from specbench.run.launch.cluster import (
     Event,
@@ -114,7 +114,10 @@ class RayCluster:
             )
         self._num_placed = len(placed)
         reports = [(places[ref].report.remote(), ref) for ref in placed]
-        return [self._report(report, place) for report, place in reports]
+        try:
+            return [self._report(report, place) for report, place in reports]
+        except TooLarge as error:
+            raise with_gpus(error, demand) from error
 
     def open(self, opening: Opening, *, num_before: int) -> int:
         self._num_named = num_before
@@ -170,8 +173,7 @@ class RayCluster:
             return self._ray.get(report)
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, SpecbenchError):
-                cause = error.cause
-                raise type(cause)(f"On {address}: {cause.message}", cause.hint) from error
+                raise error.cause.at(address) from error
             raise UserError(f"A worker on {address} failed: {reason_of(error)}") from error
         except self._ray.exceptions.RayActorError as error:
             raise UserError(
@@ -227,6 +229,18 @@ def demand_of(device: str, nodes: Sequence[dict[str, float]], address: str) -> D
             "Start its machines with `ray start --num-cpus N`.",
         )
     return Demand("CPU", min(cores), sum(count // min(cores) for count in cores))
+
+
+def with_gpus(error: TooLarge, demand: Demand) -> TooLarge:
+    """The error of a model that is too large for a worker, with the numbers of GPUs."""
+    if demand.resource == "CPU":
+        return error
+    needed = -(-error.need_bytes // max(error.free_bytes, 1))
+    return TooLarge(
+        f"{error.message} It needs {needed} such GPUs; a worker has {demand.amount}, and the "
+        f"cluster {demand.amount * demand.number}.",
+        error.hint,
+    )
 
 
 def _import_ray() -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from specbench.errors import CheckpointError, SpecbenchError, UserError
+from specbench.errors import CheckpointError, SpecbenchError, TooLarge, UserError
 from specbench.run.launch.backend import make_cluster_setup
 from specbench.run.launch.cluster import Opening, SetupReport
-from specbench.run.launch.ray_cluster import Demand, RayCluster, demand_of
+from specbench.run.launch.ray_cluster import Demand, RayCluster, demand_of, with_gpus
 from specbench.run.spec import RunSpec
 from tests.run.launch.test_driver import METHODS, plan_on, run
 from tests.support.cluster import FakeCluster
@@ -131,6 +131,16 @@ def test_a_cluster_that_cannot_hold_a_worker_is_refused(
     with pytest.raises(UserError) as error:
         demand_of(device, nodes, "10.0.0.9:6379")
     assert message in error.value.message and error.value.hint
+
+
+def test_a_model_larger_than_a_card_is_told_with_the_gpus_it_needs() -> None:
+    error = TooLarge("It does not fit.", "Use another.", need_bytes=141, free_bytes=70)
+    told = with_gpus(pickle.loads(pickle.dumps(error)).at("10.0.0.2"), Demand("GPU", 1, 4))
+    assert told.message == (
+        "On 10.0.0.2: It does not fit. It needs 3 such GPUs; a worker has 1, and the cluster 4."
+    )
+    assert told.hint == "Use another."
+    assert with_gpus(error, Demand("CPU", 8, 4)) is error
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
