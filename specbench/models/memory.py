@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import CheckpointError
+from specbench.errors import CheckpointError, TooLarge
 from specbench.models.cards import Dtype, Shape
 from specbench.models.checkpoints import read_config, safetensors_header, weight_files
 

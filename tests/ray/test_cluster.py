@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -50,6 +53,22 @@ def num_lines(folder: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
+def wait_for(is_so: Callable[[], bool], process: Popen[str]) -> None:
+    """Wait until something is so, while a process runs."""
+    began = time.monotonic()
+    while not is_so():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() - began < WAIT_S
+        time.sleep(0.05)
+
+
+def finished(nodes: Nodes, *words: object) -> tuple[int, str]:
+    """The exit code and output of a command."""
+    process = nodes.specbench(*words)
+    said, _ = process.communicate(timeout=WAIT_S)
+    return process.returncode, said
+
+
 def alone(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     """The command in this process, without Ray."""
     monkeypatch.setattr(sys, "argv", ["specbench", *map(str, words), "--quiet"])
@@ -66,10 +85,9 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
     recipe = tmp_path / "two.toml"
     recipe.write_text(RECIPE.format(shape=write_config(tmp_path / "shape")))
     many, one = tmp_path / "many", tmp_path / "one"
+    first = many / "01-tiny"
     suite = nodes.specbench("suite", recipe, "--output", many, "--ray", nodes.address)
-    first, began = many / "01-tiny", time.monotonic()
-    while num_lines(first) < 12 and time.monotonic() - began < WAIT_S and suite.poll() is None:
-        time.sleep(0.05)
+    wait_for(lambda: num_lines(first) >= 12, suite)
     assert num_lines(first) < read_header(first).num_records
     nodes.kill(0)
     said, _ = suite.communicate(timeout=WAIT_S)
@@ -94,31 +112,41 @@ def one_worker(run: StoredRun) -> list[bool]:
     return [len(names) == 1 and "" not in names for names in found.values()]
 
 
-def test_a_killed_driver_leaves_a_run_that_goes_on(nodes: Nodes, tmp_path: Path) -> None:
+def stopped(nodes: Nodes, folder: Path, number: int, *words: object) -> tuple[int, str]:
+    """The exit code and output of a command that gets a signal once it has written more."""
+    least, process = num_lines(folder) + 6, nodes.specbench(*words)
+    wait_for(lambda: num_lines(folder) >= least, process)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=WAIT_S)
+    return process.returncode, said
+
+
+def test_an_interrupted_and_a_killed_driver_leave_a_run_that_goes_on(
+    nodes: Nodes, tmp_path: Path
+) -> None:
     nodes.add()
-    words = ("run", "--method", "pld", "--dataset", "gsm8k", "--max-new-tokens", 32,
-             "--output", tmp_path / "run", "--ray", nodes.address)  # fmt: skip
-    run, began = nodes.specbench(*words), time.monotonic()
-    while num_lines(tmp_path / "run") < 6 and time.monotonic() - began < WAIT_S:
-        time.sleep(0.05)
-    run.kill()
-    run.communicate(timeout=WAIT_S)
-    kept = num_lines(tmp_path / "run")
-    again = nodes.specbench(*words, "--resume")
-    said, _ = again.communicate(timeout=WAIT_S)
-    assert again.returncode == 0, said
-    stored = read_run(tmp_path / "run")
+    folder = tmp_path / "run"
+    words = ("run", "--method", "pld,sps", "--dataset", "gsm8k", "--max-new-tokens", 32,
+             "--output", folder, "--ray", nodes.address)  # fmt: skip
+    code, said = stopped(nodes, folder, signal.SIGTERM, *words)
+    assert code == 130 and "--resume" in said.splitlines()[-1], said
+    assert read_header(folder).status == "interrupted"
+    first = num_lines(folder)
+    stopped(nodes, folder, signal.SIGKILL, *words, "--resume")
+    code, said = finished(nodes, *words, "--resume")
+    assert code == 0, said
+    stored = read_run(folder)
     assert len(outcomes(stored)) == stored.header.num_records
     workers = [record.worker for record in stored.records]
-    assert {*workers[: kept - 1]} == {"worker-1"} and workers[-1] == "worker-2"
+    assert {*workers[:first]} == {"worker-1"}
+    assert {*workers} == {"worker-1", "worker-2", "worker-3"} == {*stored.header.workers}
 
 
 def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Path) -> None:
     def refused(*words: object) -> str:
         call = ("run", "--limit", 1, "--output", tmp_path / "run", "--ray", nodes.address)
-        process = nodes.specbench(*call, *words)
-        said, _ = process.communicate(timeout=WAIT_S)
-        assert process.returncode == 2, said
+        code, said = finished(nodes, *call, *words)
+        assert code == 2, said
         assert not (tmp_path / "run").exists()
         return said
 

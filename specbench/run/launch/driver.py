@@ -66,7 +66,7 @@ class ClusterRunner:
                 self.progress.message(f"{worker} has joined.")
                 self.idle.append(worker)
             case Lost(worker, reason, error):
-                reason = error.message if error else reason
+                reason = f"{(error.message if error else reason).rstrip('.')}."
                 job = self._busy.pop(worker, None)
                 again = f" Another worker repeats {job.sample.prompt.sample_id}." if job else ""
                 self.progress.message(f"{worker} is lost: {reason}{again}")

@@ -21,12 +21,11 @@ from specbench.run.launch.cluster import (
     Job,
     Lost,
     Opening,
-    Place,
     Ready,
     SetupReport,
     WorkerState,
 )
-from specbench.run.launch.ray_worker import RayWorker
+from specbench.run.launch.ray_worker import RayWorker, Restarted
 from specbench.run.spec import RunSpec
 
 REACH_S, PLACE_S, CLOSE_S = 10.0, 60.0, 30.0
@@ -140,6 +139,8 @@ class RayCluster:
         try:
             result = self._ray.get(done[0])
         except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, Restarted):
+                return self._lost(call, str(error.cause))
             if isinstance(error.cause, SpecbenchError):
                 return Lost(call.worker, error.cause.message, error.cause)
             raise
@@ -167,7 +168,7 @@ class RayCluster:
 
     def _report(self, report: Any, place: Any) -> SetupReport:
         """The report of a worker, or its error with the address of its machine."""
-        address = Place("a worker").address
+        address = "an unknown machine"
         try:
             address = self._ray.get(place).address
             return self._ray.get(report)

@@ -17,6 +17,10 @@ from specbench.run.spec import RunSpec
 from specbench.types import Record
 
 
+class Restarted(Exception):
+    """A worker that Ray restarted while it was idle gets a job before it has loaded its model."""
+
+
 class RayWorker:
     """A worker of a spec. Its setup is made at the first use, so that its errors are told there.
 
@@ -27,7 +31,7 @@ class RayWorker:
     def __init__(
         self, spec: RunSpec, *, is_offline: bool, variables: Mapping[str, str | None]
     ) -> None:
-        self._spec, self._is_offline = spec, is_offline
+        self._spec, self._is_offline, self._is_open = spec, is_offline, False
         for name, value in variables.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -48,9 +52,12 @@ class RayWorker:
         return self._worker.report()
 
     def open(self, name: str, opening: Opening) -> WorkerState:
+        self._is_open = True
         return self._worker.open(name, opening)
 
     def complete(self, job: Job) -> tuple[Record, ...]:
+        if not self._is_open:
+            raise Restarted("Its process was restarted.")
         return self._worker.complete(job)
 
     def close(self) -> WorkerState:

@@ -107,7 +107,7 @@ def test_a_lost_workers_sample_is_repeated_elsewhere_and_nothing_is_doubled(
     assert set(counts) == set(planned_keys(plan_on(FakeCluster(METHODS))))
     assert set(counts.values()) == {1}
     (text,) = [text for text in watcher.messages if "lost" in text]
-    assert text.endswith(" is lost: the node was killed Another worker repeats chat/2.")
+    assert text.endswith(" is lost: the node was killed. Another worker repeats chat/2.")
 
 
 def test_a_sample_that_kills_every_worker_fails_and_the_others_are_measured(
@@ -119,7 +119,7 @@ def test_a_sample_that_kills_every_worker_fails_and_the_others_are_measured(
     assert len(bad) == 2 * len(METHODS)  # turns
     assert {record.key.sample_id for record in bad} == {"chat/2"}
     assert {record.error for record in bad} == {
-        f"{MOST_ATTEMPTS} workers were lost at it: the node was killed"
+        f"{MOST_ATTEMPTS} workers were lost at it: the node was killed."
     }
     assert len(stored.records) == len({*planned_keys(plan_on(FakeCluster(METHODS)))})
 
