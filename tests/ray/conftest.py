@@ -17,12 +17,6 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray takes 127.0.0.1 for the address of every node."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker("ray")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _ray() -> None:
     pytest.importorskip("ray", reason="needs Ray: make test-ray installs it")

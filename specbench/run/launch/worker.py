@@ -21,7 +21,7 @@ from specbench.machine.pauses import PauseWatch
 from specbench.run.backends.base import Setup, SetupInfo
 from specbench.run.launch.cluster import Job, Opening, Place, SetupReport, WorkerState
 from specbench.run.pauses import PauseCheck
-from specbench.run.plan import Plan, with_defaults
+from specbench.run.plan import Plan
 from specbench.run.progress import Lines
 from specbench.run.runner import Runner
 from specbench.run.spec import RunSpec
@@ -32,7 +32,7 @@ class Worker:
     """Completes samples of a run with a setup's backend. Call it from one thread."""
 
     def __init__(self, spec: RunSpec, setup: Setup, place: Place) -> None:
-        self._spec, self._setup, self._place = with_defaults(spec), setup, place
+        self._spec, self._setup, self._place = spec, setup, place
         self._stack = ExitStack()
         self._sampler = CpuSampler()
         self._done: list[Record] = []
