@@ -167,7 +167,10 @@ class ClusterBackend:
         self._states |= self._setup.cluster.close()
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
-        """The first worker's part of the header, with the workers themselves."""
+        """The first worker's part of the header, with the workers themselves.
+
+        A method whose steps any worker had to run eagerly counts as eager.
+        """
         if not self._states:
             return BackendInfo()
         warnings = [
@@ -175,8 +178,11 @@ class ClusterBackend:
             for name, state in self._states.items()
             for text in state.info.warnings
         ]
+        infos = [state.info for state in self._states.values()]
+        modes = [pair for info in infos for pair in info.execution.items()]
         return replace(
-            next(iter(self._states.values())).info,
+            infos[0],
+            execution=dict(sorted(modes, key=lambda pair: pair[1].mode == "eager")),
             gpu=None,
             workers={name: state.header for name, state in self._states.items()},
             warnings=tuple(warnings),
