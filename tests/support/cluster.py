@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from specbench.errors import SpecbenchError
 from specbench.run.launch.cluster import (
@@ -21,6 +23,11 @@ from specbench.run.launch.cluster import (
 from specbench.run.launch.worker import Worker
 from specbench.run.spec import RunSpec
 from tests.support.backend import Answer, FakeSetup
+
+
+def sent(value: Any) -> Any:
+    """A value as another process gets it."""
+    return pickle.loads(pickle.dumps(value))
 
 
 def never(worker: str, job: Job) -> bool:
@@ -51,7 +58,7 @@ class FakeCluster:
         self._events: list[Event] = []
         self._fresh = [self._worker(number) for number in range(self.num_workers)]
         return [
-            self.changed.get(number, lambda report: report)(worker.report())
+            self.changed.get(number, lambda report: report)(sent(worker.report()))
             for number, worker in enumerate(self._fresh)
         ]
 
@@ -64,7 +71,7 @@ class FakeCluster:
     def submit(self, worker: str, job: Job) -> None:
         self.given.append((worker, job))
         if not self.dies(worker, job):
-            self._events.append(Finished(worker, self._workers[worker].complete(job)))
+            self._events.append(Finished(worker, sent(self._workers[worker].complete(sent(job)))))
             return
         del self._workers[worker]
         self._events.append(Lost(worker, "the node was killed"))
@@ -91,4 +98,4 @@ class FakeCluster:
             self._events.append(Lost(name, refusal.message, refusal))
             return
         self._workers[name] = worker
-        self._events.append(Ready(name, worker.open(name, self._opening)))
+        self._events.append(Ready(name, sent(worker.open(name, sent(self._opening)))))

@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 
 from specbench.errors import CheckpointError, SpecbenchError, UserError
-from specbench.log.header import RunHeader
+from specbench.log.header import MethodHeader, RunHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
 from specbench.run.backends.base import BackendInfo, Codec, SetupInfo, Sink
@@ -149,8 +149,16 @@ class ClusterSetup:
         mixed = [f"The workers differ: {kind}. Tokens/s mix them." for kind in kinds]
         told = [text for one in self.reports for text in one.about.warnings]
         return replace(
-            about, warnings=tuple(dict.fromkeys((*told, *mixed))), environment=environments[0]
+            about,
+            # Defaults are left out of files by identity, which another process does not keep.
+            methods={name: _as_read(one) for name, one in about.methods.items()},
+            warnings=tuple(dict.fromkeys((*told, *mixed))),
+            environment=environments[0],
         )
+
+
+def _as_read(method: MethodHeader) -> MethodHeader:
+    return msgspec.convert(msgspec.to_builtins(method), MethodHeader)
 
 
 class ClusterBackend:
