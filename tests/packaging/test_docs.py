@@ -116,7 +116,15 @@ def test_every_program_of_a_shell_block_is_known(document: Path) -> None:
     for line in (shlex.split(line, comments=True) for line in lines):
         if line[:2] == ["python", "-m"]:
             assert find_spec(line[2]), line
-        assert not line or line[0] in {"docker", "make", "pip", "python", "specbench", "uv"}, line
+        assert not line or line[0] in {
+            "docker",
+            "make",
+            "pip",
+            "python",
+            "ray",
+            "specbench",
+            "uv",
+        }, line
 
 
 @each_document
