@@ -80,6 +80,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         "Software": f"{run.info.machine.software}, commit {run.info.machine.commit}",
         "Run": facts.run_text(run.info),
         "Servers": serving_notes.servers_text(run.info),
+        "Workers": facts.workers_text(run.info),
         "Steps": facts.execution_text(run.info),
         "Samples": _samples(run),
         "Lossless": sentences.lossless_text(run),
