@@ -138,7 +138,8 @@ def workers_text(info: RunHeader) -> str:
 
 
 def _worker_facts(worker: WorkerHeader, device: str) -> Iterable[str]:
-    yield worker.environment.device_phrase(device, worker.threads and worker.threads.num)
+    threads = worker.threads.num if worker.threads else None
+    yield worker.environment.device_phrase(device, threads)
     if worker.roofline:
         yield f"{worker.roofline.bandwidth_bytes_per_s / 1e9:.0f} GB/s"
     if worker.gpu and worker.gpu.sm_clock_mhz:

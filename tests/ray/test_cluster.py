@@ -88,7 +88,7 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
     first = many / "01-tiny"
     suite = nodes.specbench("suite", recipe, "--output", many, "--ray", nodes.address)
     wait_for(lambda: num_lines(first) >= 12, suite)
-    assert num_lines(first) < read_header(first).num_records
+    assert num_lines(first) < (read_header(first).num_records or 0)
     nodes.kill(0)
     said, _ = suite.communicate(timeout=WAIT_S)
     assert suite.returncode == 0, said
