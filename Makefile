@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-engines coverage check faults gpu reports gate baseline docs site
+.PHONY: help setup run test test-engines test-ray coverage check faults gpu reports gate baseline docs site
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,6 +22,7 @@ help:
 	@echo "make run     set up, then measure methods on the embedded model"
 	@echo "make test    set up, then run all tests"
 	@echo "make test-engines  set up, then test with the serving engines that are installed"
+	@echo "make test-ray  set up, then test with clusters of Ray on this machine"
 	@echo "make coverage  branch coverage of the last make test, with the lines that it missed"
 	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
 	@echo "make check   set up, then ruff, mypy and the import order"
@@ -59,12 +60,25 @@ run: setup
 WORKERS ?= auto
 
 test: $(KERNELS)
-	$(BIN)/python -m pytest -m "not net and not engine" -n $(WORKERS) --dist worksteal --cov --cov-report=
+	$(BIN)/python -m pytest -m "not net and not engine and not ray" -n $(WORKERS) --dist worksteal --cov --cov-report=
 	@$(BIN)/python -m tests.support.room_coverage
 
 # Engines have environments of their own: SPECBENCH_VLLM=/path/to/vllm names its command.
 test-engines: setup
 	$(BIN)/python -m pytest -m engine -rs tests/engines
+
+# Ray has an environment of its own on top of this one: it is large, and pins libraries.
+RAY := .venv-ray
+
+test-ray: $(RAY)/.installed
+	$(RAY)/bin/python -m pytest -m ray -rs tests/ray
+
+$(RAY)/.installed: $(STAMP)
+	$(BIN)/python -m venv $(RAY)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > "$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/specbench.pth"
+	@$(RAY)/bin/python -m pip install -q --disable-pip-version-check "ray[default]>=2.40"
+	@touch $@
 
 coverage: setup
 	@$(BIN)/python -m tests.support.room_coverage

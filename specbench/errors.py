@@ -1,7 +1,9 @@
 """Errors for users: a message with the offending value, and a hint with the fix."""
 
 from collections.abc import Iterable
+from copy import copy
 from difflib import get_close_matches
+from typing import Self
 
 
 class SpecbenchError(Exception):
@@ -17,11 +19,28 @@ class SpecbenchError(Exception):
         self.message = message
         self.hint = hint
 
+    def at(self, place: str) -> Self:
+        """The same error with the place where it was raised before its message."""
+        located = copy(self)
+        located.message = f"On {place}: {self.message}"
+        located.args = (located.message,)
+        return located
+
 
 class UserError(SpecbenchError):
     """A wrong name, value, file or folder. The command exits with code 2."""
 
     exit_code = 2
+
+
+class TooLarge(UserError):
+    """A model that needs more memory than a device has free, both in bytes."""
+
+    def __init__(
+        self, message: str, hint: str = "", *, need_bytes: int = 0, free_bytes: int = 0
+    ) -> None:
+        super().__init__(message, hint)
+        self.need_bytes, self.free_bytes = need_bytes, free_bytes
 
 
 class CheckpointError(UserError):

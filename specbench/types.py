@@ -218,7 +218,7 @@ class Record:
     A failed record has status "error", the error's text, and neither tokens nor times. `phases`,
     `peak_memory_bytes` and `energy_j` are None if they were not measured. `trace` is written to a
     file of its own and is not read back. `token_ends` is empty and `place` None in records of older
-    versions. `origin` is empty except in merged runs.
+    versions. `origin` is empty except in merged runs, `worker` except in those of a cluster.
     """
 
     key: RecordKey
@@ -243,6 +243,7 @@ class Record:
     place: int | None = None
     draft_prefill_s: float | None = None
     origin: str = ""
+    worker: str = ""
 
     @property
     def is_ok(self) -> bool:

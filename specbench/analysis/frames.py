@@ -34,7 +34,7 @@ PHASES = [phase.name for phase in fields(Phases)]
 def records_frame(records: Sequence[Record]) -> DataFrame:
     """One row a record, in the order of the records.
 
-    - `method`, `task`, `sample_id`, `status`, `stop_reason`: categories.
+    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `worker`: categories.
     - `turn`, `repeat`, `concurrency`, `seed`, `prompt_tokens`, `num_tokens`, `num_steps` and
       `num_emitted` (tokens that steps emitted): integers.
     - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s`, `energy_j`,
@@ -51,6 +51,7 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
         **{name: [getattr(key, name) for key in keys] for name in ("method", "task", "sample_id")},
         "status": [record.status for record in records],
         "stop_reason": [record.stop_reason for record in records],
+        "worker": [record.worker for record in records],
     }
     integers = {
         **{name: [getattr(key, name) for key in keys] for name in _WHOLE_KEYS},

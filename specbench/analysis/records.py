@@ -35,7 +35,8 @@ class RecordTable:
 
     - `cluster`: the number of the sample. Its turns and repeats are one cluster, since they depend
       on each other.
-    - `baseline_row`: the row of vanilla's measured record of the same request, or -1; and that
+    - `baseline_row`: the row of vanilla's measured record of the same request on the same worker,
+      or -1; and that
       record's `baseline_num_tokens`, `baseline_num_steps`, `baseline_decode_s` and
       `baseline_wall_s`, all 0 without one.
     - `unit`: the pass over the prompts, or the run of a pool; `request`: the number of sample and
@@ -108,12 +109,13 @@ def cluster_sums(clusters: IntArray, columns: Sequence[FloatArray]) -> FloatArra
 
 
 def _baseline_rows(frame: DataFrame) -> IntArray:
-    """The row of vanilla's measured record of each row's request; -1 without one."""
+    """The row of vanilla's measured record of each row's request and worker; -1 without one."""
     request = frame.groupby(REQUEST_KEY, observed=True, sort=False).ngroup().to_numpy()
     baseline = np.flatnonzero((frame["method"] == BASELINE) & frame["is_measured"])
     row_of = np.full(len(frame), -1, dtype=np.intp)
     row_of[request[baseline]] = baseline
-    return row_of[request]
+    partner, worker = row_of[request], frame["worker"].cat.codes.to_numpy()
+    return np.where((partner >= 0) & (worker[partner] == worker), partner, -1)
 
 
 def _counted_steps(record: Record) -> tuple[int, int]:

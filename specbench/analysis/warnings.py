@@ -24,6 +24,7 @@ from specbench.analysis.speed_warnings import RunWarning, find_speed_warnings
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.analysis.stats.trend import Series, relative_change
 from specbench.analysis.survivors import Survivors
+from specbench.analysis.workers import find_slow_workers
 from specbench.log.header import RunHeader
 from specbench.types import RecordKey
 
@@ -143,6 +144,7 @@ def find_warnings(
         *_drift(steps, len(table.records)),
         *_slow(table, steps),
         *_changing(table.frame),
+        *find_slow_workers(steps),
         *find_speed_warnings(table, cells, rankings, survivors),
     )
 
@@ -157,7 +159,7 @@ def _step_times(frame: DataFrame) -> DataFrame:
     the median absolute deviation of the logarithms (Iglewicz and Hoaglin 1993), at least 5 %.
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
-    steps = frame.loc[is_timed, [*_GROUP, "num_steps", "decode_s"]]
+    steps = frame.loc[is_timed, [*_GROUP, "num_steps", "decode_s", "worker", "cluster"]]
     groups = [steps[name] for name in _GROUP]
     steps["step_s"] = steps["decode_s"] / steps["num_steps"]
     logs = np.log(steps["step_s"])

@@ -29,6 +29,7 @@ from specbench.cli import (
     verify,
 )
 from specbench.cli.interrupts import InterruptibleGroup
+from specbench.cli.ray_option import RayCommand
 
 
 class _Commands(InterruptibleGroup):
@@ -85,8 +86,8 @@ def _global(
     """Declare the options of the program itself; `main` reads `--debug`."""
 
 
-app.command()(run.run)
-app.command()(suite.suite)
+app.command(cls=RayCommand)(run.run)
+app.command(cls=RayCommand)(suite.suite)
 app.command()(report.report)
 app.command()(site.site)
 app.command()(compare.compare)

@@ -28,6 +28,7 @@ from specbench.cli.options import (
     temperatures,
     words,
 )
+from specbench.cli.ray_option import Ray, setup_maker
 from specbench.cli.run_options import (
     Apart,
     Baseline,
@@ -74,6 +75,7 @@ from specbench.cli.server_options import (
     ServedModel,
     Url,
 )
+from specbench.errors import UserError
 
 if TYPE_CHECKING:
     from specbench.analysis.metrics import Run
@@ -119,6 +121,7 @@ def run(
     trace: Trace = False,
     check_drafts: CheckDrafts = False,
     phases: Phases = False,
+    ray: Ray = "",
     backend: Backend = "engine",
     engine: Engine = "",
     engine_command: EngineCommand = "",
@@ -189,6 +192,7 @@ def run(
         print_plan(spec, is_offline=offline)
         raise typer.Exit
     if runs > 1:
+        _refuse_ray(ray, runs)
         folder = run_several(runs, spec, output, apart_s=apart, view=view)
         pooled = read_runs(folder)
         _report(pooled, folder, REPORTS / folder.name, order, view, is_full=full)
@@ -202,6 +206,7 @@ def run(
         is_offline=offline,
         is_full=full,
         sort=order,
+        ray=ray,
         view=view,
     )
     raise typer.Exit(0 if all(record.is_ok for record in records) else 1)
@@ -217,6 +222,7 @@ def _run(
     is_offline: bool,
     is_full: bool,
     sort: SortName,
+    ray: str,
     view: ProgressView,
 ) -> Sequence[Record]:
     from specbench.run.folder import claim_folder, new_run, resumed_run
@@ -228,11 +234,12 @@ def _run(
     if is_resumed:
         view.message(f"Continuing the run in {path}")
     quiet_libraries()
-    plan = make_plan(spec, is_offline=is_offline)
-    path = path if output or is_resumed else claim_folder(path)
     arguments = sys.argv[1:]
-    with resumable(path, "--output", arguments), view:
-        stored = run_plan(plan, path, view, given=given, command=arguments, is_forced=is_forced)
+    with setup_maker(ray) as maker:
+        plan = make_plan(spec, is_offline=is_offline, setup_maker=maker)
+        path = path if output or is_resumed else claim_folder(path)
+        with resumable(path, "--output", arguments), view:
+            stored = run_plan(plan, path, view, given=given, command=arguments, is_forced=is_forced)
     _report(
         stored,
         path,
@@ -242,6 +249,15 @@ def _run(
         is_full=is_full,
     )
     return stored.records
+
+
+def _refuse_ray(ray: str, runs: int) -> None:
+    """Refuse a cluster for whole runs: each is a process of its own on this machine."""
+    if ray:
+        raise UserError(
+            f"--runs {runs} makes each run in a process of this machine, and --ray on others.",
+            "Use --repeats with --ray.",
+        )
 
 
 def _report(

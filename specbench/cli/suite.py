@@ -11,6 +11,7 @@ import typer
 
 from specbench.cli.interrupts import resumable
 from specbench.cli.options import REPORTS, Full, Offline, Sort, quiet_libraries
+from specbench.cli.ray_option import Ray, setup_maker
 from specbench.cli.run_options import Force, LogJson, Quiet
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def suite(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what the runs would take, and run nothing.")
     ] = False,
+    ray: Ray = "",
     full: Full = False,
     sort: Sort = "paper",
     log_json: LogJson = False,
@@ -55,7 +57,7 @@ def suite(
     folder = output or SUITES / chosen.name
     view = progress_view(is_quiet=quiet, is_json=log_json)
     arguments = sys.argv[1:]
-    with resumable(folder, "--output", arguments), view:
+    with resumable(folder, "--output", arguments), setup_maker(ray) as maker, view:
         result = run_suite(
             chosen,
             folder,
@@ -64,6 +66,7 @@ def suite(
             is_resumed=resume,
             is_forced=force,
             is_offline=offline,
+            setup_maker=maker,
         )
     if result.runs:
         report = make_report(result.runs, sort=order)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
 from specbench.types import doc
 
 
@@ -112,3 +113,16 @@ class BlockHeader(Struct, frozen=True, omit_defaults=True):
     counters: Annotated[
         dict[str, float], doc("increase of the server's counters; absent if it has none")
     ] = {}
+
+
+class WorkerHeader(Struct, frozen=True, omit_defaults=True):
+    """A process of a cluster that completed samples of the run."""
+
+    node: Annotated[str, doc("first digits of Ray's id of the machine")]
+    gpu_ids: Annotated[tuple[str, ...], doc("numbers of its GPUs there; empty for a CPU")]
+    environment: Annotated[Environment, doc("hardware and software of that machine")]
+    preparation: Annotated[Preparation | None, doc("times before its first sample")] = None
+    threads: Annotated[Threads | None, doc("its CPU threads")] = None
+    roofline: Annotated[RooflineHeader | None, doc("its memory traffic")] = None
+    gpu: Annotated[GpuUse | None, doc("its GPU during the run; absent on a CPU")] = None
+    cpu: Annotated[CpuUse | None, doc("its processor during the run")] = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from itertools import chain
+from operator import gt
 from typing import Any
 
 from specbench.log.header import RunHeader
@@ -87,9 +88,10 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
     if line.num_nodes and len(line.num_nodes) != len(line.accept_lengths):
         steps = len(line.accept_lengths)
         yield f"num_nodes: {len(line.num_nodes)} steps, but accept_lengths has {steps}"
-    for step, (length, nodes) in enumerate(zip(line.accept_lengths, line.num_nodes, strict=False)):
-        if length > nodes:
-            yield f"accept_lengths[{step}]: {length} tokens from a tree of {nodes} nodes"
-            break
+    is_larger = list(map(gt, line.accept_lengths, line.num_nodes))
+    if any(is_larger):
+        step = is_larger.index(True)
+        length, nodes = line.accept_lengths[step], line.num_nodes[step]
+        yield f"accept_lengths[{step}]: {length} tokens from a tree of {nodes} nodes"
     if line.method.partition(":")[0] == "vanilla" and set(line.accept_lengths) - {1}:
         yield f"accept_lengths: {max(line.accept_lengths)} in a line of vanilla, which drafts none"

@@ -17,6 +17,7 @@ from specbench.log.backend import (
     Preparation,
     RooflineHeader,
     ServerHeader,
+    WorkerHeader,
 )
 from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
 from specbench.log.spec import SpecHeader
@@ -31,7 +32,7 @@ _ABSENT = frozenset(
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
     | {"quantize", "quantization", "stored_spread", "until_ci", "cpu", "pad_to"}
-    | {"origins"}
+    | {"origins", "workers"}
 )
 """Parts that are left out of `run.json` while they are empty."""
 
@@ -200,6 +201,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     origins: Annotated[
         tuple[Origin, ...], doc("runs that this one was merged from; absent if it was not")
     ] = ()
+    workers: Annotated[dict[str, WorkerHeader], doc("workers by name; absent without --ray")] = {}
 
     def method(self, spelling: str) -> MethodLabel:
         """The names of a method; one that the header does not list goes by its own name."""
@@ -231,6 +233,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         )
         if values.urls:
             device = f"hardware unknown to the client, client on {device}"
+        if self.workers:
+            device = f"{len(self.workers)} worker{'s' * (len(self.workers) > 1)} on {device}"
         return MachinePhrases(device, about.software_phrase, about.commit_phrase)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -86,6 +85,7 @@ class RecordLine(
         doc("place of the method among those of the request, from 0; absent from servers"),
     ] = None
     origin: Annotated[str, doc("id of the run that it was merged from; absent if it was not")] = ""
+    worker: Annotated[str, doc("worker that completed it; absent without --ray")] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +97,7 @@ class RecordLine(
 def to_line(record: Record) -> RecordLine:
     """The line of a record."""
     return RecordLine(
-        **asdict(record.key),
+        **{name: getattr(record.key, name) for name in KeyFields.__struct_fields__},
         num_tokens=record.num_tokens,
         **{name: getattr(record, name) for name in _SAME},
     )
@@ -140,6 +140,7 @@ class RecordReader:
             place=line.place,
             draft_prefill_s=line.draft_prefill_s,
             origin=share(line.origin),
+            worker=share(line.worker),
         )
 
     def _share(self, value: Any) -> Any:

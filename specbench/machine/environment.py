@@ -15,7 +15,7 @@ import specbench
 from specbench.log.machine import Cpu, Environment, Git, Gpu, Torch
 from specbench.machine.threads import usable_threads
 
-_VARIABLES = (
+VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
@@ -52,7 +52,7 @@ def capture() -> Environment:
         gpus=tuple(gpus()),
         torch=_torch(),
         transformers=_version_of("transformers"),
-        variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError, TooLarge
 from specbench.models.cards import Dtype, Shape
 from specbench.models.checkpoints import (
     quantization_of,
@@ -77,7 +77,7 @@ def check_fits(
     methods' folders, of which `source` itself counts once; `graphs` is given where steps are
     recorded, and `quantize` where weights are quantised while they are loaded. With
     `is_dequantized`, stored weights of 4 and 8 bits become plain ones. "cuda" counts all visible
-    GPUs, "cuda:1" only that one. Raises UserError with both figures.
+    GPUs, "cuda:1" only that one. Raises TooLarge with both figures.
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.
@@ -96,7 +96,7 @@ def check_fits(
 
 
 def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, what: str) -> None:
-    """Refuse what `device` has not enough free memory for. Raises UserError with both figures."""
+    """Refuse what `device` has not enough free memory for. Raises TooLarge with both figures."""
     free = free_bytes(device)
     if need.total_bytes > free:
         parts = [
@@ -106,10 +106,12 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, wha
             (need.graph_bytes, "for CUDA graphs"),
         ]
         told = ", ".join(f"{_gb(part)} {name}" for part, name in parts if part)
-        raise UserError(
+        raise TooLarge(
             f"{what} does not fit: it needs about {_gb(need.total_bytes)} in {dtype} ({told}), "
             f"and {device} has {_gb(free)} free.",
             _advice(dtype, device, has_graphs=need.graph_bytes > 0),
+            need_bytes=need.total_bytes,
+            free_bytes=free,
         )
 
 

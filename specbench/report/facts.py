@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from specbench.analysis.metrics import BASELINE
+from specbench.log.backend import WorkerHeader
 from specbench.log.header import (
     MethodHeader,
     PromptsHeader,
@@ -127,10 +128,29 @@ def gpu_text(info: RunHeader) -> str:
     return ", ".join(words)
 
 
+def workers_text(info: RunHeader) -> str:
+    """The workers with their cards, bandwidth and clocks; empty without --ray."""
+    device = info.spec.values.device
+    return "; ".join(
+        ", ".join([name, f"node {one.node}", *_worker_facts(one, device)])
+        for name, one in info.workers.items()
+    )
+
+
+def _worker_facts(worker: WorkerHeader, device: str) -> Iterable[str]:
+    threads = worker.threads.num if worker.threads else None
+    yield worker.environment.device_phrase(device, threads)
+    if worker.roofline:
+        yield f"{worker.roofline.bandwidth_bytes_per_s / 1e9:.0f} GB/s"
+    if worker.gpu and worker.gpu.sm_clock_mhz:
+        yield f"clock {worker.gpu.sm_clock_mhz.mean:.0f} MHz"
+
+
 def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
     """Label and text of the facts about the machine and the run, in order."""
     facts = {
         "Machine": info.machine.device,
+        "Workers": workers_text(info),
         "Operating system": info.environment.os,
         "Software": info.machine.software,
         "CUDA": info.environment.torch.cuda,

@@ -80,6 +80,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         "Software": f"{run.info.machine.software}, commit {run.info.machine.commit}",
         "Run": facts.run_text(run.info),
         "Servers": serving_notes.servers_text(run.info),
+        "Workers": facts.workers_text(run.info),
         "Steps": facts.execution_text(run.info),
         "Samples": _samples(run),
         "Lossless": sentences.lossless_text(run),
@@ -179,9 +180,19 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         *sentences.memory_warnings(run),
         *serving_notes.warnings(run),
         others_warning(run.info.cpu),
+        *_worker_warnings(run),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)
+
+
+def _worker_warnings(run: RunMetrics) -> Iterable[str]:
+    """Other programs on a worker's machine, unless they may be workers of the run."""
+    workers = run.info.workers
+    nodes = [one.node for one in workers.values()]
+    for name, one in workers.items():
+        if nodes.count(one.node) == 1 and (text := others_warning(one.cpu)):
+            yield f"{name}: {text}"
 
 
 def _missing(run: RunMetrics) -> Iterable[str]:

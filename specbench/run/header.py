@@ -42,14 +42,15 @@ def make_header(
         **about.values,
     )
     phases = PHASES_WARNING if plan.spec.phases else None
-    warnings = (plan.control_warning, environment.busy_warning(), phases)
+    busy = None if about.environment else environment.busy_warning()
+    warnings = (plan.control_warning, busy, phases)
     return RunHeader(
         id=path.name,
         status="running",
         created=now(),
         command=tuple(command),
         spec=SpecHeader(values=values, asked=plan.spec, given=tuple(sorted(given))),
-        environment=environment.capture(),
+        environment=about.environment or environment.capture(),
         warnings=(*about.warnings, *(text for text in warnings if text)),
         model=about.model,
         methods=about.methods,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -66,8 +67,18 @@ class Plan:
         )
 
 
-def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
+class SetupMaker(Protocol):
+    """Makes the setup of a spec: `run.backends.make_setup`, or that of a cluster."""
+
+    def __call__(self, spec: RunSpec, *, is_offline: bool) -> Setup: ...
+
+
+def make_plan(
+    spec: RunSpec, *, is_offline: bool = False, setup_maker: SetupMaker | None = None
+) -> Plan:
     """Resolve and check everything that `spec` names, the cheap things first.
+
+    `setup_maker` is for setups that are elsewhere; by default the spec's backend is set up here.
 
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
@@ -78,7 +89,7 @@ def make_plan(spec: RunSpec, *, is_offline: bool = False) -> Plan:
     sets: tuple[PromptSet, ...] = ()
     if text is None:
         sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
-    setup = make_setup(spec, is_offline=is_offline)
+    setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
     if text is not None:
         sets = long_prompt_sets(text, spec.pad_to, partial(_length, setup), spec.limit)
     if spec.sample is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,15 @@ def samples(plan: Plan) -> Iterator[Sample]:
                 for temperature in plan.spec.temperatures:
                     for load in loads(plan.spec):
                         yield Sample(task, prompt, temperature, repeat, load)
+
+
+def numbered_samples(plan: Plan) -> Iterator[tuple[Sample, int]]:
+    """The samples of a run in order, each with the turns before it at its temperature and load."""
+    num_turns = Counter[tuple[float, Load]]()
+    for sample in samples(plan):
+        at = sample.temperature, sample.load
+        yield sample, num_turns[at]
+        num_turns[at] += len(sample.prompt.turns)
 
 
 def loads(spec: RunSpec) -> tuple[Load, ...]:

@@ -16,7 +16,7 @@ from specbench.errors import RunFolderError
 from specbench.log.header import RunHeader, Segment
 from specbench.log.store import StoredRun
 from specbench.run.plan import Plan
-from specbench.run.requests import planned_keys
+from specbench.run.requests import count_records, planned_keys
 from specbench.types import Record
 
 _INPUTS = ("spec", "model", "methods", "no_checkpoint", "columns", "prompts")
@@ -96,8 +96,8 @@ def check_memory(plan: Plan, stored: StoredRun) -> None:
 
 
 def num_missing(plan: Plan, done: Sequence[Record]) -> int:
-    """The number of records of a plan that are not done."""
-    return len(set(planned_keys(plan)) - {one.key for one in done})
+    """The number of records of a plan that are not done. All that are done are of the plan."""
+    return count_records(plan) - len({one.key for one in done})
 
 
 def _part_differences(name: str, before: Struct, now: Struct) -> Iterator[str]:

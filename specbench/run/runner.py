@@ -5,11 +5,9 @@ Knows plans, requests and records. Must not know what completes a request.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from specbench.analysis.loads import Load
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError, describe_error
 from specbench.run.backends.base import RequestBackend, Sink
@@ -17,7 +15,14 @@ from specbench.run.order import MethodOrder
 from specbench.run.pauses import PauseCheck
 from specbench.run.plan import Plan
 from specbench.run.progress import Progress
-from specbench.run.requests import Sample, count_records, make_chat, make_request, samples, seed_of
+from specbench.run.requests import (
+    Sample,
+    count_records,
+    make_chat,
+    make_request,
+    numbered_samples,
+    seed_of,
+)
 from specbench.run.texts import token_ends
 from specbench.types import Completion, Record, RecordKey, Request
 
@@ -35,24 +40,25 @@ class Runner:
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored."""
         known = {record.key: record for record in done}
-        num_turns, repeat = Counter[tuple[float, Load]](), -1
-        for sample in samples(self.plan):
+        repeat = -1
+        for sample, num_turns in numbered_samples(self.plan):
             if sample.repeat != repeat:
                 self.backend.forget()
                 repeat = sample.repeat
-            at = sample.temperature, sample.load
-            yield from self._sample(sample, known, num_turns[at])
-            num_turns[at] += len(sample.prompt.turns)
+            yield from self.run_sample(sample, known, num_turns)
 
     @property
     def total(self) -> int:
         """The number of records of the whole run."""
         return count_records(self.plan)
 
-    def _sample(
+    def run_sample(
         self, sample: Sample, known: Mapping[RecordKey, Record], num_turns: int
     ) -> Iterator[Record]:
-        """All turns of a sample, in each turn the methods in their order there."""
+        """Run what is not known of a sample: all its turns, and in each the methods in their order.
+
+        `num_turns` counts the turns before it at its temperature and load.
+        """
         labels = self.plan.setup.labels
         order = MethodOrder(labels, self.plan.spec.seed)
         replies: dict[str, list[Record]] = {label: [] for label in labels}

@@ -62,6 +62,7 @@ def run_plan(
             records = read_run(path).records
             ended = backend.describe(records).added_to(header)
             cpu = sampler.describe() or header.cpu
+            cpu = None if ended.workers else cpu  # they work elsewhere, and are sampled there
             ended = replace(ended, status=status, finished=now(), cpu=cpu)
             if status == "complete":
                 ended = finished_header(ended, records, path.parent)
@@ -115,9 +116,10 @@ def _run(
             pauses = PauseCheck(watch.take)
             runner = backend.runner(plan, folder, progress, pauses=pauses, block_done=write_header)
             records = [*done]
-            for record in runner.run(done):
-                records.append(record)
-                if len(records) % pass_size == 0 and is_enough(records):
+            for count, record in enumerate(runner.run(done), len(done) + 1):
+                if plan.spec.until_ci:  # else a run of any length needs no more memory
+                    records.append(record)
+                if count % pass_size == 0 and is_enough(records):
                     break
     finally:
         progress.finished()

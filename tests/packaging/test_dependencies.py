@@ -50,7 +50,7 @@ def pins(file: str = "constraints.txt") -> dict[str, str]:
 
 def test_every_import_is_a_declared_dependency() -> None:
     optional = PROJECT["optional-dependencies"]
-    extras = [*optional["kernels"], *optional["quantize"]]
+    extras = [*optional["kernels"], *optional["quantize"], *optional["ray"]]
     assert imported() - set(declared([*PROJECT["dependencies"], *extras])) == set()
 
 

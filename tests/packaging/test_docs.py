@@ -36,6 +36,7 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 SHOWN = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
+PROGRAMS = {"docker", "make", "pip", "python", "ray", "specbench", "uv"}
 LINK = re.compile(r"\]\(([^)#]+)\)")
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`((?:specbench|make) [^`]+)`")
@@ -117,7 +118,7 @@ def test_every_program_of_a_shell_block_is_known(document: Path) -> None:
     for line in (shlex.split(line, comments=True) for line in lines):
         if line[:2] == ["python", "-m"]:
             assert find_spec(line[2]), line
-        assert not line or line[0] in {"docker", "make", "pip", "python", "specbench", "uv"}, line
+        assert not line or line[0] in PROGRAMS, line
 
 
 @each_document

@@ -19,9 +19,10 @@ from specbench.log.backend import (
     Preparation,
     RooflineHeader,
     ServerHeader,
+    WorkerHeader,
 )
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.log.machine import GpuUse, Threads
+from specbench.log.machine import Environment, GpuUse, Threads
 from specbench.types import Completion, Record, Request
 
 if TYPE_CHECKING:
@@ -56,12 +57,16 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SetupInfo:
-    """A setup's part of the header. `values` are the values of the spec that it decides."""
+    """A setup's part of the header. `values` are the values of the spec that it decides.
+
+    `environment` is that of the machines that complete the requests; None for this one.
+    """
 
     model: ModelHeader
     methods: dict[str, MethodHeader]
     values: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class BackendInfo:
     gpu: GpuUse | None = None
     servers: dict[str, ServerHeader] = field(default_factory=dict)
     blocks: tuple[BlockHeader, ...] = ()
+    workers: dict[str, WorkerHeader] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def added_to(self, header: RunHeader) -> RunHeader:
@@ -93,6 +99,7 @@ class BackendInfo:
                 "execution": {**header.execution, **execution},
                 "servers": {**header.servers, **self.servers},
                 "blocks": (*header.blocks, *self.blocks),
+                "workers": {**header.workers, **self.workers},
                 "warnings": (*header.warnings, *self.warnings),
             },
         )

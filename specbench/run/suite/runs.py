@@ -9,7 +9,7 @@ from pathlib import Path
 from specbench.errors import RunFolderError, SpecbenchError, describe_error
 from specbench.log.store import HEADER, StoredRun
 from specbench.run.folder import new_run, resumed_run
-from specbench.run.plan import make_plan
+from specbench.run.plan import SetupMaker, make_plan
 from specbench.run.progress import Progress
 from specbench.run.session import run_plan
 from specbench.run.suite.recipe import Suite
@@ -32,6 +32,7 @@ def run_suite(
     is_resumed: bool = False,
     is_forced: bool = False,
     is_offline: bool = False,
+    setup_maker: SetupMaker | None = None,
 ) -> SuiteResult:
     """Run what the folder lacks.
 
@@ -43,6 +44,7 @@ def run_suite(
         is_resumed: the folder may have runs already, which are continued.
         is_forced: parts of a run may be from another machine or other versions.
         is_offline: use no network.
+        setup_maker: as in `make_plan`.
 
     Raises:
         RunFolderError: the folder has runs already, and is not to be resumed.
@@ -59,7 +61,7 @@ def run_suite(
         try:
             choose = resumed_run if (folder / run.name / HEADER).exists() else new_run
             chosen = choose(run.spec, run.given, folder / run.name, folder)
-            plan = make_plan(chosen.spec, is_offline=is_offline)
+            plan = make_plan(chosen.spec, is_offline=is_offline, setup_maker=setup_maker)
             stored = run_plan(
                 plan,
                 chosen.path,

@@ -1,0 +1,96 @@
+"""`--ray` on the command line, with a cluster in this process."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from specbench.cli.ray_option import with_address
+from specbench.log.store import read_run
+from specbench.run.launch import ray_cluster
+from tests.cli.conftest import Specbench
+from tests.support.backend import Answer, answering
+from tests.support.cluster import FakeCluster
+
+RUN = ("run", "--method", "pld", "--dataset", "gsm8k", "--limit", 3, "--output", "run")
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A cluster of two workers at every address; the fixture is the addresses that were asked."""
+    asked: list[str] = []
+
+    def cluster(address: str) -> nullcontext[FakeCluster]:
+        asked.append(address)
+        methods = {"vanilla": answering(1), "pld": answering(2)}
+        return nullcontext(FakeCluster(methods, num_workers=2))
+
+    monkeypatch.setattr(ray_cluster, "RayCluster", cluster)
+    return asked
+
+
+def test_a_run_on_a_cluster_has_a_report_that_counts_its_workers(
+    specbench: Specbench, addresses: list[str]
+) -> None:
+    said = specbench(*RUN, "--ray")
+    assert said.code == 0, said.err
+    assert addresses == ["auto"]
+    assert "fake model on 2 workers" in said.err
+    assert "on 2 workers on " in said.out.splitlines()[0]
+    assert {one.worker for one in read_run(Path("run")).records} == {"worker-1", "worker-2"}
+    facts = " ".join(specbench("report", "run", "--full").out.split())
+    assert "Workers" in facts and "worker-2, node node-1" in facts
+    assert specbench(*RUN, "--ray", "--resume").code == 0
+
+
+def test_a_suite_uses_one_cluster_for_all_its_runs(
+    specbench: Specbench, addresses: list[str], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "two.toml"
+    recipe.write_text(
+        'title = "Two"\n[values]\nlimit = 2\ntasks = ["gsm8k"]\nmethods = ["pld"]\n'
+        '[[runs]]\nmodels = ["tiny", "tiny"]\n'
+    )
+    said = specbench("suite", "--ray", recipe, "--quiet")
+    assert said.code == 0, said.err
+    assert addresses == ["auto"]
+    runs = [read_run(Path("results/suites/two") / name) for name in ("01-tiny", "02-tiny")]
+    assert [{*run.header.workers} for run in runs] == [{"worker-1", "worker-2"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        (["--ray"], ["--ray", "auto"]),
+        (["--ray", "local", "x"], ["--ray", "local", "x"]),
+        (["--ray", "10.0.0.1:6379"], ["--ray", "10.0.0.1:6379"]),
+        (["--ray", "two.toml"], ["--ray", "auto", "two.toml"]),
+        (["--ray", "--limit", "2"], ["--ray", "auto", "--limit", "2"]),
+        (["--ray=local", "--rayon"], ["--ray=local", "--rayon"]),
+    ],
+)
+def test_ray_needs_no_value(words: list[str], filled: list[str]) -> None:
+    assert with_address(words) == filled
+
+
+def test_several_runs_in_processes_of_their_own_use_no_cluster(specbench: Specbench) -> None:
+    said = specbench(*RUN, "--ray", "local", "--runs", 2)
+    assert said.code == 2
+    assert "--runs 2 makes each run in a process of this machine" in said.err
+
+
+def test_without_the_option_no_module_of_clusters_is_loaded(
+    specbench: Specbench, answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is Ray: where it is not installed, `import ray` would fail."""
+    for name in [name for name in sys.modules if name.startswith("specbench.run.launch")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert specbench(*RUN).code == 0
+    assert not [name for name in sys.modules if name.startswith("specbench.run.launch")]
+    run = read_run(Path("run"))
+    assert not run.header.workers and {record.worker for record in run.records} == {""}
+    assert '"worker' not in Path("run/run.json").read_text()

@@ -1,0 +1,68 @@
+"""Clusters of Ray on this machine, of processes that Ray takes for nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray takes 127.0.0.1 for the address of every node."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ray() -> None:
+    pytest.importorskip("ray", reason="needs Ray: make test-ray installs it")
+
+
+@dataclass
+class Nodes:
+    """A cluster: the head, which has no GPU, and nodes with a GPU that is declared only."""
+
+    cluster: Any
+    nodes: list[Any] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def add(self, **options: Any) -> None:
+        options = {"num_cpus": 2, "num_gpus": 1, "node_ip_address": "127.0.0.1", **options}
+        self.nodes.append(self.cluster.add_node(**options))
+
+    def kill(self, number: int) -> None:
+        """Kill a node's processes, as a machine that loses its power."""
+        self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
+
+    def specbench(self, *words: object) -> subprocess.Popen[str]:
+        """The command line as a process, with the output of both streams."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "specbench", *map(str, words)],
+            cwd=ROOT,
+            env={**os.environ, **LOOPBACK, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    for name, value in LOOPBACK.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "num_gpus": 0, "node_ip_address": "127.0.0.1"}
+    found = Nodes(Cluster(initialize_head=True, head_node_args=head))
+    try:
+        yield found
+    finally:
+        found.cluster.shutdown()

@@ -1,0 +1,171 @@
+"""Suites and runs on clusters of Ray: three nodes on this machine, with GPUs by declaration."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from specbench.cli import main
+from specbench.log.store import StoredRun, read_header, read_run
+from tests.ray.conftest import Nodes
+from tests.zoo.stand_in_shapes import write_config
+
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+RECIPE = """
+title = "Tiny, and a stand-in"
+[values]
+methods = ["pld", "sps"]
+tasks = ["gsm8k", "mt_bench"]
+limit = 6
+repeats = 2
+max_new_tokens = 48
+threads = 1
+
+[[runs]]
+models = ["tiny"]
+
+[[runs]]
+models = ["{shape}"]
+weights = "stand-in"
+limit = 2
+"""
+WAIT_S = 240.0
+
+
+def outcomes(run: StoredRun) -> dict[Any, Any]:
+    assert run.header.status == "complete"
+    counts = Counter(record.key for record in run.records)
+    assert set(counts.values()) == {1}
+    return {record.key: (record.token_ids, record.accept_lengths) for record in run.records}
+
+
+def num_lines(folder: Path) -> int:
+    path = folder / "samples.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_for(is_so: Callable[[], bool], process: Popen[str]) -> None:
+    """Wait until something is so, while a process runs."""
+    began = time.monotonic()
+    while not is_so():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() - began < WAIT_S
+        time.sleep(0.05)
+
+
+def finished(nodes: Nodes, *words: object) -> tuple[int, str]:
+    """The exit code and output of a command."""
+    process = nodes.specbench(*words)
+    said, _ = process.communicate(timeout=WAIT_S)
+    return process.returncode, said
+
+
+def alone(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    """The command in this process, without Ray."""
+    monkeypatch.setattr(sys, "argv", ["specbench", *map(str, words), "--quiet"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.add()
+    nodes.add()
+    recipe = tmp_path / "two.toml"
+    recipe.write_text(RECIPE.format(shape=write_config(tmp_path / "shape")))
+    many, one = tmp_path / "many", tmp_path / "one"
+    first = many / "01-tiny"
+    suite = nodes.specbench("suite", recipe, "--output", many, "--ray", nodes.address)
+    wait_for(lambda: num_lines(first) >= 12, suite)
+    assert num_lines(first) < (read_header(first).num_records or 0)
+    nodes.kill(0)
+    said, _ = suite.communicate(timeout=WAIT_S)
+    assert suite.returncode == 0, said
+    assert "is lost" in said and "Another worker repeats" in said
+    assert alone(monkeypatch, "suite", recipe, "--output", one) == 0
+    for name in ("01-tiny", "02-shape"):
+        ran, expected = read_run(many / name), read_run(one / name)
+        assert outcomes(ran) == outcomes(expected)
+        assert all(one_worker(ran))
+    workers = read_run(first).header.workers
+    assert {worker.gpu_ids for worker in workers.values()} == {("0",)}
+    assert len({worker.node for worker in workers.values()}) == 2
+
+
+def one_worker(run: StoredRun) -> list[bool]:
+    """For each sample, True if all its records are of one worker."""
+    found = defaultdict(set)
+    for record in run.records:
+        key = record.key
+        found[key.temperature, key.sample_id, key.repeat].add(record.worker)
+    return [len(names) == 1 and "" not in names for names in found.values()]
+
+
+def stopped(nodes: Nodes, folder: Path, number: int, *words: object) -> tuple[int, str]:
+    """The exit code and output of a command that gets a signal once it has written more."""
+    least, process = num_lines(folder) + 6, nodes.specbench(*words)
+    wait_for(lambda: num_lines(folder) >= least, process)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=WAIT_S)
+    return process.returncode, said
+
+
+def test_an_interrupted_and_a_killed_driver_leave_a_run_that_goes_on(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    nodes.add()
+    folder = tmp_path / "run"
+    words = ("run", "--method", "pld,sps", "--dataset", "gsm8k", "--max-new-tokens", 32,
+             "--output", folder, "--ray", nodes.address)  # fmt: skip
+    code, said = stopped(nodes, folder, signal.SIGTERM, *words)
+    assert code == 130 and "--resume" in said.splitlines()[-1], said
+    assert read_header(folder).status == "interrupted"
+    first = num_lines(folder)
+    stopped(nodes, folder, signal.SIGKILL, *words, "--resume")
+    code, said = finished(nodes, *words, "--resume")
+    assert code == 0, said
+    stored = read_run(folder)
+    assert len(outcomes(stored)) == stored.header.num_records
+    workers = [record.worker for record in stored.records]
+    assert {*workers[:first]} == {"worker-1"}
+    assert {*workers} == {"worker-1", "worker-2", "worker-3"} == {*stored.header.workers}
+
+
+def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Path) -> None:
+    def refused(*words: object) -> str:
+        call = ("run", "--limit", 1, "--output", tmp_path / "run", "--ray", nodes.address)
+        code, said = finished(nodes, *call, *words)
+        assert code == 2, said
+        assert not (tmp_path / "run").exists()
+        return said
+
+    no_gpus = refused("--device", "cuda")
+    assert no_gpus.startswith(f"Error: A worker needs 1 GPU, and the cluster at {nodes.address} ")
+    nodes.add(env_vars={"HF_HOME": str(tmp_path / "empty")})
+    assert "Error: On 127.0.0.1: " in (said := refused("--model", "vicuna-7b", "--offline"))
+    assert "vicuna-7b" in said
+    assert "On 127.0.0.1: --device cuda cannot be used" in refused("--device", "cuda")
+
+
+def test_one_local_worker_gives_the_run_without_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ("run", "--method", "pld", "--dataset", "gsm8k,alpaca", "--limit", 2, "--repeats", 1,
+            "--max-new-tokens", 32, "--device", "cpu", "--threads", 1)  # fmt: skip
+    assert alone(monkeypatch, *call, "--output", tmp_path / "here") == 0
+    assert alone(monkeypatch, *call, "--output", tmp_path / "ray", "--ray", "local") == 0
+    here, ray = read_run(tmp_path / "here"), read_run(tmp_path / "ray")
+    assert outcomes(here) == outcomes(ray)
+    assert [*ray.header.workers] == ["worker-1"]
+    assert ray.header.environment.cpu == here.header.environment.cpu
