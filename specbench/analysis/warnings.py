@@ -113,7 +113,7 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class ChangingSpeedups:
-    """Methods at one temperature whose speedup changes between repeats by more than chance."""
+    """Methods at one temperature whose speedup changes between passes by more than chance."""
 
     methods: tuple[RepeatSpeedups, ...]
 
@@ -123,7 +123,7 @@ class ChangingSpeedups:
             for one in self.methods
         ]
         return (
-            f"Speedups changed between repeats of the same prompts at "
+            f"Speedups changed between passes over the same prompts at "
             f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this. "
             "Intervals cover it, but another run may differ by more. Use an idle machine with "
             "fixed clocks, and --runs 5."
