@@ -52,18 +52,24 @@ def main() -> None:
     asked = parser.parse_args()
     ledger, parts = Ledger(asked.out, {}), parts_of(asked.seeds)
     missing = [part for part in parts if part not in ledger.ended()]
-    limit = monotonic() + 60 * asked.minutes
-    with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
-        for ended in pool.imap_unordered(partial(run_part, limit), missing):
-            if ended is not None:
-                ledger.append(ended)
-                print(f"{ended.part}: {ended.seconds:.0f} s {dict(ended.figures)}", flush=True)
+    for ended in _run(missing, asked.jobs, limit=monotonic() + 60 * asked.minutes):
+        ledger.append(ended)
+        print(f"{ended.part}: {ended.seconds:.0f} s {dict(ended.figures)}", flush=True)
     done = ledger.ended()
     if left := sum(part not in done for part in parts):
         sys.exit(f"{left} of {len(parts)} parts are left: call again.")
     found = Summary({part: done[part] for part in parts})
     print(*found.lines(), sep="\n")
     sys.exit(not found.is_passed)
+
+
+def _run(parts: Sequence[str], num_jobs: int, *, limit: float) -> Iterator[Ended]:
+    """The results of parts, as they end."""
+    if not parts or monotonic() > limit:
+        return
+    with multiprocessing.get_context("spawn").Pool(num_jobs) as pool:
+        results = pool.imap_unordered(partial(run_part, limit), parts)
+        yield from (ended for ended in results if ended is not None)
 
 
 def parts_of(num_seeds: int) -> list[str]:

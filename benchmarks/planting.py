@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from specbench.audit.run import audit
-from specbench.audit.verdicts import ALPHA, Audit
+from specbench.audit.verdicts import ALPHA, Audit, GreedyAudit
 from specbench.audit.white_box import Effort
 from specbench.contract import checks
 from specbench.contract.run import run_contract
@@ -37,7 +37,7 @@ TEMPERATURE, BUDGET = 0.7, 48
 PLANTED = "sps"
 """Name under which a planted method runs."""
 EFFORT = Effort(num_tokens=600, num_outcomes=20_000)
-SMALL = Effort(num_tokens=140, num_outcomes=1000)
+SMALL = Effort(num_tokens=2 * BUDGET, num_outcomes=500)
 """Effort of the audit of real methods, which is repeated with many seeds."""
 NUM_CHECKS = 100
 """About the number of tests in a contract, which p-values are corrected for."""
@@ -109,18 +109,25 @@ def _is_clear(result: MethodAudit) -> bool:
 
 
 def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Effort) -> Figures:
-    num_texts = -(-effort.num_tokens // BUDGET)
-    texts = [ground.prompts[i % len(ground.prompts)] for i in range(num_texts)]
-    try:
-        found = _audited(ToyModel(target, {PLANTED: drafter}, texts, budget=BUDGET), effort)
-    except Exception as error:  # the bug may break the run itself, which shows it too
-        return {"audit": True, "answers": 0, "by": f"{type(error).__name__}: {error}"}
-    own = [one for one in found.methods if one.method == PLANTED]
-    tests = sorted(_failures(own), key=lambda test: test[1])
+    """The audit of a run at TEMPERATURE, and of a small one at 0."""
+    found: list[MethodAudit] = []
+    greedy: list[GreedyAudit] = []
+    for temperature, size in ((TEMPERATURE, effort), (0.0, SMALL)):
+        num_texts = -(-size.num_tokens // BUDGET)
+        texts = [ground.prompts[i % len(ground.prompts)] for i in range(num_texts)]
+        model = ToyModel(target, {PLANTED: drafter}, texts, budget=BUDGET)
+        try:
+            one = _audited(model, size, (temperature,), has_vanilla=temperature == 0)
+        except Exception as error:  # the bug may break the run itself, which shows it too
+            return {"audit": True, "answers": 0, "by": f"{type(error).__name__}: {error}"}
+        found += [result for result in one.methods if result.method == PLANTED]
+        greedy += one.greedy
+    tests = sorted(_failures(found), key=lambda test: test[1])
+    is_found = "bug" in {one.verdict for one in (*found, *greedy)}
     return {
-        "audit": _has_bug(found),
-        "answers": sum(one.num_answers for one in own),
-        "by": tests[0][0] if tests else "answers" if _has_bug(found) else "",
+        "audit": is_found,
+        "answers": sum(one.num_answers for one in found),
+        "by": tests[0][0] if tests else "greedy answers" if is_found else "",
         "p": tests[0][1] if tests else None,
     }
 
@@ -135,15 +142,10 @@ def _failures(results: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
 
 
 def _audited(
-    model: ToyModel, effort: Effort, temperatures: Sequence[float] = (0.0, TEMPERATURE)
+    model: ToyModel, effort: Effort, temperatures: Sequence[float], *, has_vanilla: bool = True
 ) -> Audit:
-    run = model.run(*temperatures)
+    run = model.run(*temperatures, has_vanilla=has_vanilla)
     return audit(run, lambda _: model, is_recheck=False, effort=effort, say=lambda _: None)
-
-
-def _has_bug(found: Audit) -> bool:
-    results = [one for one in found.methods if one.method != "vanilla"]
-    return "bug" in {one.verdict for one in (*results, *found.greedy)}
 
 
 def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:

@@ -18,7 +18,7 @@ from specbench.log.header import (
     SpecValues,
     WeightsHeader,
 )
-from specbench.log.machine import UNKNOWN
+from specbench.log.machine import UNKNOWN, Span
 
 _OPTIONS = (
     "model", "dataset", "prompts", "pad-to", "limit", "sample", "temperature", "top-p", "top-k",
@@ -116,15 +116,25 @@ def gpu_text(info: RunHeader) -> str:
         (info.gpu.temperature_c, "", "°C"),
         (info.gpu.power_w, "", "W"),
     )
-    words = []
-    for span, name, unit in spans:
-        if span is None:
-            continue
-        low, high = round(span.min), round(span.max)
-        ends = f"{low}" if low == high else f"{low} to {high}"
-        mean = f" (mean {span.mean:.0f})" if span.min != span.max else ""
-        words.append(f"{name} {ends} {unit}{mean}".strip())
-    return ", ".join(words)
+    return ", ".join(_span_text(span, name, unit) for span, name, unit in spans if span)
+
+
+def processor_text(info: RunHeader) -> str:
+    """The load by other programs and the clock during the run; empty if not sampled."""
+    if info.cpu is None:
+        return ""
+    others = info.cpu.share_of_others
+    words = [f"other programs took {others.mean:.0%} of it (at most {others.max:.0%} in a second)"]
+    if info.cpu.clock_mhz:
+        words.append(_span_text(info.cpu.clock_mhz, "clock", "MHz"))
+    return ", ".join(words).replace("%", " %")
+
+
+def _span_text(span: Span, name: str, unit: str) -> str:
+    low, high = round(span.min), round(span.max)
+    ends = f"{low}" if low == high else f"{low} to {high}"
+    mean = f" (mean {span.mean:.0f})" if span.min != span.max else ""
+    return f"{name} {ends} {unit}{mean}".strip()
 
 
 def listed_facts(info: RunHeader) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.speed_warnings import FewSamples, NotSignificant
-from specbench.analysis.stats.trend import Series, relative_change
-from specbench.analysis.warnings import Drift, Outliers, SlowFirst
+from specbench.analysis.stats.trend import Series, relative_change, slow_start
+from specbench.analysis.warnings import Drift, Outliers, SlowFirst, UnsteadyStart
 from specbench.types import Record
 from tests.analysis.run_factory import FakeRun, header, record
 
@@ -55,6 +55,29 @@ def test_a_baseline_that_slows_is_drift_of_a_known_size() -> None:
 def test_a_slow_task_that_comes_later_is_no_drift() -> None:
     """Steps of the second task always take 1.3 times as long."""
     assert Drift not in kinds(run(lambda method, place: 1.0))
+
+
+def test_a_start_that_is_not_steady_is_named_with_its_samples() -> None:
+    metrics = run(lambda method, place: 1.25 if place < 24 else 1.0)
+    (start,) = [one for one in metrics.warnings if isinstance(one, UnsteadyStart)]
+    assert start.num_slow == 24
+    assert start.last.sample_id == "gsm8k/11"
+    assert start.ratio == pytest.approx(1.25, abs=0.03)
+    assert "first 24 of 160 completions, up to gsm8k/11 in pass 1" in start.message(metrics.info)
+
+
+def test_a_slow_end_is_no_slow_start() -> None:
+    assert UnsteadyStart not in kinds(run(lambda method, place: 1.25 if place > 120 else 1.0))
+
+
+def test_a_steady_start_is_rarely_doubted_under_noise_that_comes_and_goes() -> None:
+    draw, doubted = np.random.default_rng(1), 0
+    for _ in range(200):
+        load = draw.normal(0, 0.04, 400)
+        for i in range(1, 400):
+            load[i] += 0.95 * load[i - 1]
+        doubted += slow_start(load + draw.normal(0, 0.03, 400), 0.05) > 0
+    assert doubted <= 6
 
 
 def test_a_first_completion_that_is_slow_is_named() -> None:
