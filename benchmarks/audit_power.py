@@ -67,9 +67,12 @@ def _run(parts: Sequence[str], num_jobs: int, *, limit: float) -> Iterator[Ended
     """The results of parts, as they end."""
     if not parts or monotonic() > limit:
         return
+    run = partial(run_part, limit)
+    if num_jobs == 1:
+        yield from filter(None, map(run, parts))
+        return
     with multiprocessing.get_context("spawn").Pool(num_jobs) as pool:
-        results = pool.imap_unordered(partial(run_part, limit), parts)
-        yield from (ended for ended in results if ended is not None)
+        yield from filter(None, pool.imap_unordered(run, parts))
 
 
 def parts_of(num_seeds: int) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from specbench.audit.run import audit
@@ -22,7 +22,6 @@ from specbench.engine.drafter import Drafter
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.log.audit import MethodAudit
-from specbench.registry import names
 from specbench.run.backends.engine_load import load_engine
 from specbench.run.backends.engine_setup import EngineSetup
 from specbench.run.plan import make_plan
@@ -36,7 +35,7 @@ from tests.support.weights import build
 TEMPERATURE, BUDGET = 0.7, 48
 PLANTED = "sps"
 """Name under which a planted method runs."""
-EFFORT = Effort(num_tokens=600, num_outcomes=20_000)
+EFFORT = Effort(num_tokens=8 * BUDGET, num_outcomes=20_000)
 SMALL = Effort(num_tokens=2 * BUDGET, num_outcomes=500)
 """Effort of the audit of real methods, which is repeated with many seeds."""
 NUM_CHECKS = 100
@@ -73,11 +72,12 @@ def tiny_ground() -> Ground:
     return Ground(target, draft, texts, drafters)
 
 
-def random_ground(methods: Iterable[str] = names(), layers: int = 8) -> Ground:
+def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
     """A small random model that drafts for itself, and methods on random weights."""
     model = random_llama(layers=layers)
-    target, folder = Target(model), Path(mkdtemp())
-    drafters = {name: build(name, target, folder) for name in methods if name != "vanilla"}
+    target = Target(model)
+    with TemporaryDirectory() as folder:
+        drafters = {name: build(name, target, Path(folder)) for name in methods}
     return Ground(target, Target(model), prompts(), drafters)
 
 

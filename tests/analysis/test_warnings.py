@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.speed_warnings import FewSamples, NotSignificant
+from specbench.analysis.speed_warnings import Disagreement, FewSamples, NotSignificant
 from specbench.analysis.stats.trend import Series, relative_change, slow_start
 from specbench.analysis.warnings import Drift, Outliers, SlowFirst, UnsteadyStart
 from specbench.types import Record
@@ -86,6 +86,17 @@ def test_a_first_completion_that_is_slow_is_named() -> None:
     assert isinstance(first, SlowFirst)
     assert first.key.method == "pld"
     assert first.ratio == pytest.approx(2.0, abs=0.2)
+
+
+def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
+    """Every fifth completion of a method takes three times as long: the usual speedup is 2x."""
+    metrics = run(lambda method, place: 3.0 if method == "pld" and place // 2 % 5 == 0 else 1.0)
+    (found,) = [one for one in metrics.warnings if isinstance(one, Disagreement)]
+    assert set(found.cells) == {("pld", "gsm8k"), ("pld", "alpaca")}
+    for value, median in found.cells.values():
+        assert median == pytest.approx(2.0, abs=0.15)
+        assert value == pytest.approx(2.0 / 1.4, abs=0.2)
+    assert "By the median of the paired step times" in found.message(metrics.info)
 
 
 def test_outliers_are_counted_and_the_worst_is_named() -> None:
