@@ -89,13 +89,12 @@ def test_a_first_completion_that_is_slow_is_named() -> None:
 
 
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
-    """Every fifth completion of a method takes three times as long: the usual speedup is 2x."""
+    """Every fifth completion of a method takes three times as long, which costs it 1.4 times."""
     metrics = run(lambda method, place: 3.0 if method == "pld" and place // 2 % 5 == 0 else 1.0)
     (found,) = [one for one in metrics.warnings if isinstance(one, Disagreement)]
     assert set(found.cells) == {("pld", "gsm8k"), ("pld", "alpaca")}
     for value, median in found.cells.values():
-        assert median == pytest.approx(2.0, abs=0.15)
-        assert value == pytest.approx(2.0 / 1.4, abs=0.2)
+        assert median == pytest.approx(1.4 * value, rel=0.1)
     assert "By the median of the paired step times" in found.message(metrics.info)
 
 
