@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -107,7 +108,8 @@ class ToyModel:
         return chain_evidence(self.target, prompt_ids, record.token_ids, num_rows)
 
     def rule_outcomes(self, method: str, num_draws: int) -> Sequence[Outcomes]:
-        return _rule_outcomes(self._drafters[method].rule, num_draws)
+        rule: Any = self._drafters[method].rule
+        return _rule_outcomes(rule, num_draws)
 
 
 _rule_outcomes = cache(rule_outcomes)  # many drafters share a rule
