@@ -123,7 +123,7 @@ def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Ef
         found += [result for result in one.methods if result.method == PLANTED]
         greedy += one.greedy
     tests = sorted(_failures(found), key=lambda test: test[1])
-    is_found = "bug" in {one.verdict for one in (*found, *greedy)}
+    is_found = "bug" in {*(one.verdict for one in found), *(one.verdict for one in greedy)}
     return {
         "audit": is_found,
         "answers": sum(one.num_answers for one in found),
