@@ -120,14 +120,16 @@ def gpu_text(info: RunHeader) -> str:
 
 
 def processor_text(info: RunHeader) -> str:
-    """The load by other programs and the clock during the run; empty if not sampled."""
+    """The load by other programs and the clock during the run; empty if not sampled.
+
+    Servers are other programs too, so a run on servers has the clock alone.
+    """
     if info.cpu is None:
         return ""
-    others = info.cpu.share_of_others
-    words = [f"other programs took {others.mean:.0%} of it (at most {others.max:.0%} in a second)"]
-    if info.cpu.clock_mhz:
-        words.append(_span_text(info.cpu.clock_mhz, "clock", "MHz"))
-    return ", ".join(words).replace("%", " %")
+    others, clock = info.cpu.share_of_others, info.cpu.clock_mhz
+    load = f"other programs took {others.mean:.0%} of it (at most {others.max:.0%} in a second)"
+    words = [] if info.servers else [load.replace("%", " %")]
+    return ", ".join([*words, *([_span_text(clock, "clock", "MHz")] if clock else [])])
 
 
 def _span_text(span: Span, name: str, unit: str) -> str:

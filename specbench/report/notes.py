@@ -179,7 +179,7 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         *sentences.difference_warnings(run),
         *sentences.memory_warnings(run),
         *serving_notes.warnings(run),
-        others_warning(run.info.cpu),
+        None if run.info.servers else others_warning(run.info.cpu),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)
