@@ -99,3 +99,9 @@ def test_a_later_call_goes_on_and_then_judges(
 
 def test_no_part_begins_after_the_limit() -> None:
     assert run_part(0.0, f"bug: {BUGS[0].name}") is None
+
+
+def test_the_documented_numbers_of_bugs_and_variants_are_the_catalogues() -> None:
+    text = (ROOT / "docs/methodology.md").read_text(encoding="utf-8")
+    assert f"plants {len(BUGS)} bugs" in text
+    assert f"{len(SOUND)} sound variants and\n{audit_power.NUM_SEEDS} audited runs" in text
