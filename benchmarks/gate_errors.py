@@ -24,7 +24,8 @@ from msgspec.structs import replace
 
 from specbench.check.gate import Gate, check
 from specbench.check.limits import Limits
-from specbench.log.header import RunHeader, SpecHeader, SpecValues
+from specbench.log.header import RunHeader
+from specbench.log.spec import SpecHeader, SpecValues
 from specbench.log.store import read_header
 from specbench.types import Record, RecordKey
 

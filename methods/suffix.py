@@ -30,7 +30,7 @@ class Options:
         default=0.1, metadata={"help": "smallest frequency of a drafted path", "min": 0}
     )
     shape: Literal["chain", "tree"] = field(
-        default="chain", metadata={"help": "draft the likeliest continuation, or several"}
+        default="chain", metadata={"help": "draft the most likely continuation, or several"}
     )
     scope: Literal["request", "run"] = field(
         default="request", metadata={"help": "run: also look in the outputs of earlier prompts"}
@@ -114,7 +114,7 @@ class Suffix(Drafter):
         return best
 
     def _draft(self, text: Sequence[int], ends: list[int], length: int) -> Draft:
-        """The likeliest continuations at `ends` of a match of `length` tokens, best first."""
+        """The most likely continuations at `ends` of a match of `length` tokens, best first."""
         options, draft = self._options, Draft([], [], 0.0)
         most = min(options.num_tokens, int(length * options.factor + options.offset + 1e-6))
         score, pushed = 0.0, 0

@@ -190,17 +190,14 @@ class Run:
         import pandas as pd
 
         from specbench.analysis.frames import summary_frame
-        from specbench.analysis.loads import loads_of, split_by_load
+        from specbench.analysis.loads import parts_by_load
         from specbench.analysis.metrics import measure
 
-        parts = split_by_load(self)
-        if len(parts) == 1:
-            return summary_frame(measure(self))
-        frames = [
-            summary_frame(measure(part)).assign(**loads_of(part.header.spec.values)[0]._asdict())
-            for part in parts
-        ]
-        return pd.concat(frames, ignore_index=True)
+        frames = {load: summary_frame(measure(part)) for load, part in parts_by_load(self).items()}
+        if len(frames) == 1:
+            return next(iter(frames.values()))
+        labelled = [frame.assign(**load._asdict()) for load, frame in frames.items()]
+        return pd.concat(labelled, ignore_index=True)
 
 
 def read_run(path: str | Path) -> Run:
@@ -237,7 +234,7 @@ def run(
         resume: continue an unfinished run, with its own values.
         offline: use no network.
         say: receives a line per finished sample and message, such as `print`.
-        values: further fields of `specbench.log.header.SpecValues`: `tasks`, `prompts`, `limit`,
+        values: further fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
             `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
 
     Raises:
@@ -253,13 +250,9 @@ def run(
     with _python_words(), _quiet_libraries():
         values |= {"model": model} if model != "tiny" else {}
         values |= {"methods": methods} if methods else {}
+        spec = make_spec(**{"repeats": None} | values)
         choose = resumed_run if resume else new_run
-        chosen = choose(
-            make_spec(**{"repeats": None} | values),
-            [*values],
-            Path(output) if output else None,
-            RUNS,
-        )
+        chosen = choose(spec, [*values], Path(output) if output else None, RUNS)
         plan = make_plan(chosen.spec, is_offline=offline)
         path = chosen.path if output or resume else claim_folder(chosen.path)
         progress = Lines(say or (lambda text: None))

@@ -65,12 +65,12 @@ def reason_of(error: BaseException) -> str:
 
     A compiler error states the place first; `error_message`, its own or its cause's, is the reason.
     """
-    said = str(error)
+    text = str(error)
     if hasattr(error, "error_message"):
         if not error.error_message and error.__cause__ is not None:
             return reason_of(error.__cause__)
-        said = str(error.error_message or said)
-    return said.strip().split("\n")[0] or type(error).__name__
+        text = str(error.error_message or text)
+    return text.strip().split("\n")[0] or type(error).__name__
 
 
 def describe_error(error: BaseException) -> str:

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import specbench.methods
+from specbench.choices import parse_choices
 from specbench.errors import SpecbenchError, UserError, reason_of, unknown_name
 from specbench.outside import containing, printable, time_limit
-from specbench.sweeps import split_methods, sweep
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -53,18 +53,6 @@ class Entry:
     summary: str
     origin: str
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MethodChoice:
-    """A method with the options given by the user: `pld:ngram=2`."""
-
-    name: str
-    given: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        options = ",".join(f"{key}={value}" for key, value in self.given.items())
-        return f"{self.name}:{options}" if options else self.name
 
 
 def names() -> list[str]:
@@ -184,49 +172,6 @@ def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
         else:
             members.append(str(choice))
     return tuple(dict.fromkeys(members))
-
-
-def parse_choices(texts: Sequence[str]) -> list[MethodChoice]:
-    """Parse `["pld,sps:num_tokens=4,schedule=constant"]` into choices, without duplicates.
-
-    A piece with `=` before any `:` is an option of the preceding method. A swept option,
-    `eagle2:depth=3|5`, gives a choice for each value.
-    """
-    choices: list[tuple[str, dict[str, str]]] = []
-    for piece in (piece for text in texts for piece in split_methods(text)):
-        if not piece:
-            continue
-        name, _, rest = piece.partition(":")
-        if "=" in name:
-            if not choices:
-                raise UserError(
-                    f"Option {piece!r} has no method before it.",
-                    "Write METHOD:option=value,option=value.",
-                )
-            rest = piece
-        else:
-            choices.append((name, {}))
-        if rest:
-            _add_option(choices[-1], rest)
-    swept = (MethodChoice(name, given) for name, options in choices for given in sweep(options))
-    return list({str(choice): choice for choice in swept}.values())
-
-
-def _add_option(choice: tuple[str, dict[str, str]], text: str) -> None:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise UserError(
-            f"Option {text!r} of method {choice[0]!r} has no value.",
-            f"Write {choice[0]}:{key}=VALUE.",
-        )
-    key, value = key.strip(), value.strip()
-    if key in choice[1]:
-        name, earlier = choice[0], choice[1][key]
-        raise UserError(
-            f"Option {key} of method {name!r} is given twice: {earlier} and {value}.",
-            f"To run both: --method '{name}:{key}={earlier}|{value}'.",
-        )
-    choice[1][key] = value
 
 
 @dataclass(frozen=True, slots=True)

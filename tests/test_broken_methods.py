@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specbench import registry
+from specbench.choices import MethodChoice
 from specbench.engine.drafter import BuildContext, Drafter, Method
 from specbench.engine.target import Target
 from specbench.errors import MethodFault, SpecbenchError, UserError
@@ -61,7 +62,7 @@ def failing_to_build(error: BaseException) -> RunMethod:
         raise error
 
     method = Method("mine", "Mine", "", "", registry.get("vanilla").options, build)
-    return RunMethod(registry.MethodChoice("mine"), method, method.options())
+    return RunMethod(MethodChoice("mine"), method, method.options())
 
 
 @pytest.mark.parametrize("error", [KeyError("layers"), MemoryError(), SystemExit(1)])

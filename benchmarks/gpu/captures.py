@@ -54,8 +54,8 @@ def capture_statements(settings: CheckSettings) -> Iterator[Check]:
         )
         for statement in STATEMENTS
     }  # fmt: skip
-    said = {statement: one.communicate()[0].strip() for statement, one in processes.items()}
-    value = {statement: text.split("\n")[-1] for statement, text in said.items()}
+    output = {statement: one.communicate()[0].strip() for statement, one in processes.items()}
+    value = {statement: text.split("\n")[-1] for statement, text in output.items()}
     refused = [statement for statement, line in value.items() if line != "captured"]
     yield Check(name, None, f"all but {', '.join(refused)}" if refused else "all", value)
 

@@ -111,8 +111,8 @@ class Official:
         answer = json.loads(line) if line else {}
         if "ok" in answer:
             return answer["ok"]
-        said = self._log.read_text("utf-8", "replace").strip().splitlines()
-        reason = answer.get("error") or (said[-1] if said else "it printed nothing")
+        lines = self._log.read_text("utf-8", "replace").strip().splitlines()
+        reason = answer.get("error") or (lines[-1] if lines else "it printed nothing")
         raise UserError(f"{what}: {reason}", hint)
 
 

@@ -28,13 +28,13 @@ def main(checkout: Path) -> int:
 
     def answer(function: Callable[..., Any], arguments: dict[str, Any]) -> bool:
         try:
-            said = {"ok": function(**arguments)}
+            reply = {"ok": function(**arguments)}
         except Exception as error:
             traceback.print_exc()
             lines = str(error).strip().splitlines()
-            said = {"error": f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"}
-        print(json.dumps(said), file=answers, flush=True)
-        return "ok" in said
+            reply = {"error": f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"}
+        print(json.dumps(reply), file=answers, flush=True)
+        return "ok" in reply
 
     calls: dict[str, Callable[..., Any]] = {
         "load": worker.load,

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from specbench.log.header import RunHeader, SpecValues
+from specbench.log.header import RunHeader
+from specbench.log.spec import SpecValues
 from specbench.types import Record
 
 

@@ -7,10 +7,12 @@ events: a thread that redraws by the clock would disturb the timing.
 """
 
 import json
+import math
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -29,6 +31,9 @@ from rich.text import Text
 from specbench.report.console import SafeConsole
 from specbench.run.progress import MethodTotal, Tally, first_line, sample_line
 from specbench.types import Record
+
+_REDRAW_S = 0.1
+"""Time between two drawings of the live view, at least: each takes milliseconds of the run."""
 
 
 class ProgressView:
@@ -94,7 +99,7 @@ class LiveProgress(PlainProgress):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._current = ""
+        self._current, self._drawn = "", -math.inf
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -119,13 +124,13 @@ class LiveProgress(PlainProgress):
 
     def sample_started(self, method: str, task: str, sample_id: str) -> None:
         self._current = first_line(f"{method} on {task}, {sample_id}")
-        self._live.refresh()
+        if perf_counter() - self._drawn >= _REDRAW_S:
+            self._live.refresh()
+            self._drawn = perf_counter()
 
     def _show(self, record: Record) -> None:
         self._bar.update(self._task, advance=1, left=self._tally.time_left)
-        if record.is_ok:
-            self._live.refresh()
-        else:
+        if not record.is_ok:
             super()._show(record)
 
     def finished(self) -> None:

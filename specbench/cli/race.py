@@ -26,8 +26,9 @@ from specbench.cli.run_options import Dtype, MaxNewTokens, Method, Model, Seed
 
 if TYPE_CHECKING:
     from specbench.run.backends.base import Codec
+    from specbench.run.backends.engine_setup import EngineSetup
     from specbench.run.race import Recording, Written
-    from specbench.types import Completion
+    from specbench.types import Completion, Request
 
 NOTE = "One prompt, once: a demonstration. `specbench run` measures."
 _REDRAW_S = 0.05
@@ -60,8 +61,6 @@ def race(
     """Watch methods answer one prompt, one after the other or side by side."""
     from specbench.report.console import SafeConsole
     from specbench.run.backends.engine_setup import make_engine_setup
-    from specbench.run.race import Recording, Written
-    from specbench.run.race import race as run_race
     from specbench.run.requests import user
     from specbench.run.spec import RunSpec
     from specbench.types import Request
@@ -90,18 +89,26 @@ def race(
         seed=seed,
     )
     say(f"Loading {setup.title} …")
-    recording, console = Recording(), SafeConsole()
-    done = recording.done
-    with _View(console, codec) as view:
-        for label, completion in run_race(
-            setup, request, recording.watch if in_turns else view.draw
-        ):
-            done[label] = completion
+    console = SafeConsole()
+    done = _watch(console, setup, request, in_turns=in_turns)
+    console.print(_results(done), Text(NOTE, style="dim"), sep="\n")
+
+
+def _watch(
+    console: Console, setup: EngineSetup, request: Request, *, in_turns: bool
+) -> Mapping[str, Completion]:
+    """Show the answers while they are written, or all of them afterwards. Completions by label."""
+    from specbench.run.race import Recording, Written, race
+
+    recording = Recording()
+    with _View(console, setup.codec) as view:
+        for label, completion in race(setup, request, recording.watch if in_turns else view.draw):
+            recording.done[label] = completion
             if not in_turns:
                 view.finish(label, Written(completion.token_ids, completion.accept_lengths))
         if in_turns:
             view.replay(recording)
-    console.print(_results(done), Text(NOTE, style="dim"), sep="\n")
+    return recording.done
 
 
 class _View:
@@ -178,7 +185,7 @@ def _heading(label: str, written: Written) -> Text:
     return Text.assemble((label, "bold"), "  ", (counts, "dim"))
 
 
-def _results(done: dict[str, Completion]) -> Table:
+def _results(done: Mapping[str, Completion]) -> Table:
     """Speed and accepted tokens of each method, and its speedup over the first."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.add_column("method")

@@ -58,7 +58,7 @@ Temperature = Annotated[
 ]
 TopP = Annotated[float, typer.Option(metavar="P", help="Nucleus sampling at T > 0.")]
 TopK = Annotated[
-    int, typer.Option(metavar="K", help="Sample among the K likeliest tokens; 0: off.")
+    int, typer.Option(metavar="K", help="Sample among the K most likely tokens; 0: off.")
 ]
 MaxNewTokens = Annotated[
     int | None,

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,15 +38,6 @@ _FRESH_NS = 10**9
 """Age of a change below which it is not kept: the next one may have the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedFile:
-    """A file in the cache with its verified hash."""
-
-    path: Path
-    sha256: str
-    was_downloaded: bool
-
-
 def cache_dir() -> Path:
     """$SPECBENCH_CACHE, or the platform's cache folder."""
     if given := os.environ.get(CACHE_VARIABLE):
@@ -57,8 +47,8 @@ def cache_dir() -> Path:
     return Path(pooch.os_cache("specbench"))
 
 
-def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "") -> CachedFile:
-    """The published file of a task, downloaded if it is not in the cache.
+def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "") -> Path:
+    """The published file of a task, its hash checked; downloaded if it is not in the cache.
 
     A cached file is only read, so a read-only cache folder works.
 
@@ -68,14 +58,14 @@ def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "")
     path = cache_dir() / source.path
     if path.is_file():
         _check_hash(path, source)
-        return CachedFile(path, source.sha256, was_downloaded=False)
+        return path
     where = f"put {source.url} at {path} ({CACHE_VARIABLE} moves the folder)."
     where = f"{hint} Or {where}" if hint else f"P{where[1:]}"
     if offline:
         message = f"The paper prompts of {task} are not in the cache and --offline is set: {path}"
         raise UserError(message, where)
     _download(task, source, path, where)
-    return CachedFile(path, source.sha256, was_downloaded=True)
+    return path
 
 
 def file_sha256(path: Path) -> str:

@@ -53,9 +53,9 @@ def failure_reason(error: Exception) -> str:
         page = is_html(error.doc[:99].encode("utf-8", "replace"))
         what = "an HTML page, as of a proxy or a login" if page else "not JSON"
         return f"the Hub's answer is {what}"
-    said = describe_error(error)
+    reason = describe_error(error)
     if isinstance(error, KeyError | TypeError | AttributeError | AssertionError):
-        return f"the Hub's answer is malformed ({said})"
-    if "Consistency check failed" in said:
-        return f"the Hub sent a file of another size than it announced ({said})"
-    return f"the Hub cannot be reached ({said})"
+        return f"the Hub's answer is malformed ({reason})"
+    if "Consistency check failed" in reason:
+        return f"the Hub sent a file of another size than it announced ({reason})"
+    return f"the Hub cannot be reached ({reason})"

@@ -131,8 +131,8 @@ def _load_set(task: Task, source: str, limit: int | None, offline: bool) -> Prom
         assert card.paper is not None
         hint = f"Where there is network: `specbench fetch --dataset {card.name}`."
         hint += " Or use `--prompts bundled`." if "bundled" in card.sources else ""
-        cached = paper_file(card.name, card.paper, offline=offline, hint=hint)
-        return _from_file(task, source, card.paper.url, cached.path, cached.sha256, limit)
+        path = paper_file(card.name, card.paper, offline=offline, hint=hint)
+        return _from_file(task, source, card.paper.url, path, card.paper.sha256, limit)
     assert card.hub is not None
     rows = hub_prompts(task.name, card.hub, limit=limit, offline=offline)
     return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)

@@ -119,7 +119,7 @@ def _guesses(case: RuleCase, draw: np.random.Generator) -> tuple[list[int], torc
 
 
 def _kept(p: Array, top_p: float) -> Array:
-    """The distribution with only the likeliest tokens that reach `top_p` together."""
+    """The distribution with only the most likely tokens that reach `top_p` together."""
     order = np.argsort(-p)
     is_kept = np.concatenate([[True], p[order].cumsum()[:-1] < top_p])
     kept = np.zeros_like(p)

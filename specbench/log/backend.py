@@ -51,7 +51,9 @@ class ProductChoice(Struct, frozen=True):
 class Kernels(Struct, frozen=True, omit_defaults=True):
     """The code that computes the layers."""
 
-    name: Annotated[str, doc("transformers, torch or triton, with its version")]
+    name: Annotated[
+        str, doc("transformers, torch, triton with its version, or native code with its compiler")
+    ]
     reason: Annotated[str | None, doc("why our own kernels are not used")]
     products: Annotated[
         tuple[ProductChoice, ...], doc("launches of linear layers; absent without a choice")

@@ -1,18 +1,15 @@
 """Chat templates: a dialogue to token ids, and answers back to text.
 
-Knows tokenizers, templates and end tokens, but no model weights. Prints nothing: a warning is a
-value.
+Knows templates and tokenizers, but no model weights. Prints nothing: a warning is a value.
 """
 
 import hashlib
-import importlib.util
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import CheckpointError, UserError, reason_of, unknown_name
+from specbench.errors import UserError, reason_of, unknown_name
 from specbench.models.cards import ModelCard, chat_templates
 from specbench.models.special_tokens import (
     continuation_ids,
@@ -20,16 +17,14 @@ from specbench.models.special_tokens import (
     mark_special_tokens,
     special_tokens,
 )
-from specbench.outside import reading, time_limit
+from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer
+from specbench.outside import time_limit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Message = Mapping[str, str]
 """A message: {"role": "user" or "assistant", "content": text without special tokens}."""
-
-_TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>")
-"""Tokens that end an answer. Some checkpoints have them but do not list them as EOS."""
 
 RENDER_LIMIT_S, MOST_RENDERED = 10.0, 10_000_000
 """Seconds that a template may take, and characters that it may render."""
@@ -93,7 +88,7 @@ class ChatCodec:
         """The token that ends an answer: that of the template's turns, else the tokenizer's EOS."""
         added = {str(token): i for i, token in self.tokenizer.added_tokens_decoder.items()}
         jinja = self.template.jinja or ""
-        of_turns = (added.get(token) for token in _TURN_ENDS if token in jinja)
+        of_turns = (added.get(token) for token in TURN_ENDS if token in jinja)
         usual = (*of_turns, self.tokenizer.eos_token_id, min(self.eos_ids, default=None))
         return next((i for i in usual if i in self.eos_ids), None)
 
@@ -129,28 +124,6 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
     tokenizer = load_tokenizer(path)
     chosen = choose_template(template, card, tokenizer)
     return ChatCodec(tokenizer, chosen, eos_ids(path, tokenizer))
-
-
-def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
-    """The tokenizer of a checkpoint folder. Raises CheckpointError if it cannot be loaded."""
-    is_sentencepiece = (path / "tokenizer.model").is_file()
-    if is_sentencepiece and not (path / "tokenizer.json").is_file():
-        _require_sentencepiece(path)
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(path), local_files_only=True, trust_remote_code=False
-        )
-        answer_text(tokenizer, tokenizer("a")["input_ids"])  # wrong settings show at first use
-    except Exception as error:  # a broken file can raise anything
-        lines = str(error).strip().splitlines()
-        reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
-        message = f"The tokenizer in {path} cannot be loaded ({reason})."
-        hint = "The folder needs tokenizer.json, or tokenizer.model, with tokenizer_config.json."
-        raise CheckpointError(message, hint) from error
-    loaded: PreTrainedTokenizerBase = tokenizer
-    return loaded
 
 
 def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerBase") -> Template:
@@ -214,33 +187,6 @@ def render(
     return ids
 
 
-def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -> str:
-    """The text of an answer without special tokens, for the history and the log."""
-    text = tokenizer.decode(
-        list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
-    assert isinstance(text, str)
-    return text
-
-
-def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Every token that ends an answer.
-
-    The union of generation_config's EOS (or config's, without one), the tokenizer's EOS and the
-    known end-of-turn tokens in the tokenizer.
-    """
-    found: set[int] = set()
-    for name in ("generation_config.json", "config.json"):
-        if (path / name).is_file():
-            found |= _eos_of(path / name)
-            break
-    if isinstance(tokenizer.eos_token_id, int):
-        found.add(tokenizer.eos_token_id)
-    added = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
-    found |= {added[token] for token in _TURN_ENDS if token in added}
-    return frozenset(found)
-
-
 def _text(
     template: Template, tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message]
 ) -> str:
@@ -280,29 +226,3 @@ def _with_fixed_date(jinja: str) -> str:
 
 def _template_error(template: Template, what: str) -> UserError:
     return UserError(f"The chat template {template.name!r} {what}.", _OTHER)
-
-
-def _eos_of(file: Path) -> set[int]:
-    with reading(file, "The end tokens", "Download or copy the folder again."):
-        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        values = value if isinstance(value, list) else [value]
-        return {token_id for token_id in values if type(token_id) is int}
-
-
-def _require_sentencepiece(path: Path) -> None:
-    """Require the packages without which transformers misreads tokenizer.model."""
-    modules = {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
-    missing = [package for module, package in modules.items() if not _is_installed(module)]
-    if missing:
-        raise CheckpointError(
-            f"{path} has a SentencePiece tokenizer (tokenizer.model), which needs "
-            f"{' and '.join(missing)}.",
-            f"`pip install {' '.join(missing)}`",
-        )
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the parent package is missing too
-        return False

@@ -147,7 +147,7 @@ def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
     """
     with reading(file, what, _AGAIN):
         size = file.stat().st_size
-        tensors, start = _read_header(file, size)
+        tensors, start = _read_entries(file, size)
         position = 0
         for name, entry in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
             begin, end = entry["data_offsets"]
@@ -162,7 +162,7 @@ def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
     return tensors
 
 
-def _read_header(file: Path, size: int) -> tuple[dict[str, TensorEntry], int]:
+def _read_entries(file: Path, size: int) -> tuple[dict[str, TensorEntry], int]:
     """The tensors, and where their bytes begin."""
     with file.open("rb") as stream:
         first = stream.read(8)

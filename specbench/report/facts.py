@@ -15,10 +15,10 @@ from specbench.log.header import (
     MethodHeader,
     PromptsHeader,
     RunHeader,
-    SpecValues,
     WeightsHeader,
 )
 from specbench.log.machine import UNKNOWN, Span
+from specbench.log.spec import SpecValues
 
 _OPTIONS = (
     "model", "dataset", "prompts", "pad-to", "limit", "sample", "temperature", "top-p", "top-k",

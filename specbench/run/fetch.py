@@ -75,7 +75,7 @@ def _prompts(card: TaskCard, offline: bool) -> Path:
             f"Task {card.name} has no paper prompts.",
             f"`specbench show {card.name}` lists its sources.",
         )
-    return paper_file(card.name, card.paper, offline=offline).path
+    return paper_file(card.name, card.paper, offline=offline)
 
 
 def _attempt(what: str, get: Callable[[], Path]) -> Fetched:

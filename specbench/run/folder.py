@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import asdict
 
 from specbench.errors import RunFolderError
-from specbench.log.header import RunHeader, SpecValues
+from specbench.log.header import RunHeader
+from specbench.log.spec import SpecValues
 from specbench.log.state import is_being_written, run_folder
 from specbench.log.store import HEADER, list_runs, read_header
 from specbench.registry import expand_groups

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from specbench.log.header import RunHeader, SpecHeader
+from specbench.log.header import RunHeader
+from specbench.log.spec import SpecHeader
 from specbench.machine import environment
 from specbench.run.plan import Plan
 from specbench.run.requests import count_records, loads

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import structs
 
 from specbench import registry
+from specbench.choices import MethodChoice, parse_choices
 from specbench.errors import CheckpointError, UserError
 from specbench.log.header import MethodHeader, WeightsHeader
 from specbench.models.cards import DRAFT_MODELS, ModelCard
@@ -37,7 +38,7 @@ class ResolvedWeights(NamedTuple):
 class RunMethod:
     """A method entered in a run, with its options and, once resolved, its weights."""
 
-    asked: registry.MethodChoice
+    asked: MethodChoice
     method: Method
     options: Any
     weights: Path | Blueprint | None = None
@@ -108,7 +109,7 @@ def parse_methods(spellings: Sequence[str]) -> list[RunMethod]:
     """
     return [
         RunMethod(asked, method, registry.make_options(method, asked.given))
-        for asked in registry.parse_choices(registry.expand_groups(spellings))
+        for asked in parse_choices(registry.expand_groups(spellings))
         for method in [registry.get(asked.name)]
     ]
 
@@ -157,13 +158,13 @@ def select_methods(
     return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
 
 
-def label_of(asked: registry.MethodChoice) -> str:
+def label_of(asked: MethodChoice) -> str:
     """A method's name in records and tables. A file goes by its last name, not its path."""
     given = {
         key: Path(value).name if key in ("weights", "datastore") else value
         for key, value in asked.given.items()
     }
-    return printable(str(registry.MethodChoice(asked.name, given)))
+    return printable(str(MethodChoice(asked.name, given)))
 
 
 def check_labels(labels: Sequence[str]) -> None:
@@ -194,7 +195,7 @@ def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> tuple[list[RunMethod],
 
 def _with_defaults(name: str) -> RunMethod:
     method = registry.get(name)
-    return RunMethod(registry.MethodChoice(name), method, method.options())
+    return RunMethod(MethodChoice(name), method, method.options())
 
 
 def find_datastore(options: Any) -> Path | None:

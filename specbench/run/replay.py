@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from specbench.errors import UserError
-from specbench.log.header import RunHeader, SpecValues
+from specbench.log.header import RunHeader
+from specbench.log.spec import SpecValues
 from specbench.log.store import StoredRun
 from specbench.models.cards import DTYPES
 from specbench.outside import containing

@@ -9,7 +9,7 @@ from msgspec import ValidationError, convert
 
 from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
-from specbench.log.header import SpecValues
+from specbench.log.spec import SpecValues
 from specbench.run.backends import SETUPS
 from specbench.types import Sampling
 

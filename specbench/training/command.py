@@ -62,8 +62,7 @@ def train_head(
     say(f"Encoding {len(examples)} examples …")
     length = min(settings.length, target.context)
     rows = list(encode(codec, examples, length, settings.request_weight, left_out))
-    if left_out := +left_out:
-        reasons = "; ".join(f"{reason} ({count})" for reason, count in left_out.most_common())
+    if reasons := "; ".join(f"{why} ({num})" for why, num in left_out.most_common() if num):
         say(f"Left out of {data}: {reasons}.")
     if len(rows) < 2:
         raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from specbench.analysis.cells import ALL_FAILED, NO_CHECKPOINT, NOT_RUN, CellKey
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.log.header import SpecHeader, SpecValues
 from specbench.log.machine import UNKNOWN
+from specbench.log.spec import SpecHeader, SpecValues
 from specbench.machine.environment import capture
 from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
 from tests.support.headers import make_header

@@ -103,6 +103,7 @@ def test_temperatures_are_tested_apart() -> None:
     assert [(one.method, one.temperature) for one in changing(records)] == [("sps", 1.0)]
 
 
+@pytest.mark.no_cover
 def test_false_warnings_are_as_rare_as_their_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.analysis.repeats.LEAST_SPREAD", 0.0)
     monkeypatch.setattr("specbench.analysis.repeats.ALPHA", 0.05)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from specbench.cli import main
+from specbench.report import plots
+from specbench.report.plots import make_plots
 from specbench.run import plan
 from specbench.run.spec import RunSpec
 from tests.support.backend import Answer, FakeSetup, answering
@@ -40,7 +42,11 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def specbench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Specbench:
-    """The command line, run in this process in an empty folder."""
+    """The command line, run in this process in an empty folder.
+
+    Reports have no plots, which take longer than all else in a small run; see `with_plots`.
+    """
+    monkeypatch.setattr(plots, "make_plots", lambda report: ())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -53,6 +59,12 @@ def specbench(
         return Said(int(stop.value.code or 0), out, err)
 
     return call
+
+
+@pytest.fixture
+def with_plots(specbench: Specbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the plots of reports."""
+    monkeypatch.setattr(plots, "make_plots", make_plots)
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def write(folder: Path, lines: Sequence[Line]) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("with_plots")
 @pytest.mark.parametrize("arithmetic", ["ours", "paper"])
 @pytest.mark.parametrize("name", ODD)
 def test_every_format_is_rendered_without_nan_or_traceback(

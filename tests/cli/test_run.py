@@ -2,12 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,10 +12,10 @@ from specbench.types import Completion, Request
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
 
-ROOT = Path(__file__).parents[2]
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline")
 
 
+@pytest.mark.usefixtures("with_plots")
 def test_a_run_prints_its_table_and_keeps_run_and_report(
     specbench: Specbench, model: Path, draft: Path, prompt_file: Path
 ) -> None:
@@ -219,71 +214,6 @@ def test_a_run_that_cannot_be_read_is_listed_with_its_reason_beside_the_others(
     assert listed.code == 0
     assert "good" in listed.out and "complete" in listed.out
     assert "UNREADABLE" in listed.out and "$.spec.values.limit" in " ".join(listed.out.split())
-
-
-def start_long_run(model: Path, prompts: Path, out: Path) -> subprocess.Popen[str]:
-    """A run of 180 records that is quicker to interrupt than to end."""
-    command = [
-        sys.executable, "-m", "specbench", "run", "--model", str(model), "--method",
-        "pld,lookahead", "--prompts", str(prompts), "--template", "none", "--max-new-tokens", "60",
-        "--offline", "--repeats", "20", "--output", str(out),
-    ]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.Popen(
-        command,
-        env=env,
-        cwd=out.parent,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=_listen_to_interrupts,
-    )
-
-
-def _listen_to_interrupts() -> None:
-    """Background jobs of a shell ignore Ctrl-C, and this suite may be one."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
-    deadline = time.monotonic() + 300
-    while run.poll() is None and time.monotonic() < deadline:
-        samples = out / "samples.jsonl"
-        if samples.exists() and samples.read_bytes().count(b"\n") >= count:
-            return
-        time.sleep(0.02)
-    run.kill()
-    raise AssertionError(f"{out} did not get {count} samples in time: {run.communicate()[1]}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
-    how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path, specbench: Specbench
-) -> None:
-    out = tmp_path / "run"
-    first = start_long_run(model, prompt_file, out)
-    wait_for_samples(first, out, 10)
-    first.send_signal(how)
-    _, err = first.communicate(timeout=60)
-    before = read_run(out)
-    if how == signal.SIGKILL:
-        assert before.header.status == "running"
-    else:
-        assert first.returncode == 130, err
-        assert before.header.status == "interrupted"
-        *_, message, command = err.splitlines()
-        assert message == f"Interrupted. What was done is kept in {out}."
-        assert shlex.split(command)[2:6] == [sys.executable, "-m", "specbench", "run"]
-        assert shlex.split(command)[-3:] == ["--output", str(out), "--resume"]
-    assert 10 <= len(before.records) < 180
-    resumed = specbench("run", "--output", out, "--resume", "--quiet")
-    assert resumed.code == 0, resumed.err
-    after = read_run(out)
-    assert after.header.status == "complete"
-    assert after.records[: len(before.records)] == before.records
-    keys = [record.key for record in after.records]
-    assert len(keys) == len(set(keys)) == 180
 
 
 @pytest.mark.slow

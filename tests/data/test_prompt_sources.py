@@ -53,10 +53,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_published_file_is_downloaded_once_and_then_found(cache: Path, url: str) -> None:
     source = PaperSource(url, SHA256, "a/b/question.jsonl", 1)
-    first = paper_file("demo", source, offline=False)
-    assert (first.was_downloaded, first.path) == (True, cache / "a/b/question.jsonl")
-    assert first.path.read_bytes() == CONTENT
-    assert not paper_file("demo", source, offline=True).was_downloaded
+    path = paper_file("demo", source, offline=False)
+    assert (path, path.read_bytes()) == (cache / "a/b/question.jsonl", CONTENT)
+    assert paper_file("demo", source, offline=True) == path
 
 
 def test_a_download_that_is_another_file_names_both_hashes_and_is_not_kept(
@@ -122,7 +121,7 @@ def test_a_file_in_a_read_only_cache_is_only_read(
     cache.chmod(0o555)
     monkeypatch.setitem(sys.modules, "pooch", None)
     source = PaperSource("http://x", SHA256, "question.jsonl", 1)
-    assert paper_file("demo", source, offline=False).path == cache / "question.jsonl"
+    assert paper_file("demo", source, offline=False) == cache / "question.jsonl"
     assert cache.stat().st_mtime_ns == before
 
 

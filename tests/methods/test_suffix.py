@@ -55,7 +55,7 @@ def test_the_ends_of_longer_matches_are_among_those_of_shorter_ones() -> None:
         ((3, 4, 5), {}, []),
     ],
 )
-def test_a_draft_is_the_likeliest_continuation(
+def test_a_draft_is_the_most_likely_continuation(
     text: tuple[int, ...], options: dict[str, str], tokens: list[int]
 ) -> None:
     assert drafted(*text, **options)[0] == tokens

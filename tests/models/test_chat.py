@@ -5,17 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import UserError
 from specbench.models.cards import find_model
-from specbench.models.chat import (
-    Message,
-    Template,
-    choose_template,
-    eos_ids,
-    load_codec,
-    load_tokenizer,
-    render,
-)
+from specbench.models.chat import Message, Template, choose_template, load_codec, render
 from tests.models.making import make_tokenizer
 
 NONE = Template("none")
@@ -187,14 +179,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_eos_tokens_come_from_tokenizer_config_and_generation_config(folder: Path) -> None:
-    tokenizer = load_tokenizer(folder)
-    turn_end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    assert eos_ids(folder, tokenizer) == {9, 2, turn_end}
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
-    assert eos_ids(folder, tokenizer) == {5, 6, 2, turn_end}
-
-
 def test_an_answer_ends_with_the_token_of_the_templates_turns_else_with_eos(folder: Path) -> None:
     plain = load_codec(folder, find_model(str(folder)), "none")
     turn_end = plain.tokenizer.convert_tokens_to_ids("<|eot_id|>")
@@ -214,22 +198,6 @@ def test_a_codec_turns_messages_to_ids_and_an_answer_to_text_without_specials(
     answer = [*codec.tokenizer(" Yes.\n", add_special_tokens=False)["input_ids"], 2]
     assert codec.text(answer) == " Yes.\n"
     assert 2 in codec.eos_ids
-
-
-def test_a_tokenizer_that_is_broken_is_one_message(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"tokenizer in .* cannot be loaded"):
-        load_tokenizer(tmp_path)
-
-
-def test_a_sentencepiece_tokenizer_names_the_package_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tokenizer.model").write_bytes(b"model")
-    monkeypatch.setattr("specbench.models.chat._is_installed", lambda name: "google" in name)
-    with pytest.raises(CheckpointError, match="needs sentencepiece") as caught:
-        load_tokenizer(tmp_path)
-    assert caught.value.hint == "`pip install sentencepiece`"
 
 
 @pytest.mark.skipif(

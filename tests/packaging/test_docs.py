@@ -14,11 +14,12 @@ import yaml
 
 import specbench
 from specbench import registry
+from specbench.choices import parse_choices
 from specbench.cli.app import app
 from specbench.data.tasks import load_cards
 from specbench.run.backends.server.engines import ENGINES
 from tests.packaging.conftest import FILES, FOLDERS
-from tests.packaging.shell import ROOT, python
+from tests.packaging.shell import ROOT
 from tools.docs import hooks
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -94,7 +95,7 @@ def test_every_method_shown_exists_with_its_options(document: Path) -> None:
         pairs = list(pairwise(arguments))
         engine = next((ENGINES[value] for option, value in pairs if option == "--engine"), None)
         for option, value in pairs:
-            for choice in registry.parse_choices([value] if option == "--method" else []):
+            for choice in parse_choices([value] if option == "--method" else []):
                 if engine:
                     assert choice.name in engine.methods
                     continue
@@ -127,9 +128,13 @@ def test_every_python_block_is_a_file_or_is_run(document: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
-def test_the_python_that_a_document_shows_runs(name: str, tmp_path: Path) -> None:
+def test_the_python_that_a_document_shows_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"<!-- runs -->\n```python\n(.*?)```", text(ROOT / name), re.DOTALL)
-    assert python(code, tmp_path, path=[ROOT])
+    exec(code, {})
+    assert capsys.readouterr().out
 
 
 def test_the_readme_has_at_most_900_words() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.packaging.shell import ROOT, python
 
 ROOMS = (
-    "errors", "outside", "types", "toml_files", "sweeps", "log", "engine", "methods", "registry",
+    "errors", "outside", "types", "toml_files", "choices", "log", "engine", "methods", "registry",
     "data", "models", "machine", "zoo", "training", "analysis", "run", "report", "compare", "check",
     "audit", "contract", "api", "cli",
 )  # fmt: skip

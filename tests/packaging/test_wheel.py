@@ -84,7 +84,7 @@ def test_an_installed_wheel_has_the_published_numbers(
     assert python(code.format(cell), tmp_path, path=[installed_wheel]) == "2"
 
 
-def test_an_installed_wheel_trains_a_head_that_it_then_runs(
+def test_an_installed_wheel_trains_a_head_and_runs_it_with_the_embedded_model(
     installed_wheel: Path, tmp_path: Path
 ) -> None:
     chat = {"turns": ["Add 2 and 3."], "reference": ["That is 5."]}
@@ -93,14 +93,9 @@ def test_an_installed_wheel_trains_a_head_that_it_then_runs(
     options = "--model tiny --data chats.jsonl --out head --steps 2 --rows 2 --length 64"
     train = [*specbench, "train", "medusa", *options.split(), "--device", "cpu", "--offline"]
     assert output(train, tmp_path, path=[installed_wheel]).startswith("Head: head\nRun it: ")
-    options = "--dataset gsm8k --limit 1 --max-new-tokens 8 --device cpu --offline"
-    run = [*specbench, "run", "--method", "medusa:weights=head", *options.split()]
-    assert "Medusa" in output(run, tmp_path, path=[installed_wheel])
-
-
-def test_an_installed_wheel_runs_the_embedded_model(installed_wheel: Path, tmp_path: Path) -> None:
-    options = "--method pld --dataset gsm8k --limit 1 --repeats 1 --max-new-tokens 8 --offline"
-    command = [sys.executable, "-m", "specbench", "run", *options.split(), "--device", "cpu"]
-    assert "PLD" in output(command, tmp_path, path=[installed_wheel])
+    options = "--dataset gsm8k --limit 1 --repeats 1 --max-new-tokens 8 --device cpu --offline"
+    run = [*specbench, "run", "--method", "pld,medusa:weights=head", *options.split()]
+    shown = output(run, tmp_path, path=[installed_wheel])
+    assert "PLD" in shown and "Medusa" in shown
     (samples,) = tmp_path.glob("results/runs/*/samples.jsonl")
-    assert len(samples.read_text().splitlines()) == 2
+    assert len(samples.read_text().splitlines()) == 3

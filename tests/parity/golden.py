@@ -21,6 +21,8 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.registry import get
+from specbench.run.backends.engine_load import make_execution
+from specbench.run.backends.engine_setup import Device, pick_mode
 from specbench.types import Completion, Request, Sampling
 
 FOLDER = Path(os.environ.get("SPECBENCH_PARITY", "")) / "set_a"
@@ -55,7 +57,10 @@ def prompt_ids() -> list[tuple[int, ...]]:
 
 @cache
 def target() -> Target:
-    return load_target(FOLDER / "target", dtype=torch.float32, device=torch.device("cpu"))
+    """The target as a run loads it, with compiled operations where they can be built."""
+    device, dtype = torch.device("cpu"), torch.float32
+    execution = make_execution(pick_mode("auto", Device("cpu")), device, dtype)
+    return load_target(FOLDER / "target", dtype=dtype, device=device, execution=execution)
 
 
 @cache

@@ -21,10 +21,13 @@ from tests.support.headers import values_of
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def drawn(run: FakeRun | Sequence[FakeRun], width: int = 100, *, is_full: bool = True) -> str:
+def drawn(
+    run: Report | FakeRun | Sequence[FakeRun], width: int = 100, *, is_full: bool = True
+) -> str:
     """The terminal's text without colours and trailing blanks."""
     console = Console(width=width, file=StringIO(), color_system=None, highlight=False)
-    print_report(make_report(run), console, is_full=is_full)
+    report = run if isinstance(run, Report) else make_report(run)
+    print_report(report, console, is_full=is_full)
     file = console.file
     assert isinstance(file, StringIO)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"

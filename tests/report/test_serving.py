@@ -11,8 +11,8 @@ import pytest
 
 from specbench.analysis.loads import Load
 from specbench.log.backend import BlockHeader, ServerHeader
-from specbench.log.header import SpecHeader, SpecValues
 from specbench.log.machine import CpuUse, Span
+from specbench.log.spec import SpecHeader, SpecValues
 from specbench.report.build import Report, make_report
 from specbench.report.facts import full_command
 from specbench.types import Record

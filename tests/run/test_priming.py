@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,3 +79,16 @@ def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Pat
     with backend_of(target, {"sps": drafter}) as backend:
         backend._prime("sps", Request(prompts()[1], 20))
     assert lengths == [len(prompts()[1]) + 1]
+
+
+def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
+    """Its search through all of it takes a fifth of a second, in whichever sample it falls."""
+    target = Target(random_llama())
+    mode = SimpleNamespace(name="eager", reason=None)
+    setup = SimpleNamespace(has_phases=False, is_traced=False, threads=1, mode=mode)
+    loaded = LoadedEngine(target, {}, 0.0, MemoryLedger(target))
+    before = gc.get_freeze_count()
+    with EngineBackend(cast(Any, setup), loaded=loaded) as backend:
+        backend.warm_up([Request((1, 5, 6), 4)])
+        assert gc.get_freeze_count() > before + 100_000
+    assert gc.get_freeze_count() == 0

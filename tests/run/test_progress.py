@@ -1,5 +1,6 @@
 """The progress display of a run."""
 
+import re
 from io import BytesIO, StringIO, TextIOWrapper
 
 import pytest
@@ -111,6 +112,20 @@ def test_a_live_view_shows_failures_totals_and_what_runs() -> None:
     assert "lookahead on alpaca, alpaca/7" in text
     assert "2/3" in text
     assert "1.80" in text
+
+
+def test_a_live_view_is_drawn_ten_times_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("specbench.cli.progress.perf_counter", lambda: now[0])
+    stream = console(is_terminal=True)
+    with progress_view(console=stream) as view:
+        view.started(100)
+        for number in range(100):
+            view.sample_started("pld", "alpaca", str(number))
+            now[0] += 1 / 64
+            view.sample_finished(SAMPLE)
+    drawn = [int(number) for number in re.findall(r"now  pld on alpaca, (\d+)", shown(stream))]
+    assert drawn == [*range(0, 100, 7), 99]
 
 
 def test_a_view_ends_when_the_run_raises_and_may_be_ended_twice() -> None:

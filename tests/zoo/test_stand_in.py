@@ -14,7 +14,7 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.models.chat import load_tokenizer
+from specbench.models.tokenizers import load_tokenizer
 from specbench.registry import get
 from specbench.types import Request, Sampling, Shape
 from specbench.zoo import TINY

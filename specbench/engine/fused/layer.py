@@ -90,16 +90,16 @@ class FusedLayer:
         q, k, v = attention.q, attention.k, attention.v
         num_kv = k.out_features // head_dim
         self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
-        self._qkv, self._qkv_bias = join([q, k, v])
-        self._o, self.mlp, self._ops = attention.o, mlp, ops
-        self._scoring, self._post_norm = scoring, post_norm
-        self._head_norm = HeadNorm.of(self.heads, *head_norms) if head_norms else None
+        self.qkv, self.qkv_bias = join([q, k, v])
+        self.o, self.mlp, self._ops = attention.o, mlp, ops
+        self.scoring, self.post_norm = scoring, post_norm
+        self.head_norm = HeadNorm.of(self.heads, *head_norms) if head_norms else None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of its weights."""
-        biases = [] if self._qkv_bias is None else [self._qkv_bias]
-        return weight_bytes(self._qkv, *biases, self._o) + self.mlp.num_bytes
+        biases = [] if self.qkv_bias is None else [self.qkv_bias]
+        return weight_bytes(self.qkv, *biases, self.o) + self.mlp.num_bytes
 
     def write_kv(
         self, x: Tensor, cached: CacheRows, slots: CacheSlots, norm: Norm | None = None
@@ -108,8 +108,8 @@ class FusedLayer:
 
         Returns the queries [n, num_heads * head_dim].
         """
-        qkv = self._ops.project(x, self._qkv, self._qkv_bias, norm=norm)
-        self._ops.write_kv(qkv, cached, slots, self.heads, self._head_norm)
+        qkv = self._ops.project(x, self.qkv, self.qkv_bias, norm=norm)
+        self._ops.write_kv(qkv, cached, slots, self.heads, self.head_norm)
         return qkv[:, : self.heads.query_width]
 
     def attend(
@@ -121,8 +121,8 @@ class FusedLayer:
         Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
         With `window`, a row sees that many positions, its own included.
         """
-        out = self._ops.attend(queries, cached, tree_mask, self.heads, self._scoring, window)
-        return project_onto(residual, out, self._o.weight, self._o.bias, self._post_norm, self._ops)
+        out = self._ops.attend(queries, cached, tree_mask, self.heads, self.scoring, window)
+        return project_onto(residual, out, self.o.weight, self.o.bias, self.post_norm, self._ops)
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:

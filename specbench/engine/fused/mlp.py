@@ -38,19 +38,19 @@ class DenseMlp:
         self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, norm: Norm,
         act: Callable[[Tensor], Tensor], ops: Ops, post_norm: Norm | None = None,
     ) -> None:  # fmt: skip
-        self._weight, self._bias = join([gate, up])
-        self._down, self._norm, self._act, self._ops = down, norm, act, ops
-        self._post_norm = post_norm
+        self.weight, self.bias = join([gate, up])
+        self.down, self.norm, self.act, self._ops = down, norm, act, ops
+        self.post_norm = post_norm
 
     @property
     def num_bytes(self) -> int:
-        biases = [] if self._bias is None else [self._bias]
-        return weight_bytes(self._weight, *biases, self._down, self._norm.weight)
+        biases = [] if self.bias is None else [self.bias]
+        return weight_bytes(self.weight, *biases, self.down, self.norm.weight)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        inner = self._ops.gated(hidden, self._weight, self._bias, self._norm, self._act)
+        inner = self._ops.gated(hidden, self.weight, self.bias, self.norm, self.act)
         return project_onto(
-            hidden, inner, self._down.weight, self._down.bias, self._post_norm, self._ops
+            hidden, inner, self.down.weight, self.down.bias, self.post_norm, self._ops
         )
 
 

@@ -6,10 +6,10 @@ every shape and no value reaches the host, so a call can be replayed as a CUDA g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -171,6 +171,20 @@ class HeadNorm:
         torch.mul(normed, self.weight, out=heads)
 
 
+class JoinedLayers(Protocol):
+    """Decoder layers, each with the norm before it, as one call."""
+
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows that it takes."""
+
+    def __call__(
+        self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: CacheSlots,
+        tree_mask: TreeMask,
+    ) -> None:  # fmt: skip
+        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden] in place."""
+
+
 Chain: TypeAlias = Callable[[int], Callable[[], Tensor]]
 """Some layers of a model: maps a number of rows to a call that runs over them."""
 
@@ -198,6 +212,10 @@ class Ops:
 
     def prepare(self, chain: Chain) -> None:
         """Choose launches for the operations of a chain, if there is a choice."""
+
+    def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
+        """One call for fused layers without windows, each with the norm before it, if any does."""
+        return None
 
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
         """Apply `norm` to `x` [n, hidden]; add the result to `residual` in place, if given."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from specbench.engine.fused.experts import Clamp, Experts
+from specbench.engine.fused.native_build import BuildError
+from specbench.engine.fused.native_ops import native_ops
 from specbench.engine.fused.ops import (
     TORCH,
     CacheRows,
@@ -81,6 +84,19 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     few = _sound_few(ops, partial(make, is_early=is_early), device, dtype)
     ops.measure_by(ReplayTimer(device), few)
     return ops
+
+
+def pick_native_ops(dtype: torch.dtype, folder: Path) -> Ops:
+    """Compiled operations for a CPU if they give the results of torch's.
+
+    The library is compiled once and kept in `folder`.
+    """
+    try:
+        ops = native_ops(dtype, folder)
+    except BuildError as error:
+        return Ops(str(error))
+    wrong = unsupported_reason(ops, torch.device("cpu"), dtype)
+    return ops if wrong is None else Ops(wrong)
 
 
 def _sound_few(

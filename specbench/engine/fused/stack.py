@@ -6,7 +6,8 @@ Knows trees as masks only, and no methods; `engine.fused.models` reads the layer
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel
 from specbench.engine.fused.chain import LayerChain
 from specbench.engine.fused.layer import Rotary
 from specbench.engine.fused.models import fused_layer, norm_of, text_model
-from specbench.engine.fused.ops import CacheSlots, Ops, TreeMask
+from specbench.engine.fused.ops import CacheRows, CacheSlots, Ops, TreeMask
 from specbench.engine.kv import KVCache
 from specbench.engine.windows import attention_kinds
 
@@ -42,6 +43,8 @@ class Stack:
         self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
         self._head = model.get_output_embeddings()
         self._logit_cap = getattr(config, "final_logit_softcapping", None)
+        is_unlimited = not any(kinds.values()) and len(set(self._rotaries.values())) == 1
+        self._joined = ops.join(self._layers) if is_unlimited else None
         ops.prepare(LayerChain(self._layers, self._norm, self._head.weight, ops))
 
     def reserve(self, num_positions: int) -> None:
@@ -70,19 +73,33 @@ class Stack:
         layer's stands for its output, before the final norm. Without `tree_mask`, the tokens begin
         a sequence.
         """
-        x = self._embed(ids)
+        x = self._embed(ids)  # the layers work in place
         turns = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
         slots = {kind: CacheSlots(rows, turns[one]) for kind, one in self._rotaries.items()}
         inputs: dict[int, Tensor] = {}
-        for index, (norm, layer) in enumerate(self._layers):
-            if index in wanted:
-                inputs[index] = x.clone()  # the layers work in place
-            kind, cached = self._kind_of[index], cache.rows(index)
-            queries = layer.write_kv(x, cached, slots[kind], norm)
-            x = layer.mlp(layer.attend(x, queries, cached, tree_mask, self._kinds[kind]))
+        for begin, end in pairwise(sorted({0, len(self._layers), *wanted})):
+            if begin in wanted:
+                inputs[begin] = x.clone()
+            caches = [cache.rows(index) for index in range(begin, end)]
+            if self._joined and tree_mask is not None and len(x) <= self._joined.max_rows:
+                self._joined(x, begin, caches, slots[self._kind_of[0]], tree_mask)
+            else:
+                x = self._run_each(x, begin, caches, slots, tree_mask)
         if len(self._layers) in wanted:
             inputs[len(self._layers)] = x
         return self._ops.norm(x, self._norm), inputs
+
+    def _run_each(
+        self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: Mapping[str, CacheSlots],
+        tree_mask: TreeMask | None,
+    ) -> Tensor:  # fmt: skip
+        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden]."""
+        for index, cached in enumerate(caches, first):
+            norm, layer = self._layers[index]
+            kind = self._kind_of[index]
+            queries = layer.write_kv(x, cached, slots[kind], norm)
+            x = layer.mlp(layer.attend(x, queries, cached, tree_mask, self._kinds[kind]))
+        return x
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, hidden]."""

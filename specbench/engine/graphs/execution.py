@@ -73,11 +73,11 @@ class Eager:
     """Runs every operation directly, on exact sizes."""
 
     is_static = False
-    ops = TORCH
     is_paused = False
     buffer_bytes = 0
 
-    def __init__(self) -> None:
+    def __init__(self, ops: Ops = TORCH) -> None:
+        self.ops = ops
         self.failures: set[str] = set()
 
     def wrap(self, function: Function) -> Function:

@@ -59,7 +59,8 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     """The execution of steps on a device, which becomes the current one."""
     import torch
 
-    from specbench.engine.fused.pick_ops import pick_ops
+    from specbench.engine.fused.native_build import user_folder
+    from specbench.engine.fused.pick_ops import pick_native_ops, pick_ops
     from specbench.engine.graphs.cuda import Graphs
     from specbench.engine.graphs.execution import Eager
     from specbench.engine.graphs.recorder import CudaRecorder
@@ -68,4 +69,6 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
         torch.cuda.set_device(device)  # kernels and graphs go to the current one
     if mode.name == "graph":
         return Graphs(CudaRecorder(device), pick_ops(device, dtype))
+    if device.type == "cpu":
+        return Eager(pick_native_ops(dtype, user_folder()))
     return Eager()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from specbench.errors import CheckpointError, UserError
 from specbench.log.header import ModelHeader, RunHeader
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
-from specbench.models.chat import ChatCodec, load_codec, load_tokenizer
+from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.checkpoints import (
     check_same_vocabulary,
     identify,
@@ -23,6 +23,7 @@ from specbench.models.checkpoints import (
 )
 from specbench.models.hub import resolve_model
 from specbench.models.memory import GraphUse, check_fits
+from specbench.models.tokenizers import load_tokenizer
 from specbench.run.backends.base import SetupInfo
 from specbench.run.backends.engine import EngineBackend
 from specbench.run.methods import (

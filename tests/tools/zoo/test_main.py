@@ -9,13 +9,9 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from tests.packaging.shell import ROOT, output
-from tools.zoo.__main__ import JOBS, PROMPTS, parser
+from tools.zoo.__main__ import JOBS, PROMPTS, main, parser
 
 README = ROOT / "tools" / "zoo" / "README.md"
-
-
-def zoo(*arguments: str | Path) -> str:
-    return output([sys.executable, "-m", "tools.zoo", *arguments], ROOT, path=[ROOT])
 
 
 def test_the_readme_has_a_command_for_every_job_and_no_other() -> None:
@@ -27,7 +23,8 @@ def test_the_readme_has_a_command_for_every_job_and_no_other() -> None:
 
 
 def test_the_prompts_job_writes_the_bundled_prompts(tmp_path: Path) -> None:
-    zoo("prompts", "--out", tmp_path)
+    command = [sys.executable, "-m", "tools.zoo", "prompts", "--out", str(tmp_path)]
+    output(command, ROOT, path=[ROOT])
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert len(written) == 6
     assert all((PROMPTS / name).read_bytes() == data for name, data in written.items())
@@ -35,9 +32,13 @@ def test_the_prompts_job_writes_the_bundled_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["sps", "medusa"])
-def test_a_training_job_writes_weights_and_a_log(job: str, tmp_path: Path) -> None:
+def test_a_training_job_writes_weights_and_a_log(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, work = tmp_path / "out", tmp_path / "work"
-    zoo(job, "--out", out, "--work", work, "--steps", "1", "--threads", "1")
+    words = [job, "--out", out, "--work", work, "--steps", "1", "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", ["zoo", *map(str, words)])
+    main()
     if job == "sps":
         assert AutoModelForCausalLM.from_pretrained(out).config.hidden_size == 64
         assert (work / "sps" / "distilled" / "log.jsonl").is_file()

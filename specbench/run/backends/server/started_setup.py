@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace as replace_header
 
+from specbench.choices import MethodChoice, parse_choices
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import MethodHeader, RunHeader
 from specbench.machine import environment
@@ -19,7 +20,6 @@ from specbench.models.cards import ModelCard, find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.models.checkpoints import identify, read_config
 from specbench.models.hub import resolve, resolve_model, resolve_weights
-from specbench.registry import MethodChoice, parse_choices
 from specbench.run.backends.base import SetupInfo
 from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
 from specbench.run.backends.server.backend import ServerBackend

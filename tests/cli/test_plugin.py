@@ -12,9 +12,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tests.packaging.shell import ROOT, output, pip_install, run
-
-pytestmark = pytest.mark.slow
+from tests.cli.conftest import Specbench
+from tests.packaging.shell import ROOT, output, pip_install
 
 TEXT = "the cat sat on a mat and saw one more cat that sat there too so it went home"
 
@@ -23,7 +22,8 @@ TEXT = "the cat sat on a mat and saw one more cat that sat there too so it went 
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package that `init` writes, built and installed into a folder of its own."""
     source = tmp_path_factory.mktemp("plugin") / "package"
-    output(specbench("init", "method", "bigram", "--out", source), source.parent, path=[ROOT])
+    command: list[str | Path] = [sys.executable, "-m", "specbench", "init", "method", "bigram"]
+    output([*command, "--out", source], source.parent, path=[ROOT])
     folder = tmp_path_factory.mktemp("plugin-installed")
     pip_install("--target", folder, source, cwd=folder)
     return folder
@@ -81,17 +81,16 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def specbench(*arguments: str | Path) -> list[str | Path]:
-    return [sys.executable, "-m", "specbench", *arguments]
-
-
+@pytest.mark.slow
 def test_an_installed_plugin_is_listed_with_its_origin(plugin: Path, tmp_path: Path) -> None:
-    listed = output(specbench("list", "methods"), tmp_path, path=[ROOT, plugin]).splitlines()
+    command = [sys.executable, "-m", "specbench", "list", "methods"]
+    listed = output(command, tmp_path, path=[ROOT, plugin]).splitlines()
     (line,) = [line for line in listed if line.startswith("bigram ")]
     assert "latest successor of each token" in line
     assert "specbench-bigram" in line
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_passes_the_contract_tests(plugin: Path, tmp_path: Path) -> None:
     suite = ("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "bigram")
     command: list[str | Path] = [sys.executable, *suite, ROOT / "tests" / "contract"]
@@ -99,17 +98,18 @@ def test_an_installed_plugin_passes_the_contract_tests(plugin: Path, tmp_path: P
     assert re.search(r"\b\d\d passed", passed)
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_runs_and_gives_vanillas_tokens(
-    plugin: Path, model: Path, prompts: Path, tmp_path: Path
+    plugin: Path, model: Path, prompts: Path, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "run"
-    options = "--template none --max-new-tokens 8 --device cpu --offline --quiet"
-    command = specbench(
+    monkeypatch.syspath_prepend(plugin)
+    options = "--template none --max-new-tokens 8 --device cpu --offline --quiet --output run"
+    done = specbench(
         "run", "--method", "bigram:num_tokens=3", "--model", model, "--prompts", prompts,
-        "--output", out, *options.split(),
+        *options.split(),
     )  # fmt: skip
-    output(command, tmp_path, path=[ROOT, plugin])
-    lines = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in Path("run/samples.jsonl").read_text().splitlines()]
     tokens = {(one["method"], one["sample_id"]): one["token_ids"] for one in lines}
     assert len(lines) == len(tokens) == 4
     for (method, sample), token_ids in tokens.items():
@@ -117,8 +117,11 @@ def test_an_installed_plugin_runs_and_gives_vanillas_tokens(
     assert {one["num_tokens"] for one in lines if one["stop_reason"] == "budget"} <= {8}
 
 
-def test_a_broken_plugin_is_listed_as_broken_with_its_cause(broken: Path, tmp_path: Path) -> None:
-    listed = output(specbench("list", "methods"), tmp_path, path=[ROOT, broken]).splitlines()
+def test_a_broken_plugin_is_listed_as_broken_with_its_cause(
+    broken: Path, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(broken)
+    listed = specbench("list", "methods").out.splitlines()
     place = next(i for i, line in enumerate(listed) if line.startswith("broken "))
     told = " ".join(" ".join(listed[place:]).split())
     assert "BROKEN" in told
@@ -127,17 +130,21 @@ def test_a_broken_plugin_is_listed_as_broken_with_its_cause(broken: Path, tmp_pa
 
 
 def test_running_a_broken_plugin_is_a_users_error_that_names_the_cause(
-    broken: Path, tmp_path: Path
+    broken: Path, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run(specbench("run", "--method", "broken"), tmp_path, path=[ROOT, broken])
-    assert done.returncode == 2
-    assert "No module named 'no_such_library'" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "results").exists()
+    monkeypatch.syspath_prepend(broken)
+    done = specbench("run", "--method", "broken")
+    assert done.code == 2
+    assert "No module named 'no_such_library'" in done.err
+    assert "Traceback" not in done.err
+    assert not Path("results").exists()
 
 
-def test_a_plugin_cannot_take_the_name_of_a_method_there_is(tmp_path: Path) -> None:
+def test_a_plugin_cannot_take_the_name_of_a_method_there_is(
+    tmp_path: Path, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     claim(tmp_path / "site", "specbench-other", "pld = specbench_other:METHOD")
-    done = run(specbench("show", "pld"), tmp_path, path=[ROOT, tmp_path / "site"])
-    assert done.returncode == 2
-    assert "registered more than once" in done.stderr
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    done = specbench("show", "pld")
+    assert done.code == 2
+    assert "registered more than once" in done.err

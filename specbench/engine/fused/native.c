@@ -1,0 +1,713 @@
+/* Operations of decoder layers over few rows on a CPU: see `native_ops.py`.
+ *
+ * Weights and activations are float32, or bfloat16 with -DHALF=1; sums are float32.
+ *
+ * A row's result does not depend on the other rows of a call: every sum runs in one order, whatever
+ * the number of rows or threads. So a tree's logits are, bit by bit, those of the same tokens one
+ * at a time.
+ *
+ * Vectors are GCC's and Clang's own; the compiler maps them to the machine's instructions.
+ */
+
+#include <omp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { WIDTH = 16, ROWS = 6, COLUMNS = 4 };
+#elif defined(__AVX__)
+enum { WIDTH = 8, ROWS = 3, COLUMNS = 4 };
+#else
+enum { WIDTH = 4, ROWS = 5, COLUMNS = 4 };
+#endif
+enum { MANY = 8 }; /* columns of a product of a single row */
+typedef float Vec __attribute__((vector_size(4 * WIDTH)));
+typedef float Loose __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
+typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
+typedef uint16_t Halves __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
+
+
+/* Keeps a vector that is used several times from being loaded as often. */
+#if defined(__AVX512F__)
+#define IN_REGISTER(vec) __asm__("" : "+v"(vec))
+#elif defined(__AVX__)
+#define IN_REGISTER(vec) __asm__("" : "+x"(vec))
+#else
+#define IN_REGISTER(vec)
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define ALONE static __attribute__((noinline))
+
+/* ---- Numbers in memory ---------------------------------------------------------------------- */
+
+INLINE Vec load(const float *from) { return *(const Loose *)from; }
+INLINE void store(float *to, Vec value) { *(Loose *)to = value; }
+
+#if HALF
+typedef uint16_t Stored;
+
+INLINE Vec read(const Stored *from) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)), 16);
+#elif defined(__AVX2__)
+    return (Vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)from)), 16);
+#else
+    return (Vec)(__builtin_convertvector(*(const Halves *)from, Words) << 16);
+#endif
+}
+INLINE float value_of(Stored stored) {
+    uint32_t bits = (uint32_t)stored << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+INLINE Stored stored(float value) { /* to the nearest, ties to even */
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0; /* not a number */
+    return (Stored)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+INLINE float rounded(float value) { return value_of(stored(value)); }
+#else
+typedef float Stored;
+
+INLINE Vec read(const Stored *from) { return load(from); }
+INLINE float value_of(Stored stored) { return stored; }
+INLINE Stored stored(float value) { return value; }
+INLINE float rounded(float value) { return value; }
+#endif
+
+/* Factors of a product: pairs of bfloat16 where the machine multiplies them, else float32. */
+#if HALF && defined(__AVX512BF16__)
+enum { STEP = 2 * WIDTH };
+typedef Stored Factor;
+typedef __m512bh Factors;
+
+INLINE Factors factors(const Factor *from) { return (Factors)_mm512_loadu_si512(from); }
+INLINE Factors weights_at(const Stored *from) { return (Factors)_mm512_loadu_si512(from); }
+INLINE Vec plus(Vec sum, Factors a, Factors b) { return (Vec)_mm512_dpbf16_ps((__m512)sum, a, b); }
+INLINE Factor factor_of(float value) { return stored(value); }
+INLINE float number(Factor factor) { return value_of(factor); }
+#else
+enum { STEP = WIDTH };
+typedef float Factor;
+typedef Vec Factors;
+
+INLINE Factors factors(const Factor *from) { return load(from); }
+INLINE Factors weights_at(const Stored *from) { return read(from); }
+INLINE Vec plus(Vec sum, Factors a, Factors b) { return sum + a * b; }
+INLINE Factor factor_of(float value) { return value; }
+INLINE float number(Factor factor) { return factor; }
+#endif
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+/* A thread among those that share an operation. */
+typedef struct {
+    int member, size;
+} Team;
+
+/* Multiplications worth a second thread: of a single row, which waits for memory, and of more. */
+enum { LEAST_OF_ONE = 600000, LEAST = 130000 };
+
+/* Run `call` by `threads`, or by this one if it is little work. It reads the variable `team`. */
+#define TOGETHER(rows, work, threads, call) \
+    if ((threads) < 2 || (work) < ((rows) == 1 ? LEAST_OF_ONE : LEAST)) { \
+        Team team = {0, 1}; \
+        call; \
+    } else { \
+        _Pragma("omp parallel num_threads(threads)") { \
+            Team team = {omp_get_thread_num(), omp_get_num_threads()}; \
+            call; \
+        } \
+    }
+
+/* Memory of the calling thread, kept between calls. */
+static float *scratch(long count) {
+    static _Thread_local float *memory;
+    static _Thread_local long size;
+    if (count > size) {
+        free(memory);
+        size = count + count / 2;
+        memory = malloc(4 * (size_t)size);
+        if (!memory) abort();
+    }
+    return memory;
+}
+
+/* ---- Arithmetic of vectors ------------------------------------------------------------------ */
+
+INLINE Vec same(float value) { return value - (Vec){0}; }
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define LANES(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define LANES(a, b, ...) __builtin_shuffle(a, b, (Ints){__VA_ARGS__})
+#endif
+
+/* out = the sums of four vectors' lanes. Halves are added to halves until a lane is left. */
+INLINE void sums_of(float *out, Vec a, Vec b, Vec c, Vec d) {
+#if defined(__AVX512F__)
+#define LOW 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define HIGH 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+    Vec ab = LANES(a, b, LOW) + LANES(a, b, HIGH), cd = LANES(c, d, LOW) + LANES(c, d, HIGH);
+    Vec all = LANES(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+              LANES(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    all += LANES(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    all += LANES(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    all = LANES(all, all, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+#elif defined(__AVX__)
+    Vec ab = LANES(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + LANES(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+    Vec cd = LANES(c, d, 0, 1, 2, 3, 8, 9, 10, 11) + LANES(c, d, 4, 5, 6, 7, 12, 13, 14, 15);
+    Vec all = LANES(ab, cd, 0, 1, 4, 5, 8, 9, 12, 13) + LANES(ab, cd, 2, 3, 6, 7, 10, 11, 14, 15);
+    all += LANES(all, all, 1, 0, 3, 2, 5, 4, 7, 6);
+    all = LANES(all, all, 0, 2, 4, 6, 0, 2, 4, 6);
+#else
+    Vec ab = LANES(a, b, 0, 1, 4, 5) + LANES(a, b, 2, 3, 6, 7);
+    Vec cd = LANES(c, d, 0, 1, 4, 5) + LANES(c, d, 2, 3, 6, 7);
+    Vec all = LANES(ab, cd, 0, 2, 4, 6) + LANES(ab, cd, 1, 3, 5, 7);
+#endif
+    memcpy(out, &all, 4 * sizeof(float));
+}
+
+INLINE float sum(Vec v) {
+    float sums[4];
+    sums_of(sums, v, v, v, v);
+    return sums[0];
+}
+
+INLINE Vec either(Ints chosen, Vec yes, Vec no) {
+    return (Vec)((chosen & (Ints)yes) | (~chosen & (Ints)no));
+}
+
+/* e^x, with a polynomial of degree 6 for the part within +-ln 2 / 2. 0 below -87.3. */
+INLINE Vec exponential(Vec x) {
+    const Vec low = same(-87.3f), high = same(88.3f);
+    Ints is_zero = x < low;
+    x = either(x > high, high, either(is_zero, low, x));
+    Vec rounder = same(12582912.0f); /* 1.5 * 2^23: a sum with it is a whole number */
+    Vec whole = x * 1.44269504f + rounder;
+    whole -= rounder;
+    Vec r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    Vec p = same(1.98756915e-4f);
+    p = p * r + 1.39819995e-3f;
+    p = p * r + 8.33345195e-3f;
+    p = p * r + 4.16657960e-2f;
+    p = p * r + 1.66666655e-1f;
+    p = p * r + 5.00000012e-1f;
+    p = p * r * r + r + 1.0f;
+    Ints power = (__builtin_convertvector(whole, Ints) + 127) << 23;
+    return either(is_zero, (Vec){0}, p * (Vec)power);
+}
+
+/* ---- Norms ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    const void *weight; /* [size], or NULL for no norm */
+    int is_wide;        /* the weight is float32, whatever the rest is */
+    float eps;
+} Norm;
+
+/* x / sqrt(mean(x^2) + eps) * weight in place, from element `offset` of the weight on. */
+static void normalise(float *x, long size, Norm norm, long offset) {
+    Vec squares = {0};
+    long i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) squares += load(x + i) * load(x + i);
+    float total = sum(squares);
+    for (; i < size; i++) total += x[i] * x[i];
+    float factor = 1.0f / __builtin_sqrtf(total / (float)size + norm.eps);
+    if (norm.is_wide) {
+        const float *weight = (const float *)norm.weight + offset;
+        for (i = 0; i < size; i++) x[i] = rounded(x[i] * factor * weight[i]);
+    } else {
+        const Stored *weight = (const Stored *)norm.weight + offset;
+        for (i = 0; i < size; i++) x[i] = rounded(x[i] * factor * value_of(weight[i]));
+    }
+}
+
+/* out = norm(x), added to what `out` holds if `is_added`. */
+void norm_rows(
+    Stored *out, const Stored *x, long x_stride, long num, long size, const void *weight,
+    int is_wide, float eps, int is_added
+) {
+    Norm norm = {weight, is_wide, eps};
+    float *row = scratch(size);
+    for (long i = 0; i < num; i++, out += size, x += x_stride) {
+        for (long k = 0; k < size; k++) row[k] = value_of(x[k]);
+        normalise(row, size, norm, 0);
+        for (long k = 0; k < size; k++)
+            out[k] = stored(is_added ? row[k] + value_of(out[k]) : row[k]);
+    }
+}
+
+/* ---- Products ------------------------------------------------------------------------------- */
+
+typedef float Tile[ROWS * COLUMNS > MANY ? ROWS * COLUMNS + WIDTH : MANY + WIDTH];
+
+/* out[i * columns + j] = x[i] . w[j]; `rows` and `columns` are constants after inlining. */
+INLINE void multiply(
+    Tile out, int rows, int columns, const Factor *x, long x_stride, const Stored *w, long w_stride,
+    long size
+) {
+    Vec sums[ROWS][MANY];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) sums[i][j] = (Vec){0};
+    long k = 0;
+    for (; k + STEP <= size; k += STEP) {
+        Factors weights[MANY];
+#pragma GCC unroll 8
+        for (int j = 0; j < columns; j++) weights[j] = weights_at(w + j * w_stride + k);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            Factors value = factors(x + i * x_stride + k);
+            IN_REGISTER(value);
+#pragma GCC unroll 8
+            for (int j = 0; j < columns; j++) sums[i][j] = plus(sums[i][j], value, weights[j]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        if (columns == 1) out[i] = sum(sums[i][0]);
+#pragma GCC unroll 2
+        for (int j = 0; j + 4 <= columns; j += 4) {
+            float *to = out + i * columns + j;
+            sums_of(to, sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+        }
+    }
+    for (; k < size; k++)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++)
+                out[i * columns + j] +=
+                    number(x[i * x_stride + k]) * value_of(w[j * w_stride + k]);
+}
+
+#define ARGUMENTS x, x_stride, w, w_stride, size
+#define CASE(rows, columns) case rows: multiply(out, rows, columns, ARGUMENTS); break;
+
+ALONE void tile(
+    Tile out, long rows, int columns, const Factor *x, long x_stride, const Stored *w, long w_stride,
+    long size
+) {
+    if (columns == MANY) {
+        multiply(out, 1, MANY, ARGUMENTS);
+    } else if (columns == COLUMNS) {
+        switch (rows) {
+            CASE(1, COLUMNS) CASE(2, COLUMNS) CASE(3, COLUMNS)
+#if !defined(__AVX__) || defined(__AVX512F__)
+            CASE(4, COLUMNS) CASE(5, COLUMNS)
+#endif
+#if defined(__AVX512F__)
+            CASE(6, COLUMNS)
+#endif
+        }
+    } else {
+        for (long i = 0; i < rows; i++, x += x_stride) multiply(out + i, 1, 1, ARGUMENTS);
+    }
+}
+
+enum { PLAIN, ADDED, SILU, GELU };
+
+typedef struct {
+    const Factor *x; /* [num, size], rows `x_stride` apart */
+    long x_stride, num, size;
+    const Stored *weight, *bias; /* [columns, size], [columns] or NULL; twice as many if gated */
+    Stored *out;                 /* [num, columns] */
+    long columns;
+    int kind;
+} Product;
+
+INLINE Vec activated(Vec x, int kind) {
+    Vec inner = x;
+    if (kind == GELU) inner = 1.5957691216f * (x + 0.044715f * x * x * x); /* 2 sqrt(2 / pi) */
+    return x / (1.0f + exponential(-inner));
+}
+
+INLINE void add_bias(Tile found, long rows, int columns, const Stored *bias) {
+    for (long i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) found[i * columns + j] += value_of(bias[j]);
+}
+
+/* gates = act(gates) * ups. What lies behind `count` is overwritten. */
+INLINE void open_gates(Tile gates, Tile ups, long count, int kind) {
+    for (long i = 0; i < count; i++) gates[i] = rounded(gates[i]);
+    for (long i = 0; i < count; i += WIDTH) store(gates + i, activated(load(gates + i), kind));
+    for (long i = 0; i < count; i++) gates[i] = rounded(gates[i]) * rounded(ups[i]);
+}
+
+/* Results of up to ROWS rows of x and `columns` rows of the weight. */
+INLINE void piece(const Product *p, long row, long rows, long column, int columns) {
+    Tile found, ups;
+    const Factor *x = p->x + row * p->x_stride;
+    tile(found, rows, columns, x, p->x_stride, p->weight + column * p->size, p->size, p->size);
+    if (p->bias) add_bias(found, rows, columns, p->bias + column);
+    if (p->kind >= SILU) {
+        long other = p->columns + column;
+        tile(ups, rows, columns, x, p->x_stride, p->weight + other * p->size, p->size, p->size);
+        if (p->bias) add_bias(ups, rows, columns, p->bias + other);
+        open_gates(found, ups, rows * columns, p->kind);
+    }
+    for (long i = 0; i < rows; i++) {
+        Stored *out = p->out + (row + i) * p->columns + column;
+        float *own = found + i * columns;
+        if (p->kind == ADDED)
+            for (int j = 0; j < columns; j++) own[j] = rounded(own[j]) + value_of(out[j]);
+        for (int j = 0; j < columns; j++) out[j] = stored(own[j]);
+    }
+}
+
+/* All rows of x and the rows of the weight from `from` to `to`. */
+static void strip(const Product *p, long from, long to) {
+    long column = from;
+    if (p->num == 1)
+        for (; column + MANY <= to; column += MANY) piece(p, 0, 1, column, MANY);
+    for (; column + COLUMNS <= to; column += COLUMNS) {
+        long row = 0;
+        for (; row + ROWS <= p->num; row += ROWS) piece(p, row, ROWS, column, COLUMNS);
+        if (row < p->num) piece(p, row, p->num - row, column, COLUMNS);
+    }
+    for (; column < to; column++)
+        for (long row = 0; row < p->num; row += ROWS)
+            piece(p, row, p->num - row < ROWS ? p->num - row : ROWS, column, 1);
+}
+
+/* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
+typedef struct {
+    Product product; /* its `x` is not set */
+    const Stored *x;
+    long x_stride;
+    Norm norm;
+} Linear;
+
+/* The part of `team` for its columns of the output. Norms are computed by all: no thread waits. */
+static void linear(const Linear *l, Team team) {
+    Product p = l->product;
+    long share = (p.columns + team.size - 1) / team.size;
+    share = (share + MANY - 1) / MANY * MANY;
+    long from = team.member * share, to = from + share < p.columns ? from + share : p.columns;
+    if (from >= to) return;
+    p.x = (const Factor *)l->x;
+    p.x_stride = l->x_stride;
+    if (sizeof(Factor) != sizeof(Stored) || l->norm.weight) {
+        float *row = scratch((p.num + 1) * p.size);
+        Factor *rows = (Factor *)(row + p.size);
+        for (long i = 0; i < p.num; i++) {
+            for (long k = 0; k < p.size; k++) row[k] = value_of(l->x[i * l->x_stride + k]);
+            if (l->norm.weight) normalise(row, p.size, l->norm, 0);
+            for (long k = 0; k < p.size; k++) rows[i * p.size + k] = factor_of(row[k]);
+        }
+        p.x = rows;
+        p.x_stride = p.size;
+    }
+    strip(&p, from, to);
+}
+
+void product(
+    Stored *out, const Stored *x, long x_stride, long num, long size, const Stored *weight,
+    long columns, const Stored *bias, int kind, const void *norm_weight, int is_norm_wide,
+    float eps, int threads
+) {
+    Linear l = {
+        {NULL, 0, num, size, weight, bias, out, columns, kind}, x, x_stride,
+        {norm_weight, is_norm_wide, eps},
+    };
+    TOGETHER(num, num * columns * size, threads, linear(&l, team))
+}
+
+/* out[i] = x[i] W[i]^T + bias[i] for weights [num, columns, size]. */
+void product_each(
+    Stored *out, const Stored *x, long x_stride, long num, long size, const Stored *weights,
+    long columns, const Stored *biases, int threads
+) {
+    for (long i = 0; i < num; i++)
+        product(
+            out + i * columns, x + i * x_stride, size, 1, size, weights + i * columns * size,
+            columns, biases ? biases + i * columns : NULL, PLAIN, NULL, 0, 0, threads
+        );
+}
+
+/* ---- Attention ------------------------------------------------------------------------------ */
+
+/* Queries, keys and values qkv [num, width], and where to keep them: `rows` of a cache. `turns`
+ * holds cosines and sines [2, dim] of each row, or of all if `turn_stride` is 0; sines of the first
+ * half are negative. `norm` has a weight [heads, dim], if any. */
+typedef struct {
+    Stored *qkv;
+    long stride, num, num_queries, num_keys, dim;
+    const Stored *turns;
+    long turn_stride;
+    const int64_t *rows;
+    Stored *cache;
+    long cache_stride;
+    Norm norm;
+} Written;
+
+/* Rotate queries and keys in place, after their norms; copy keys and values to the cache. */
+static void write(const Written *w, Team team) {
+    long half = w->dim / 2;
+    float *head = scratch(w->dim);
+    for (long row = team.member; row < w->num; row += team.size) {
+        Stored *qkv = w->qkv + row * w->stride;
+        const Stored *turns = w->turns + row * w->turn_stride;
+        for (long h = 0; h < w->num_queries + w->num_keys; h++) {
+            Stored *own = qkv + h * w->dim;
+            for (long i = 0; i < w->dim; i++) head[i] = value_of(own[i]);
+            if (w->norm.weight) normalise(head, w->dim, w->norm, h * w->dim);
+            for (long i = 0; i < w->dim; i++) {
+                float turned = rounded(head[i] * value_of(turns[i]));
+                float other = head[i < half ? i + half : i - half];
+                own[i] = stored(turned + other * value_of(turns[w->dim + i]));
+            }
+        }
+        memcpy(
+            w->cache + w->rows[row] * w->cache_stride, qkv + w->num_queries * w->dim,
+            2 * w->num_keys * w->dim * sizeof(Stored)
+        );
+    }
+}
+
+void write_kv(
+    Stored *qkv, long stride, long num, long num_queries, long num_keys, long dim,
+    const Stored *turns, long turn_stride, const int64_t *rows, Stored *cache, long cache_stride,
+    const void *norm_weight, int is_norm_wide, float eps
+) {
+    Written w = {
+        qkv, stride, num, num_queries, num_keys, dim, turns, turn_stride, rows, cache,
+        cache_stride, {norm_weight, is_norm_wide, eps},
+    };
+    write(&w, (Team){0, 1});
+}
+
+typedef struct {
+    const Stored *queries; /* [num, num_kv * group * dim], rows `q_stride` apart */
+    long q_stride, num, num_kv, group, dim;
+    const Stored *keys, *values; /* of the first head and row; heads lie `dim` apart */
+    long row_stride, seen, own;  /* all see `seen` cached rows; `bias` [num, own] masks the rest */
+    const Stored *bias;
+    float scale;
+    Stored *out; /* [num, num_kv * group * dim] */
+} Attention;
+
+/* Scores of one query to shares of the keys, not yet divided by their sum. */
+static void weigh(const Attention *a, float *scores, long node, long padded) {
+    long count = a->seen + a->own;
+    for (long j = 0; j < count; j++) scores[j] *= a->scale;
+    for (long j = 0; j < a->own; j++) scores[a->seen + j] += value_of(a->bias[node * a->own + j]);
+    for (long j = count; j < padded; j++) scores[j] = scores[0];
+    Vec most = load(scores);
+    for (long j = WIDTH; j < padded; j += WIDTH) {
+        Vec more = load(scores + j);
+        most = either(more > most, more, most);
+    }
+    float largest = most[0];
+    for (int lane = 1; lane < WIDTH; lane++) largest = most[lane] > largest ? most[lane] : largest;
+    for (long j = 0; j < padded; j += WIDTH)
+        store(scores + j, exponential(load(scores + j) - largest));
+}
+
+/* Sums of `rows` queries' shares, and of `parts` vectors of the values times them. */
+INLINE void mix(
+    const Attention *a, int rows, int parts, const float *shares, long padded,
+    const Stored *values, float *mixed, float *totals
+) {
+    long count = a->seen + a->own;
+    Vec sums[ROWS][4];
+    float total[ROWS];
+    for (int i = 0; i < rows; i++) {
+        total[i] = 0;
+        for (int d = 0; d < parts; d++) sums[i][d] = (Vec){0};
+    }
+    for (long j = 0; j < count; j++, values += a->row_stride) {
+        Vec value[4];
+#pragma GCC unroll 4
+        for (int d = 0; d < parts; d++) {
+            value[d] = read(values + d * WIDTH);
+            IN_REGISTER(value[d]);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            float share = shares[i * padded + j];
+            total[i] += share;
+#pragma GCC unroll 4
+            for (int d = 0; d < parts; d++) sums[i][d] += share * value[d];
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        totals[i] = total[i];
+        for (int d = 0; d < parts; d++) store(mixed + i * a->dim + d * WIDTH, sums[i][d]);
+    }
+}
+
+#define MIX(n) \
+    case n: mix(a, n, parts, shares, padded, values, mixed, totals); break;
+
+INLINE void mix_rows(
+    const Attention *a, long rows, int parts, const float *shares, long padded,
+    const Stored *values, float *mixed, float *totals
+) {
+    switch (rows) {
+        MIX(1) MIX(2) MIX(3)
+#if !defined(__AVX__) || defined(__AVX512F__)
+        MIX(4) MIX(5)
+#endif
+#if defined(__AVX512F__)
+        MIX(6)
+#endif
+    }
+}
+
+/* Attention of up to ROWS of the group * num queries of key head `head`, from `first` on. */
+static void attend_block(const Attention *a, long head, long first, float *memory) {
+    long count = a->seen + a->own, dim = a->dim, padded = (count + WIDTH - 1) / WIDTH * WIDTH;
+    long left = a->group * a->num - first, rows = left < ROWS ? left : ROWS;
+    float *mixed = memory + ROWS * dim, *scores = mixed + ROWS * dim;
+    Factor *queries = (Factor *)memory;
+    const Stored *keys = a->keys + head * dim, *values = a->values + head * dim;
+    float totals[ROWS];
+    Tile found;
+    for (long i = 0; i < rows; i++) { /* query heads that share keys follow each other */
+        long node = (first + i) % a->num, member = (first + i) / a->num;
+        const Stored *query = a->queries + node * a->q_stride + (head * a->group + member) * dim;
+        for (long d = 0; d < dim; d++) queries[i * dim + d] = factor_of(value_of(query[d]));
+    }
+    long j = 0, step = a->row_stride;
+    for (; rows == 1 && j + MANY <= count; j += MANY) {
+        tile(found, 1, MANY, queries, dim, keys + j * step, step, dim);
+        memcpy(scores + j, found, MANY * sizeof(float));
+    }
+    for (; j + COLUMNS <= count; j += COLUMNS) {
+        tile(found, rows, COLUMNS, queries, dim, keys + j * step, step, dim);
+        for (long i = 0; i < rows; i++)
+            memcpy(scores + i * padded + j, found + i * COLUMNS, COLUMNS * sizeof(float));
+    }
+    for (; j < count; j++) {
+        tile(found, rows, 1, queries, dim, keys + j * step, step, dim);
+        for (long i = 0; i < rows; i++) scores[i * padded + j] = found[i];
+    }
+    for (long i = 0; i < rows; i++) weigh(a, scores + i * padded, (first + i) % a->num, padded);
+    long d = 0;
+    for (; d + 4 * WIDTH <= dim; d += 4 * WIDTH)
+        mix_rows(a, rows, 4, scores, padded, values + d, mixed + d, totals);
+    for (; d + 2 * WIDTH <= dim; d += 2 * WIDTH)
+        mix_rows(a, rows, 2, scores, padded, values + d, mixed + d, totals);
+    for (; d < dim; d += WIDTH)
+        mix_rows(a, rows, 1, scores, padded, values + d, mixed + d, totals);
+    for (long i = 0; i < rows; i++) {
+        long node = (first + i) % a->num, member = (first + i) / a->num;
+        Stored *out = a->out + ((node * a->num_kv + head) * a->group + member) * dim;
+        for (d = 0; d < dim; d++) out[d] = stored(mixed[i * dim + d] / totals[i]);
+    }
+}
+
+/* Attention of a tree's rows over a cache. `dim` is a multiple of WIDTH. */
+static void attention(const Attention *a, Team team) {
+    long blocks = (a->group * a->num + ROWS - 1) / ROWS;
+    float *memory = scratch(ROWS * (2 * a->dim + a->seen + a->own + WIDTH));
+    for (long part = team.member; part < a->num_kv * blocks; part += team.size)
+        attend_block(a, part / blocks, part % blocks * ROWS, memory);
+}
+
+void attend(
+    Stored *out, const Stored *queries, long q_stride, long num, long num_kv, long group, long dim,
+    const Stored *keys, const Stored *values, long row_stride, long seen, const Stored *bias,
+    long own, float scale, int threads
+) {
+    Attention a = {queries, q_stride, num, num_kv, group, dim, keys, values, row_stride, seen, own,
+                   bias, scale, out};
+    TOGETHER(num, 2 * num * num_kv * group * dim * (seen + own), threads, attention(&a, team))
+}
+
+/* ---- Layers --------------------------------------------------------------------------------- */
+
+typedef struct {
+    const void *weight;
+    int64_t is_wide;
+    double eps;
+} NormOf;
+
+/* `_Layer` of native_layers.py: pointers to weights, and NULL for what a layer lacks. */
+typedef struct {
+    const Stored *qkv, *qkv_bias, *o, *o_bias, *gate_up, *gate_up_bias, *down, *down_bias;
+    NormOf norm, head_norm, mlp_norm;
+    int64_t num_kv, group, dim, inner, act;
+    double scale;
+} Layer;
+
+/* Layers over x [num, hidden], in place. `caches` are their rows of keys and values. `work` has room
+ * for num * max(queries + keys + values + queries, inner) numbers. */
+typedef struct {
+    const Layer *layers;
+    Stored *const *caches;
+    long count;
+    Stored *x;
+    long num, hidden;
+    Stored *work;
+    const Stored *turns;
+    long turn_stride;
+    const int64_t *rows;
+    long seen;
+    const Stored *bias;
+    long own;
+} Stack;
+
+#define NORM(of) {(of).weight, (int)(of).is_wide, (float)(of).eps}
+#define WAIT if (team.size > 1) { _Pragma("omp barrier") }
+
+static void stack(const Stack *s, Team team) {
+    Stored *x = s->x, *work = s->work;
+    long num = s->num, hidden = s->hidden;
+    for (long i = 0; i < s->count; i++) {
+        const Layer *l = s->layers + i;
+        long keys = l->num_kv * l->dim, queries = keys * l->group, width = queries + 2 * keys;
+        Stored *attended = work + num * width, *cache = s->caches[i];
+        Linear qkv = {
+            {NULL, 0, num, hidden, l->qkv, l->qkv_bias, work, width, PLAIN}, x, hidden,
+            NORM(l->norm),
+        };
+        Written written = {
+            work, width, num, l->num_kv * l->group, l->num_kv, l->dim, s->turns, s->turn_stride,
+            s->rows, cache, 2 * keys, NORM(l->head_norm),
+        };
+        Attention a = {
+            work, width, num, l->num_kv, l->group, l->dim, cache, cache + keys, 2 * keys, s->seen,
+            s->own, s->bias, (float)l->scale, attended,
+        };
+        Linear o = {
+            {NULL, 0, num, queries, l->o, l->o_bias, x, hidden, ADDED}, attended, queries,
+            {NULL, 0, 0},
+        };
+        Linear gate = {
+            {NULL, 0, num, hidden, l->gate_up, l->gate_up_bias, work, l->inner, (int)l->act}, x,
+            hidden, NORM(l->mlp_norm),
+        };
+        Linear down = {
+            {NULL, 0, num, l->inner, l->down, l->down_bias, x, hidden, ADDED}, work, l->inner,
+            {NULL, 0, 0},
+        };
+        linear(&qkv, team);
+        WAIT write(&written, team);
+        WAIT attention(&a, team);
+        WAIT linear(&o, team);
+        WAIT linear(&gate, team);
+        WAIT linear(&down, team);
+        WAIT
+    }
+}
+
+void run_layers(
+    const Layer *layers, Stored *const *caches, long count, Stored *x, long num, long hidden,
+    Stored *work, const Stored *turns, long turn_stride, const int64_t *rows, long seen,
+    const Stored *bias, long own, int threads
+) {
+    Stack s = {layers, caches, count, x, num, hidden, work, turns, turn_stride, rows, seen, bias,
+               own};
+    TOGETHER(num, count * num * hidden * layers->inner, threads, stack(&s, team))
+}
+
+int vector_width(void) { return WIDTH; }

@@ -1,0 +1,94 @@
+"""Tokenizers of checkpoints: loading them, their end tokens, and the text of an answer.
+
+Knows the files of a checkpoint folder, but no chat templates.
+"""
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specbench.errors import CheckpointError
+from specbench.outside import reading
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>")
+"""Tokens that end an answer. Some checkpoints have them but do not list them as EOS."""
+
+
+def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer of a checkpoint folder. Raises CheckpointError if it cannot be loaded."""
+    is_sentencepiece = (path / "tokenizer.model").is_file()
+    if is_sentencepiece and not (path / "tokenizer.json").is_file():
+        _require_sentencepiece(path)
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(path), local_files_only=True, trust_remote_code=False
+        )
+        answer_text(tokenizer, tokenizer("a")["input_ids"])  # wrong settings show at first use
+    except Exception as error:  # a broken file can raise anything
+        lines = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+        message = f"The tokenizer in {path} cannot be loaded ({reason})."
+        hint = "The folder needs tokenizer.json, or tokenizer.model, with tokenizer_config.json."
+        raise CheckpointError(message, hint) from error
+    loaded: PreTrainedTokenizerBase = tokenizer
+    return loaded
+
+
+def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -> str:
+    """The text of an answer without special tokens, for the history and the log."""
+    text = tokenizer.decode(
+        list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    assert isinstance(text, str)
+    return text
+
+
+def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
+    """Every token that ends an answer.
+
+    The union of generation_config's EOS (or config's, without one), the tokenizer's EOS and the
+    known end-of-turn tokens in the tokenizer.
+    """
+    found: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        if (path / name).is_file():
+            found |= _eos_of(path / name)
+            break
+    if isinstance(tokenizer.eos_token_id, int):
+        found.add(tokenizer.eos_token_id)
+    added = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
+    found |= {added[token] for token in TURN_ENDS if token in added}
+    return frozenset(found)
+
+
+def _eos_of(file: Path) -> set[int]:
+    with reading(file, "The end tokens", "Download or copy the folder again."):
+        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        values = value if isinstance(value, list) else [value]
+        return {token_id for token_id in values if type(token_id) is int}
+
+
+def _require_sentencepiece(path: Path) -> None:
+    """Require the packages without which transformers misreads tokenizer.model."""
+    modules = {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
+    missing = [package for module, package in modules.items() if not _is_installed(module)]
+    if missing:
+        raise CheckpointError(
+            f"{path} has a SentencePiece tokenizer (tokenizer.model), which needs "
+            f"{' and '.join(missing)}.",
+            f"`pip install {' '.join(missing)}`",
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent package is missing too
+        return False

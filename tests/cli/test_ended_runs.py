@@ -1,0 +1,95 @@
+"""A run that a signal ends keeps its samples, and is resumed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from specbench.log.store import read_run
+from tests.packaging.shell import ROOT, output
+
+WHOLE = ("-m", "specbench")
+WITHOUT_TORCH = (str(Path(__file__).with_name("fake_program.py")),)
+
+
+def start_long_run(
+    program: Sequence[str], model: Path, prompts: Path, out: Path
+) -> subprocess.Popen[str]:
+    """A run of 72 records that is quicker to interrupt than to end."""
+    command = [
+        sys.executable, *program, "run", "--model", str(model), "--method",
+        "pld,lookahead", "--prompts", str(prompts), "--template", "none", "--max-new-tokens", "60",
+        "--offline", "--repeats", "8", "--output", str(out),
+    ]  # fmt: skip
+    ours = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "FAKE_PAUSE_S": "0.02"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **ours}
+    return subprocess.Popen(
+        command,
+        env=env,
+        cwd=out.parent,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=_listen_to_interrupts,
+    )
+
+
+def _listen_to_interrupts() -> None:
+    """Background jobs of a shell ignore Ctrl-C, and this suite may be one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
+    deadline = time.monotonic() + 300
+    while run.poll() is None and time.monotonic() < deadline:
+        samples = out / "samples.jsonl"
+        if samples.exists() and samples.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.02)
+    run.kill()
+    raise AssertionError(f"{out} did not get {count} samples in time: {run.communicate()[1]}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        (WHOLE, signal.SIGINT), (WITHOUT_TORCH, signal.SIGKILL), (WITHOUT_TORCH, signal.SIGTERM),
+        (WITHOUT_TORCH, signal.SIGHUP),
+    ],
+)  # fmt: skip
+def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
+    program: Sequence[str], how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    first = start_long_run(program, model, prompt_file, out)
+    wait_for_samples(first, out, 10)
+    first.send_signal(how)
+    _, err = first.communicate(timeout=60)
+    before = read_run(out)
+    if how == signal.SIGKILL:
+        assert before.header.status == "running"
+    else:
+        assert first.returncode == 130, err
+        assert before.header.status == "interrupted"
+        *_, message, command = err.splitlines()
+        assert message == f"Interrupted. What was done is kept in {out}."
+        called = [sys.executable, *program] if program == WHOLE else [*program]
+        assert shlex.split(command)[2:][: len(called) + 1] == [*called, "run"]
+        assert shlex.split(command)[-3:] == ["--output", str(out), "--resume"]
+    assert 10 <= len(before.records) < 72
+    again = [sys.executable, *program, "run", "--output", str(out), "--resume", "--quiet"]
+    output(again, tmp_path, path=[ROOT])
+    after = read_run(out)
+    assert after.header.status == "complete"
+    assert after.records[: len(before.records)] == before.records
+    keys = [record.key for record in after.records]
+    assert len(keys) == len(set(keys)) == 72

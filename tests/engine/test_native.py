@@ -1,0 +1,220 @@
+"""Tests of the compiled operations: torch's results, and the same bits whatever is beside a row."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import silu
+
+from specbench.engine.fused import native_build
+from specbench.engine.fused.native_build import BuildError, load_library
+from specbench.engine.fused.native_ops import NativeOps, native_ops
+from specbench.engine.fused.ops import (
+    TORCH,
+    CacheRows,
+    CacheSlots,
+    CacheSpan,
+    Heads,
+    Norm,
+    TreeMask,
+)
+from specbench.engine.fused.pick_ops import pick_native_ops, unsupported_reason
+from specbench.engine.graphs.execution import Eager
+from specbench.engine.load import load_target
+from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.zoo import TINY
+
+try:
+    native_build.compiler()
+except BuildError as reason:
+    pytest.skip(str(reason), allow_module_level=True)
+
+CPU = torch.device("cpu")
+DTYPES = (torch.float32, torch.bfloat16)
+HEADS = Heads(num_kv=2, group=3, dim=64)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that keeps the libraries of this module's tests."""
+    return tmp_path_factory.mktemp("native")
+
+
+@pytest.fixture(scope="module", params=DTYPES, ids=str)
+def ops(request: pytest.FixtureRequest, folder: Path) -> NativeOps:
+    return native_ops(request.param, folder)
+
+
+def dtype_of(ops: NativeOps) -> torch.dtype:
+    return ops._dtype
+
+
+def test_results_are_those_of_torch(ops: NativeOps) -> None:
+    assert unsupported_reason(ops, CPU, dtype_of(ops)) is None
+
+
+def test_the_check_finds_a_wrong_operation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(self: NativeOps, x: torch.Tensor, *args: object, **named: object) -> torch.Tensor:
+        return TORCH.project(x, *args, **named) * 1.01  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NativeOps, "project", wrong)
+    picked = pick_native_ops(torch.float32, folder)
+    assert picked.name == "torch"
+    assert "is off by" in (picked.reason or "")
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 37, 192])
+@pytest.mark.parametrize("num_out", [1, 6, 8, 77])
+def test_a_row_does_not_depend_on_the_rows_beside_it(
+    ops: NativeOps, size: int, num_out: int
+) -> None:
+    torch.manual_seed(0)
+    x, weight, bias, norm = (
+        torch.randn(shape, dtype=dtype_of(ops))
+        for shape in ((23, size), (2 * num_out, size), (2 * num_out,), (size,))
+    )
+    ahead = Norm(norm, 1e-5)
+    together = ops.project(x, weight, bias, norm=ahead)
+    gated = ops.gated(x, weight, bias, ahead, silu)
+    for i in range(23):
+        row = x[i : i + 1]
+        assert torch.equal(ops.project(row, weight, bias, norm=ahead)[0], together[i])
+        assert torch.equal(ops.gated(row, weight, bias, ahead, silu)[0], gated[i])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_changes_no_bit(ops: NativeOps, threads: int) -> None:
+    torch.manual_seed(0)
+    x, weight = (torch.randn(shape, dtype=dtype_of(ops)) for shape in ((9, 320), (701, 320)))
+    expected = ops.project(x, weight)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert torch.equal(ops.project(x, weight), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("committed", [0, 1, 3, 50])
+def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int) -> None:
+    """Siblings between a node and its ancestors, and their number, leave a node's bits alone."""
+    torch.manual_seed(0)
+    dtype = dtype_of(ops)
+    layout = TreeLayout.from_parents([0, 0, 0, 1, 1, 2, 4], CPU)
+    cached = CacheRows.of(torch.randn(80, 2 * HEADS.kv_width, dtype=dtype), *[(2, 64)] * 2)
+    queries = torch.randn(7, HEADS.query_width, dtype=dtype)
+    start = torch.tensor(committed)
+    mask = TreeMask(start, layout.bias(dtype), CacheSpan(committed))
+    whole = ops.attend(queries, cached, mask, HEADS)
+    path = [0, 1, 4, 6]
+    rows = torch.tensor(path) + committed
+    moved = cached.all.clone()
+    moved[committed : committed + 4] = cached.all[rows]
+    alone = CacheRows.of(moved, *[(2, 64)] * 2)
+    for depth in range(4):
+        chain = TreeMask(
+            start + depth, torch.zeros(1, 1, dtype=dtype), CacheSpan(committed + depth)
+        )
+        one = ops.attend(queries[path[depth] :][:1], alone, chain, HEADS)
+        assert torch.equal(one[0], whole[path[depth]])
+
+
+def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> None:
+    target = load_target(
+        TINY / "target", dtype=torch.float32, device=CPU,
+        execution=Eager(native_ops(torch.float32, folder)),
+    )  # fmt: skip
+    prompt = list(range(5, 40))
+    layout = TreeLayout.from_parents([0, 0, 0, 1, 1, 3, 5, 2], CPU)
+    tree = DraftTree(torch.arange(50, 58), layout, layout.num_nodes)
+    target.prefill(prompt, num_new=20)
+    whole = target.forward(tree).logits.clone()
+    target.prefill(prompt, num_new=20)
+    for node in (0, 1, 3, 5, 6):
+        one = DraftTree.chain(tree.tokens[node : node + 1])
+        assert torch.equal(target.forward(one).logits[0], whole[node])
+        target.commit([0])
+
+
+def test_what_has_no_code_is_left_to_torch(folder: Path) -> None:
+    ops = native_ops(torch.float32, folder)
+    x, weight = torch.randn(3, 8).half(), torch.randn(5, 8).half()
+    assert torch.equal(ops.project(x, weight), TORCH.project(x, weight))
+    many = torch.randn(300, 8)
+    assert torch.equal(ops.project(many, weight.float()), TORCH.project(many, weight.float()))
+    strided = torch.randn(8, 3).T
+    assert torch.equal(ops.project(strided, weight.float()), TORCH.project(strided, weight.float()))
+    heads = Heads(1, 1, 6)
+    cached = CacheRows.of(torch.randn(9, 12), *[(1, 6)] * 2)
+    mask = TreeMask(torch.tensor(4), torch.zeros(1, 1), CacheSpan(4))
+    queries = torch.randn(1, 6)
+    expected = TORCH.attend(queries, cached, mask, heads)
+    assert torch.equal(ops.attend(queries, cached, mask, heads), expected)
+
+
+def test_rotation_and_cache_of_one_shared_position(ops: NativeOps) -> None:
+    """All rows may share the embeddings of one position."""
+    torch.manual_seed(0)
+    dtype = dtype_of(ops)
+    qkv = torch.randn(4, HEADS.query_width + 2 * HEADS.kv_width, dtype=dtype)
+    slots = CacheSlots(torch.tensor([7, 2, 5, 0]), torch.randn(1, 2, 1, 2, 32, dtype=dtype))
+    results = []
+    for one in (ops, TORCH):
+        own = qkv.clone()
+        cached = CacheRows.of(torch.zeros(9, 2 * HEADS.kv_width, dtype=dtype), *[(2, 64)] * 2)
+        one.write_kv(own, cached, slots, HEADS)
+        results.append((own, cached.all))
+    limit = 1e-6 if dtype == torch.float32 else 0.04
+    for found, right in zip(*results, strict=True):
+        assert (found - right).abs().max() <= limit
+
+
+class TestBuilding:
+    """The library, its compiler and its folder."""
+
+    def test_it_is_compiled_once(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        native_ops(torch.float32, folder)
+        made = sorted(folder.glob("*.so"))
+        monkeypatch.setattr(native_build, "_compile", lambda *args: pytest.fail("compiled again"))
+        native_ops(torch.float32, folder)
+        assert sorted(folder.glob("*.so")) == made
+
+    def test_no_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CC", "no-such-compiler")
+        picked = pick_native_ops(torch.float32, tmp_path)
+        assert picked.name == "torch"
+        assert picked.reason == "no C compiler is installed (looked for no-such-compiler)"
+
+    def test_a_compiler_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        broken = tmp_path / "cc"
+        broken.write_text(
+            "#!/bin/sh\necho 'cc 1.2'\ntest $1 = --version || { echo why >&2; exit 1; }"
+        )
+        broken.chmod(0o755)
+        monkeypatch.setenv("CC", str(broken))
+        assert pick_native_ops(torch.float32, tmp_path / "kept").reason == f"{broken} fails: why"
+
+    def test_a_damaged_library_is_made_anew(self, tmp_path: Path, folder: Path) -> None:
+        native_ops(torch.float32, folder)
+        for library in folder.glob("*.so"):
+            (tmp_path / library.name).write_bytes(b"damaged")
+        assert native_ops(torch.float32, tmp_path).name.startswith("native code (")
+        assert max(library.stat().st_size for library in tmp_path.glob("*.so")) > 10_000
+
+    def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
+        file = tmp_path / "file"
+        file.write_text("")
+        assert native_ops(torch.float32, file / "kept").name.startswith("native code (")
+
+    def test_dtypes_without_code(self, tmp_path: Path) -> None:
+        picked = pick_native_ops(torch.float16, tmp_path)
+        assert (picked.name, picked.reason) == ("torch", "there is no code for float16")
+
+    def test_a_compiler_that_hangs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def hang(*args: object, **named: object) -> object:
+            raise subprocess.TimeoutExpired("cc", 120)
+
+        monkeypatch.setattr(subprocess, "run", hang)
+        with pytest.raises(BuildError, match="timed out after 120 seconds"):
+            load_library(tmp_path, Path("libgomp.so"), is_half=False)
