@@ -2,10 +2,15 @@
 
     python -m benchmarks.peers                          # tiny, with 1 and with all threads
     python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf --vllm PATH
+    python -m benchmarks.peers --openvino PYTHON --openvino-models DIR
+    python -m benchmarks.peers --stand-in tinyllama-1.1b --dtype bfloat16 --limit 2 \
+        --num-tokens 24 --llama-server PATH --gguf stand-in.gguf
     OMP_WAIT_POLICY=ACTIVE python -m benchmarks.peers   # threads that spin while they wait
 
 Ours: vanilla, SpS and PLD. Theirs: transformers' `generate`, its assisted generation and its prompt
-lookup, and the servers of llama.cpp and vLLM if they are named. Everything is greedy, in float32,
+lookup, and, if they are named, the servers of llama.cpp and vLLM, and OpenVINO GenAI with an
+interpreter that can import it. With `--stand-in`, vanilla on that model's stand-in and llama.cpp on
+the same weights. Everything is greedy, in one dtype,
 one prompt at a time, on an idle machine and beside a process with two busy threads. Each prompt is
 completed by all of them one after the other, and the first round is not counted.
 """
@@ -24,6 +29,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+from benchmarks.openvino_peer import openvino
 from specbench.machine.threads import usable_threads, wait_briefly
 
 Complete: TypeAlias = Callable[[Sequence[int]], int]
@@ -44,6 +50,11 @@ class Given:
     llama_server: Path | None
     gguf: Path | None
     vllm: Path | None
+    openvino: Path | None = None
+    openvino_models: Path | None = None
+    stand_in: str = ""
+    dtype: str = "float32"
+    limit: int | None = None
 
 
 def main() -> None:
@@ -52,7 +63,7 @@ def main() -> None:
     wait_briefly()
     everything = usable_threads() or 1
     cells: dict[tuple[int, bool], Mapping[str, float]] = {}
-    prompts = [prompt_ids(text) for text in texts()]
+    prompts = [prompt_ids(text) for text in texts()[: given.limit]]
     for num_threads in sorted({1, everything}):
         with peers(given, num_threads) as found:
             for is_busy in (False, True):
@@ -69,6 +80,11 @@ def parse(words: Sequence[str]) -> Given:
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, with --gguf")
     parser.add_argument("--gguf", type=Path, help="tiny's target in float32")
     parser.add_argument("--vllm", type=Path, help="vLLM's command")
+    parser.add_argument("--openvino", type=Path, help="a Python that imports openvino_genai")
+    parser.add_argument("--openvino-models", type=Path, help="target/ and sps/, exported")
+    parser.add_argument("--stand-in", default="", help="a model card, in place of tiny")
+    parser.add_argument("--dtype", default="float32", help="of the stand-in")
+    parser.add_argument("--limit", type=int, help="number of prompts")
     return Given(**vars(parser.parse_args(words)))
 
 
@@ -141,28 +157,35 @@ def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
 
     torch.set_num_threads(num_threads)
     with ExitStack() as stack:
-        found = {**ours(stack, given.num_tokens, num_threads), **transformers(given.num_tokens)}
+        found = ours(stack, given, num_threads)
+        if not given.stand_in:
+            found |= transformers(given.num_tokens)
         if given.llama_server and given.gguf:
             found["llama.cpp"] = llama_cpp(stack, given, num_threads)
         if given.vllm:
             found["vLLM"] = vllm(stack, given, num_threads)
+        if given.openvino and given.openvino_models:
+            models = given.openvino_models
+            found |= openvino(stack, given.openvino, models, given.num_tokens, num_threads)
         yield found
 
 
-def ours(stack: ExitStack, num_tokens: int, num_threads: int) -> dict[str, Complete]:
-    """Our methods on our engine."""
+def ours(stack: ExitStack, given: Given, num_threads: int) -> dict[str, Complete]:
+    """Our methods on our engine; on a stand-in, vanilla."""
     from specbench.run.backends.engine import EngineBackend
     from specbench.run.backends.engine_setup import make_engine_setup
     from specbench.run.spec import RunSpec
     from specbench.types import Request
 
-    spec = RunSpec(methods=OURS, device="cpu", dtype="float32", threads=num_threads)
+    methods = OURS[:1] if given.stand_in else OURS
+    named = {"model": given.stand_in, "weights": "stand-in"} if given.stand_in else {}
+    spec = RunSpec(methods=methods, device="cpu", dtype=given.dtype, threads=num_threads, **named)
     backend = stack.enter_context(EngineBackend(make_engine_setup(spec, is_offline=True)))
 
     def complete(method: str, ids: Sequence[int]) -> int:
-        return backend.complete(method, Request(tuple(ids), num_tokens)).num_tokens
+        return backend.complete(method, Request(tuple(ids), given.num_tokens)).num_tokens
 
-    return {f"specbench {method}": partial(complete, method) for method in OURS}
+    return {f"specbench {method}": partial(complete, method) for method in methods}
 
 
 def transformers(num_tokens: int) -> dict[str, Complete]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from specbench.engine.drafter import BuildContext
 from specbench.errors import CheckpointError
 
 SORTED_BY = 32
@@ -76,15 +77,57 @@ class Datastore:
 
     def continuations(self, context: Sequence[int], length: int, most: int) -> list[list[int]]:
         """Up to `length` tokens after each occurrence of `context`, for at most `most` of them."""
+        found = self._positions(context)[:most].tolist()
+        return [self._text(position + len(context), length) for position in found]
+
+    def longest_match(self, context: Sequence[int], length: int) -> tuple[int, list[int]]:
+        """Number of the last tokens of `context` that occur, and up to `length` tokens after them.
+
+        The earliest occurrence of the longest match counts; 0 and no tokens without one.
+        """
+        most = min(len(context), SORTED_BY)
+        size = bisect_left(
+            range(1, most + 1), True, key=lambda size: not len(self._positions(context[-size:]))
+        )
+        if not size:
+            return 0, []
+        starts = self._positions(context[-size:])
+        while SORTED_BY <= size < len(context):
+            before = starts[starts > 0] - 1
+            before = before[self._token_ids[before] == context[-size - 1]]
+            if not len(before):
+                break
+            starts, size = before, size + 1
+        return size, self._text(int(starts.min()) + size, length)
+
+    def _positions(self, context: Sequence[int]) -> NDArray[np.int32]:
+        """Positions of the occurrences of up to `SORTED_BY` tokens, sorted by what follows."""
         size, wanted = len(context), list(context)
 
         def tokens(position: int) -> list[int]:
             return self._token_ids[position : position + size].tolist()
 
         begin = bisect_left(self._order, wanted, key=tokens)
-        end = bisect_right(self._order, wanted, lo=begin, key=tokens)
-        found = []
-        for position in self._order[begin : min(end, begin + most)].tolist():
-            text = self._token_ids[position + size : position + size + length].tolist()
-            found.append(text[: text.index(SEPARATOR)] if SEPARATOR in text else text)
-        return found
+        return self._order[begin : bisect_right(self._order, wanted, lo=begin, key=tokens)]
+
+    def _text(self, position: int, length: int) -> list[int]:
+        """Up to `length` tokens from a position, within its text."""
+        text = self._token_ids[position : position + length].tolist()
+        return text[: text.index(SEPARATOR)] if SEPARATOR in text else text
+
+
+def read_datastore(context: BuildContext) -> Datastore:
+    """The datastore that a method was given as its weights.
+
+    Raises:
+        CheckpointError: it is no datastore, or not one of the target's tokens.
+    """
+    assert isinstance(context.weights, Path)
+    found = Datastore.load(context.weights)
+    if found.largest_id >= context.target.vocab_size:
+        raise CheckpointError(
+            f"{context.weights} holds token {found.largest_id}; the target's vocabulary has "
+            f"{context.target.vocab_size}.",
+            "Build the datastore with this model.",
+        )
+    return found

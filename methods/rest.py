@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.tree import DraftTree, TreeLayout, padded_size
-from specbench.errors import CheckpointError, UserError
-from specbench.methods._datastore import SORTED_BY, Datastore
+from specbench.errors import UserError
+from specbench.methods._datastore import SORTED_BY, read_datastore
 
 NUM_MATCHES = 5000
 """Most occurrences that are counted in a step."""
@@ -48,7 +47,8 @@ class Rest(Drafter):
     `num_tokens` distinct tokens together, each path counted by itself.
 
     Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour read in
-    FasterDecoding/REST, DraftRetriever/src/lib.rs, and not compared by running it.
+    FasterDecoding/REST, DraftRetriever/src/lib.rs, and not compared by running it: that needs
+    Python 3.9.
 
     Deviation: of equally frequent nodes the shallower is kept, then the one found first; officially
     chance decides. Without a match the step runs on the pending token alone; officially a dummy
@@ -58,14 +58,7 @@ class Rest(Drafter):
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
         self._device = context.target.device
-        assert isinstance(context.weights, Path)
-        self._datastore = Datastore.load(context.weights)
-        if self._datastore.largest_id >= context.target.vocab_size:
-            raise CheckpointError(
-                f"{context.weights} holds token {self._datastore.largest_id}; the target's "
-                f"vocabulary has {context.target.vocab_size}.",
-                "Build the datastore with this model.",
-            )
+        self._datastore = read_datastore(context)
         self.tree_sizes = range(1, 2 + options.num_tokens)
 
     def propose(self, state: State) -> DraftTree:

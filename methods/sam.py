@@ -11,7 +11,9 @@ from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, padded_size
+from specbench.errors import UserError
 from specbench.methods import eagle2, recycling
+from specbench.methods._datastore import read_datastore
 from specbench.methods._occurrences import Occurrences
 
 
@@ -28,9 +30,24 @@ class Options:
         default="request", metadata={"help": "run: recycling keeps its table"}
     )
     weights: str = field(default="", metadata={"help": "eagle2's checkpoint, folder or hub id"})
+    datastore: str = field(
+        default="", metadata={"help": "corpus to copy from too, by `specbench datastore build`"}
+    )
+    bias: int = field(
+        default=5, metadata={"help": "tokens by which a match in the datastore must be longer"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.datastore and self.other == "eagle2":
+            raise UserError(
+                "sam cannot read a datastore and eagle2's weights together.",
+                "Give other=recycling, or leave datastore= out.",
+            )
 
     @property
     def draft_weights(self) -> str | None:
+        if self.datastore:
+            return "datastore"
         return eagle2.METHOD.weights if self.other == "eagle2" else None
 
 
@@ -38,15 +55,17 @@ class SamDecoding(Drafter):
     """Copies the continuation of the longest earlier match, or lets another drafter propose.
 
     The match ends with the pending token; its earliest occurrence counts. If less than `num_tokens`
-    tokens follow that, shorter matches are tried for an occurrence further back. The other drafter
-    observes every step.
+    tokens follow that, shorter matches are tried for an occurrence further back. A match in the
+    datastore that is longer by `bias` tokens is copied instead. The other drafter observes every
+    step.
 
     Source: Hu et al. 2024, "SAM Decoding: Speculative Decoding via Suffix Automaton"; behaviour
     checked against hyx1999/SAM-Decoding, samd/draft.py.
 
-    Deviation: an index of the tokens' positions replaces the suffix automaton; it finds the same
-    matches. A copy ends with the text; officially zeros follow. There is no automaton of a corpus.
-    The official code keeps the table from prompt to prompt, which is `scope=run` here.
+    Deviation: an index of the tokens' positions replaces the suffix automaton, and a datastore that
+    of a corpus; they find the same matches. A copy ends with its text; officially zeros follow, or
+    in a corpus the next text. Officially a corpus can be combined with EAGLE-2, and the
+    table is kept from prompt to prompt, which is `scope=run` here.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -62,6 +81,7 @@ class SamDecoding(Drafter):
         self.needs, self.rule = self._other.needs, self._other.rule
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
         self._text = Occurrences()
+        self._store = read_datastore(context) if options.datastore else None
 
     def start(self, state: State, prefill: Forward) -> None:
         self._text = Occurrences()
@@ -79,6 +99,10 @@ class SamDecoding(Drafter):
         text, wanted = self._text.token_ids, self._options.num_tokens
         ends = (found[0] for found in self._text.ends(text))
         earliest = [*takewhile(lambda end: end < len(text), ends)]
+        if self._store:
+            size, found = self._store.longest_match(text, wanted)
+            if size - self._options.bias >= max(self._options.threshold, len(earliest) + 1):
+                return found
         if len(earliest) < self._options.threshold:
             return []
         begin = next((end for end in reversed(earliest) if end + wanted <= len(text)), earliest[0])

@@ -93,7 +93,7 @@ def check(
         *check_performance(comparisons, limits, has_speed=is_alone),
     ]
     if more and no_speed is None:
-        checks += check_speeds(run, [baseline, *more], limits.max_slowdown)
+        checks += _speeds_by_load(run, [baseline, *more], limits.max_slowdown)
     order = _order(comparison, checks)
     checks.sort(key=lambda check: order[check.cell])
     status = comparison.subject.status
@@ -113,6 +113,14 @@ def _by_load(run: Run, baseline: Run) -> Iterator[tuple[Load, Run, Run]]:
             found.get(load) or LoadRun(run.header, ()),
             part,
         )
+
+
+def _speeds_by_load(run: Run, baselines: Sequence[Run], max_slowdown: float) -> Iterator[Check]:
+    """Checks of speed at each load of the first baseline, against all that have this load."""
+    parts = [parts_by_load(one) for one in baselines]
+    for (load, found, _), place in zip(_by_load(run, baselines[0]), parts[0], strict=True):
+        same = [part[place] for part in parts if place in part]
+        yield from check_speeds(found, same, max_slowdown, load=load, num_loads=len(parts[0]))
 
 
 def _at(load: Load, cells: Mapping[CellKey, CellPair]) -> dict[CellKey, CellPair]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.frames import REQUEST_KEY
+from specbench.analysis.loads import NO_LOAD, Load
 from specbench.analysis.metrics import Run
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.significance import ERROR_RATE
@@ -34,15 +35,24 @@ MOST_UNSEEN = 0.2
 """A slowdown up to which a check must see; one that sees less cannot tell."""
 
 
-def check_speeds(run: Run, baselines: Sequence[Run], max_slowdown: float) -> Iterator[Check]:
+def check_speeds(
+    run: Run,
+    baselines: Sequence[Run],
+    max_slowdown: float,
+    load: Load = NO_LOAD,
+    num_loads: int = 1,
+) -> Iterator[Check]:
     """A check of each method and temperature, and, under vanilla, one of all methods together.
+
+    `load` is that of all these runs, one of `num_loads` that are checked.
 
     Raises:
         UserError: there are too few baselines to know their spread.
     """
     if len(baselines) < LEAST_BASELINES:
+        where = f" at {load.text}" if load.text else ""
         raise UserError(
-            f"{len(baselines)} baselines do not show how far equal runs differ.",
+            f"{len(baselines)} baselines{where} do not show how far equal runs differ.",
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
     times = _times([run, *baselines])
@@ -55,15 +65,15 @@ def check_speeds(run: Run, baselines: Sequence[Run], max_slowdown: float) -> Ite
     num_baselines, num_methods = len(baselines), len(values)
     spread = math.sqrt(float((relative[:, 1:] ** 2).mean()))
     degrees = (num_baselines - 1) * max(num_methods - 1, 1)
-    level = ERROR_RATE / (num_methods + 1)
+    level = ERROR_RATE / ((num_methods + 1) * num_loads)
     half = _quantile(degrees, level) * spread
     if num_methods > 1:
         for (method, temperature), change in zip(changes.index, relative[:, 0], strict=True):
-            key = CellKey(method, float(temperature), MEAN)
+            key = CellKey(method, float(temperature), MEAN, load)
             yield _check(key, float(change), half, max_slowdown, "than the run's other methods")
     whole_half = _quantile(num_baselines - 1, level) * float(np.std(whole[1:], ddof=1))
     temperature = float(changes.index[0][1])
-    key = CellKey(BASELINE, temperature, MEAN)
+    key = CellKey(BASELINE, temperature, MEAN, load)
     yield _check(key, float(whole[0]), whole_half, max_slowdown, "in all methods together")
 
 

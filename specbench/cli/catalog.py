@@ -99,7 +99,8 @@ def _methods() -> TextTable:
 
 def _checkpoint(method: Method) -> str:
     """The files that a method needs, in words."""
-    if any(option.name == "datastore" for option in registry.describe_options(method)):
+    names = {option.name for option in registry.describe_options(method)}
+    if "datastore" in names and "weights" not in names:
         return "a file: datastore=FILE"
     return f"the model card's {method.weights!r}" if method.weights else "none needed"
 

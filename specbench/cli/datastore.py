@@ -1,4 +1,4 @@
-"""`specbench datastore`: make the datastores that the method `rest` looks continuations up in."""
+"""`specbench datastore`: make the datastores in which `rest` and `sam` look continuations up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from specbench.cli.options import Offline, Template, quiet_libraries, say
 
-commands = typer.Typer(help="Make a datastore for the method rest.", no_args_is_help=True)
+commands = typer.Typer(help="Make a datastore for the methods rest and sam.", no_args_is_help=True)
 
 
 @commands.callback()

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from specbench.engine.graphs.execution import Execution
 from specbench.engine.probe import TESTED, replay_fault, tree_fault
-from specbench.engine.quantize import quantization_config
+from specbench.engine.quantize import prepare_stored, quantization_config
 from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
 from specbench.engine.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
@@ -41,6 +41,7 @@ def load_target(
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         check_attention(config, path)
+        prepare_stored(config, path, device)
         model, report = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=dtype, device_map=_device_map(path, device),
             **({"quantization_config": quantization_config(quantize, device)} if quantize else {}),

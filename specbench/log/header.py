@@ -62,7 +62,11 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     source: Annotated[str, doc("Hub id or folder of the weights, or `embedded`")]
     dtype: Annotated[str, doc("number format of the weights")]
     quantization: Annotated[
-        str, doc("int8 or int4 as asked, or the checkpoint's own, such as awq; absent without")
+        str,
+        doc(
+            "int8 or int4 as asked, or the checkpoint's own, such as awq or dequantised fp8; "
+            "absent without"
+        ),
     ] = ""
     is_stand_in: Annotated[bool, doc("a small model in the real model's shape")] = False
     is_embedded: Annotated[bool, doc("weights ship with specbench")] = False

@@ -181,7 +181,7 @@ def identify(path: Path) -> WeightsHeader:
         file = FileHeader(path.stat().st_size, cached_sha256(path))
         return WeightsHeader(revision=None, files={path.name: file})
     revision = path.name if path.parent.name == "snapshots" else None
-    suffixes = (".json", ".model", ".jinja", ".txt")
+    suffixes = (".json", ".model", ".jinja", ".txt", ".gguf")
     files = [file for file in sorted(path.iterdir()) if file.suffix in suffixes and file.is_file()]
     return WeightsHeader(
         revision=revision,

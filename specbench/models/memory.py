@@ -4,24 +4,31 @@ Knows sizes. Loads nothing; torch is only asked how much memory a GPU has left.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from specbench.errors import CheckpointError, UserError
 from specbench.models.cards import Dtype, Shape
-from specbench.models.checkpoints import read_config, safetensors_header, weight_files
+from specbench.models.checkpoints import (
+    quantization_of,
+    read_config,
+    safetensors_header,
+    weight_files,
+)
 
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _FLOATS = {"F64", "F32", "BF16", "F16"}
+_DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
+"""Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
 _CGROUP = Path("/sys/fs/cgroup")
 _KERNEL_BYTES = 10_000
 """GPU memory of a kernel in a CUDA graph, by NVIDIA's CCCL library; drivers up to
 550 take 64 kB.
 """
-_LAYER_KERNELS, _DRAFT_KERNELS = 10, 100
-"""Kernels of a step's layer, and of a draft, or of a rule."""
+_FUSED_KERNELS, _PLAIN_KERNELS, _DRAFT_KERNELS = 10, 100, 100
+"""Kernels of a fused layer, of one that transformers runs, and of a draft, or of a rule."""
 _TREE_ROWS = 64
 """Nodes of a large tree."""
 
@@ -62,16 +69,17 @@ class GraphUse:
 def check_fits(
     source: Path | Shape, dtype: Dtype, device: str, *, context: int = 2048,
     what: str = "The model", drafts: Sequence[Path] = (), graphs: GraphUse | None = None,
-    quantize: str = "",
+    quantize: str = "", is_dequantized: bool = False,
 ) -> MemoryNeed:  # fmt: skip
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are the
     methods' folders, of which `source` itself counts once; `graphs` is given where steps are
-    recorded, and `quantize` where weights are quantised while they are loaded. "cuda" counts all
-    visible GPUs, "cuda:1" only that one. Raises UserError with both figures.
+    recorded, and `quantize` where weights are quantised while they are loaded. With
+    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. "cuda" counts all visible
+    GPUs, "cuda:1" only that one. Raises UserError with both figures.
     """
-    need = estimate(source, dtype, context=context, what=what)
+    need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.
     layers, hidden, vocab = _dimensions(source, what)
     claimed = (vocab + layers * hidden) * hidden * BYTES[dtype]
@@ -105,7 +113,9 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, wha
         )
 
 
-def estimate(source: Path | Shape, dtype: Dtype, *, context: int, what: str) -> MemoryNeed:
+def estimate(
+    source: Path | Shape, dtype: Dtype, *, context: int, what: str, is_dequantized: bool = False
+) -> MemoryNeed:
     """The memory of a checkpoint folder, from its files' headers, or of a shape."""
     size = BYTES[dtype]
     if isinstance(source, Shape):
@@ -114,7 +124,8 @@ def estimate(source: Path | Shape, dtype: Dtype, *, context: int, what: str) -> 
         return MemoryNeed(source.num_parameters * size, kv_numbers * tokens * size)
     config = read_config(source, what)
     config = config.get("text_config") or config
-    weights = sum(_weight_bytes(file, config, size, what) for file in weight_files(source))
+    wide = _DEQUANTIZED_NUMBERS if is_dequantized else {}
+    weights = sum(_weight_bytes(file, config, size, what, wide) for file in weight_files(source))
     return MemoryNeed(weights, _kv_numbers(config) * context * size)
 
 
@@ -138,7 +149,8 @@ def graph_bytes(
     """The memory of a run's recorded steps: their kernels, inputs, outputs and scratch memory."""
     layers, hidden, vocab = _dimensions(source, what)
     steps, others = num_recordings(use, context)
-    kernels = steps * layers * _LAYER_KERNELS + others * _DRAFT_KERNELS
+    layer_kernels = _FUSED_KERNELS if _is_fused(source, what) else _PLAIN_KERNELS
+    kernels = steps * layers * layer_kernels + others * _DRAFT_KERNELS
     rows = (3 + use.num_methods) * _TREE_ROWS  # of trees of every size, and of each method's own
     kept = rows * (vocab + 4 * hidden) * BYTES[dtype]
     scratch = _TREE_ROWS * (vocab + 16 * hidden) * BYTES[dtype]
@@ -157,6 +169,17 @@ def _dimensions(source: Path | Shape, what: str) -> tuple[int, int, int]:
         config.get(name) or 0 for name in ("num_hidden_layers", "hidden_size", "vocab_size")
     )
     return layers, hidden, vocab
+
+
+def _is_fused(source: Path | Shape, what: str) -> bool:
+    """True if the layers of such a model can run fused."""
+    from specbench.engine.fused.models import KNOWN
+
+    known = {model.config_class.model_type for model in KNOWN}
+    if isinstance(source, Shape):
+        return source.architecture in known
+    config = read_config(source, what)
+    return config.get("model_type") in known and not quantization_of(config)
 
 
 def _folder_bytes(folder: Path, dtype: Dtype) -> int:
@@ -182,16 +205,21 @@ def free_bytes(device: str) -> int:
     return sum(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
 
 
-def _weight_bytes(file: Path, config: dict[str, Any], size: int, what: str) -> int:
-    """Bytes of one weight file after its floats are cast; other types keep their size."""
+def _weight_bytes(
+    file: Path, config: dict[str, Any], size: int, what: str, wide: Mapping[str, int] = {}
+) -> int:
+    """Bytes of one weight file after its floats are cast; other types keep their size.
+
+    `wide` are the numbers per element of types that become floats too.
+    """
     if file.suffix != ".safetensors":
         stored = config.get("dtype") or config.get("torch_dtype") or "float16"
         return file.stat().st_size * size // BYTES.get(stored, 2)
     total = 0
     for entry in safetensors_header(file, what).values():
         start, end = entry["data_offsets"]
-        is_float = entry["dtype"] in _FLOATS
-        total += math.prod(entry["shape"]) * size if is_float else end - start
+        numbers = 1 if entry["dtype"] in _FLOATS else wide.get(entry["dtype"])
+        total += math.prod(entry["shape"]) * size * numbers if numbers else end - start
     return total
 
 

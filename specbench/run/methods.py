@@ -148,8 +148,9 @@ def select_methods(
         if spec.weights == "stand-in":
             hint = "A stand-in has the built-in heads, and the SpS draft of the model card."
         else:
-            file = "datastore=FILE" if hasattr(missing[0].options, "datastore") else ""
-            hint = f"Name one: --method {names[0]}:{file or 'weights=DIR_OR_HUB_ID'}."
+            is_model = hasattr(missing[0].options, "weights")
+            file = "weights=DIR_OR_HUB_ID" if is_model else "datastore=FILE"
+            hint = f"Name one: --method {names[0]}:{file}."
             if card.is_known:
                 hint += f" `specbench show {card.name}` lists what there is."
         raise UserError(f"{card.name} has no checkpoint for {', '.join(names)}.", hint)

@@ -40,15 +40,14 @@ def head_files(head: Head, layout: str, target: str) -> HeadFiles:
     `safeailab` is what each method's official code writes. `speculators` is that of the package
     speculators 0.9, checked against its models/eagle3/config.py.
     """
+    fields, tensors = head.config(), dict(head.tensors())
+    if fields.get("draft_vocab_size") == fields.get("vocab_size"):  # vLLM then refuses maps
+        for name in ("d2t", "t2d"):
+            tensors.pop(name, None)
     if layout == SAFEAILAB:
-        return HeadFiles(head.config(), head.tensors(), head.file_name)
-    tensors = {
-        key.replace("midlayer.", "layers.0.", 1): value for key, value in head.tensors().items()
-    }
-    fields = head.config()
-    if fields["draft_vocab_size"] == fields["vocab_size"]:  # it then has no maps
-        del tensors["d2t"], tensors["t2d"]
-    return HeadFiles(_speculators_config(fields, target), tensors, "model.safetensors")
+        return HeadFiles(fields, tensors, head.file_name)
+    renamed = {key.replace("midlayer.", "layers.0.", 1): value for key, value in tensors.items()}
+    return HeadFiles(_speculators_config(fields, target), renamed, "model.safetensors")
 
 
 def _speculators_config(fields: Mapping[str, object], target: str) -> dict[str, Any]:

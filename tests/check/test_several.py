@@ -10,6 +10,7 @@ from specbench.check.limits import Limits
 from specbench.check.terminal import gate_notes, summary
 from specbench.compare.comparison import MEAN
 from specbench.errors import UserError
+from tests.compare.changing import at_loads
 
 LIMITS = Limits(max_mismatch=0.1)
 
@@ -65,3 +66,22 @@ def test_one_baseline_says_what_it_does_not_know() -> None:
     simulator = Simulator(8)
     found = check(simulator.run(1), simulator.run(2), LIMITS)
     assert any("one baseline does not show" in note.text for note in gate_notes(found))
+
+
+def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
+    simulator = Simulator(8)
+    slow_at_8 = {1: {}, 8: {"pld": 1.3}}
+    first, *more = [at_loads(simulator.run(i), {1: {}, 8: {}}) for i in range(1, 6)]
+    found = check(at_loads(simulator.run(9), slow_at_8), first, LIMITS, more=more)
+    speeds = [one for one in found.checks if one.kind == "speed"]
+    assert len(speeds) == 2 * (len(METHODS) + 1)
+    failures = [one.cell for one in speeds if one.status == "failed"]
+    assert [(cell.method, cell.load.concurrency) for cell in failures] == [("pld", 8)]
+
+
+def test_a_load_that_two_baselines_have_is_refused_by_name() -> None:
+    simulator = Simulator(8)
+    runs = [at_loads(simulator.run(i), {1: {}, 8: {}}) for i in range(2)]
+    alone = [at_loads(simulator.run(i), {1: {}}) for i in range(2, 4)]
+    with pytest.raises(UserError, match="2 baselines at 8 requests at once do not show"):
+        check(runs[0], runs[0], LIMITS, more=[runs[1], *alone])

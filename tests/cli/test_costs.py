@@ -15,7 +15,7 @@ def test_phases_are_kept_per_sample_shown_as_costs_and_no_speed(
     specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:
     call = ("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)
-    said = specbench(*call, "--phases")
+    said = specbench(*call, "--phases", "--full")
     assert said.code == 0, said.err
     run = read_run(Path("out"))
     assert run.header.spec.values.phases is True

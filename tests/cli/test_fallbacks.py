@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from specbench.engine.fused import pick_ops
 from specbench.engine.fused.ops import Ops
-from specbench.engine.graphs.execution import Eager
 from tests.cli.conftest import Specbench
 
 
@@ -25,7 +25,7 @@ class Falling(Ops):
 def test_fallbacks_during_samples_are_in_the_run_and_in_the_report(
     specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Eager, "ops", Falling())
+    monkeypatch.setattr(pick_ops, "pick_native_ops", lambda dtype, folder: Falling())
     said = specbench(
         "run", "--model", model, "--prompts", prompt_file, "--method", "vanilla", "--output", "run",
         "--full", "--max-new-tokens", 4, "--device", "cpu", "--execution", "eager",

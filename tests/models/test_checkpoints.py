@@ -108,11 +108,13 @@ def test_a_checkpoint_is_identified_by_commit_and_hashes(tmp_path: Path) -> None
     blob = tmp_path / ("f" * 64)  # a name that is not the hash of its bytes
     (path / "model.safetensors").rename(blob)
     (path / "model.safetensors").symlink_to(blob)
+    (path / "model.gguf").write_bytes(b"GGUF")  # llama.cpp reads it, and not the weights above
     found = identify(path)
     assert found.revision == commit
     hashes = {name: file.sha256 for name, file in found.files.items()}
     assert hashes["config.json"] == hashlib.sha256((path / "config.json").read_bytes()).hexdigest()
     assert hashes["model.safetensors"] == hashlib.sha256(blob.read_bytes()).hexdigest()
+    assert hashes["model.gguf"] == hashlib.sha256(b"GGUF").hexdigest()
     assert str(tmp_path) not in repr(found)
 
 
@@ -204,6 +206,16 @@ def test_the_recorded_steps_of_all_methods_take_little(
         for context in (2048, 32768)
     ]
     assert least < needs[0] < most and needs[1] < 2 * needs[0]
+
+
+@pytest.mark.parametrize("change", [{"model_type": "glm4"}, {"quantization_config": {}}])
+def test_recorded_steps_of_plain_layers_take_more(folder: Path, change: dict[str, Any]) -> None:
+    use = GraphUse(2, (0.0,))
+    fused, plain = (
+        check_fits(one, "float16", "cpu", graphs=use).graph_bytes
+        for one in (folder, make_checkpoint(folder.parent / "plain", **change))
+    )
+    assert plain > 1.5 * fused
 
 
 def test_a_model_that_only_fits_without_graphs_is_refused_with_the_way_out(

@@ -153,6 +153,8 @@ def test_a_head_in_speculators_layout_drafts_the_same(
     head = random_head("eagle3", model, draft_vocab=draft_vocab)
     write_head(head, tmp_path / "official")
     write_head(head, tmp_path / "theirs", "speculators", "org/model")
+    stored = torch.load(tmp_path / "official" / "pytorch_model.bin")
+    assert ("d2t" in stored, "t2d" in stored) == ((draft_vocab < 2048,) * 2)  # as vLLM expects
     trees = []
     for folder, layout in (("official", "SafeAILab"), ("theirs", "speculators")):
         method = get("eagle3")

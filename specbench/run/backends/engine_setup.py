@@ -65,6 +65,8 @@ class EngineSetup:
 
     `missing` are methods without a checkpoint. A stand-in has the card of the model whose shape it
     takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run, and why.
+    `quantize` is the format to which weights are quantised while they are loaded, `quantization`
+    this format or the checkpoint's own.
     """
 
     card: ModelCard
@@ -81,11 +83,12 @@ class EngineSetup:
     is_traced: bool = False
     checks_drafts: bool = False
     quantize: str = ""
+    quantization: str = ""
     threads: int | None = None
 
     @property
     def title(self) -> str:
-        weights = f"{self.quantize} weights, " if self.quantize else ""
+        weights = f"{self.quantization} weights, " if self.quantization else ""
         return f"{self.card.title} ({weights}{self.dtype}, {self.device.name})"
 
     @property
@@ -114,7 +117,7 @@ class EngineSetup:
             label=self.card.title,
             source="embedded" if is_ours else self.card.repo,
             dtype=self.dtype,
-            quantization=self.quantize or quantization_of(read_config(self.path, self.card.name)),
+            quantization=self.quantization,
             is_stand_in=self.stand_in is not None,
             is_embedded=self.card.is_embedded,
             shape=self.stand_in.shape if self.stand_in else None,
@@ -197,7 +200,8 @@ def _setup(
     found = [one.weights for one in chosen.methods if isinstance(one.weights, Path)]
     drafts = [weights for weights in found if weights.is_dir()]
     graphs = _graph_use(spec, mode, chosen.methods)
-    check_memory(path, dtype, device.name, drafts=drafts, graphs=graphs)
+    stored, is_plain = _stored_weights(spec, card, path, device)
+    check_memory(path, dtype, device.name, drafts=drafts, graphs=graphs, is_dequantized=is_plain)
     codec = load_codec(path, card, spec.template)
     for draft in drafts:
         if (draft / "tokenizer_config.json").is_file():
@@ -212,7 +216,30 @@ def _setup(
         missing=chosen.missing,
         broken=chosen.broken,
         quantize=spec.quantize,
+        quantization=spec.quantize or f"{'dequantised ' if is_plain else ''}{stored}",
     )
+
+
+def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
+    """The format of a checkpoint's quantised weights, and True if they become plain ones.
+
+    Raises:
+        UserError: they cannot be read, or are to be quantised again.
+    """
+    import torch
+
+    from specbench.engine.quantize import check_format, is_dequantized
+
+    stored = quantization_of(read_config(path, card.name))
+    if stored and spec.quantize:
+        raise UserError(
+            f"The weights of {card.name} are quantised already ({stored}), so --quantize "
+            f"{spec.quantize} cannot be used.",
+            "Leave it out, or use a checkpoint with plain weights.",
+        )
+    if stored:
+        check_format(stored, path)
+    return stored, is_dequantized(stored, torch.device(device.name))
 
 
 def _stand_in_setup(

@@ -13,14 +13,14 @@ import pytest
 import specbench
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
-from specbench.run.backends.server.answer import RequestFailed
+from specbench.run.backends.server.answer import Answer, RequestFailed
 from specbench.run.backends.server.client import Client
 from specbench.run.backends.server.counters import increase, read_counters
 from specbench.run.backends.server.find import FoundServer, find_server
 from specbench.run.backends.server.protocols import Completions
 from specbench.run.backends.server.records import make_record
-from specbench.run.backends.server.stream import ChatRequest
-from specbench.types import RecordKey, Request
+from specbench.run.backends.server.stream import ChatRequest, Counts
+from specbench.types import Record, RecordKey, Request
 from specbench.zoo import TINY
 from tests.engines.record import ASKED, HELLO, NUM_TOKENS, QUESTION, long_prompt
 from tests.support.replay import RESPONSES, Replay, recorded
@@ -137,3 +137,24 @@ def test_counters_grow_by_the_tokens_and_drafts_of_the_answers(name: str) -> Non
 @EVERY
 def test_a_recording_names_no_folder(name: str) -> None:
     assert "/tmp/" not in json.dumps(recorded(name)) and "/home/" not in json.dumps(recorded(name))
+
+
+def test_a_token_that_llama_cpp_holds_back_within_a_character_is_read_from_the_text() -> None:
+    text = "a café here"
+    ids = (*CODEC.token_ids(text), CODEC.end_id or 0)
+    held = next(i for i in range(len(ids)) if CODEC.text(ids[: i + 1]).endswith("\ufffd"))
+    sent = (*ids[:held], *ids[held + 1 :])
+
+    def record_of(token_ids: tuple[int, ...], num_tokens: int) -> Record:
+        answer = Answer(
+            text=text, token_ids=token_ids, num_tokens=num_tokens, prompt_tokens=None, stop="eos",
+            sent=0.0, arrivals=(1.0, 2.0), counts=Counts(),
+        )  # fmt: skip
+        key = RecordKey("vanilla", 0.0, "gsm8k", "1", 0, 0, 1)
+        return make_record(key, WHOLE.request, answer, CODEC, began=0.0, is_prompt_sent=True)
+
+    assert record_of(sent, len(ids)).token_ids == ids
+    with pytest.raises(RequestFailed, match="counted"):
+        record_of(sent, len(ids) + 1)
+    with pytest.raises(RequestFailed, match="counted"):
+        record_of((*sent[:-2], ids[0], ids[-1]), len(ids))  # not a part of the text

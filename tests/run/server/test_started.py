@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -33,7 +34,9 @@ from specbench.run.backends.server.engines.vllm_weights import eagle_folder, med
 from specbench.run.backends.server.find import FoundServer, find_server
 from specbench.run.backends.server.process import ServerProcess
 from specbench.run.backends.server.started import Start, StartedServers, without_folders
+from specbench.run.backends.server.started_setup import StartedSetup, make_started_setup
 from specbench.run.backends.server.stream import ChatRequest
+from specbench.run.spec import RunSpec
 from specbench.types import Request
 from specbench.zoo import TINY
 
@@ -213,6 +216,40 @@ def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) ->
     plain = ENGINES["vllm"].arguments(launch(tmp_path, "vanilla"))
     metrics = {"--per-request-spec-decode-metrics", "detailed"}
     assert set(words) - set(plain) == {"--speculative-config", config, *metrics}
+
+
+def setup_of(methods: str) -> StartedSetup:
+    spec = RunSpec(
+        methods=(methods,), model="tiny", device="cpu", backend="server", serving_engine="vllm",
+        engine_command=(sys.executable,),
+    )  # fmt: skip
+    return make_started_setup(spec, is_offline=True)
+
+
+def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: Path) -> None:
+    found = setup_of("suffix,suffix:scope=request").describe()
+    scopes = {name: (one.scope, one.options) for name, one in found.methods.items()}
+    assert scopes == {
+        "vanilla": ("request", {}),
+        "suffix": ("run", {"scope": "run"}),
+        "suffix:scope=request": ("request", {"scope": "request"}),
+    }
+    (warning,) = [text for text in found.warnings if "earlier requests" in text]
+    assert warning.startswith("suffix learns")
+    asked = launch(tmp_path, "suffix")
+    configs = [
+        words[words.index("--speculative-config") + 1]
+        for scope in ("run", "request")
+        for words in [ENGINES["vllm"].arguments(dataclasses.replace(asked, scope=scope))]
+    ]
+    assert ['"suffix_decoding_max_cached_requests": 0' in text for text in configs] == [False, True]
+
+
+def test_a_scope_that_a_method_lacks_is_refused() -> None:
+    with pytest.raises(UserError, match="'scope'"):
+        setup_of("ngram:scope=run")
+    with pytest.raises(UserError, match="'ever'"):
+        setup_of("suffix:scope=ever")
 
 
 def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:

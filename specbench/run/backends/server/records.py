@@ -75,8 +75,22 @@ def make_record(
 
 
 def _token_ids(answer: Answer, codec: Codec) -> tuple[int, ...]:
-    """The answer's tokens, with the end token that a server counts but does not send."""
-    ids = codec.token_ids(answer.text) if answer.token_ids is None else answer.token_ids
+    """The answer's tokens, with the end token that a server counts but does not send.
+
+    llama.cpp streams no token that ends within a character. The text's own tokens take the place of
+    the ids if there are as many as the server counted, and the ids are among them.
+    """
+    sent = answer.token_ids
+    ids = _with_end(codec.token_ids(answer.text) if sent is None else sent, answer, codec)
+    if sent is not None and answer.num_tokens is not None and len(ids) < answer.num_tokens:
+        whole = _with_end(codec.token_ids(answer.text), answer, codec)
+        rest = iter(whole)
+        if len(whole) == answer.num_tokens and all(one in rest for one in ids):
+            return whole
+    return ids
+
+
+def _with_end(ids: tuple[int, ...], answer: Answer, codec: Codec) -> tuple[int, ...]:
     has_end = answer.stop != "eos" or (ids and ids[-1] in codec.eos_ids)
     is_complete = answer.token_ids is not None and answer.num_tokens == len(ids)
     end = codec.end_id

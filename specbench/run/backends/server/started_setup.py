@@ -31,12 +31,17 @@ from specbench.run.backends.server.setup import method_header, model_header, ser
 from specbench.run.backends.server.started import Start, StartedServers
 from specbench.run.methods import BASELINE, check_labels, label_of
 from specbench.run.spec import RunSpec
+from specbench.types import Scope
 
 LOGS = "engines"
 """The folder in a run with the logs of the engines that it started."""
-_NUM_TOKENS = "num_tokens"
+_NUM_TOKENS, _SCOPE = "num_tokens", "scope"
 _MOST_CONTEXT = 4096
 """Tokens of context that an engine is started with at most: its memory grows with it."""
+_MEMORY = (
+    "{} learns from earlier requests, so that repeats and further loads flatter it: scope=request "
+    "turns this off."
+)
 _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
 
@@ -49,6 +54,7 @@ class EngineRun:
     method: EngineMethod
     num_tokens: int
     weights: Path | None
+    scope: Scope
 
     @property
     def label(self) -> str:
@@ -89,7 +95,7 @@ class StartedSetup:
 
     def describe(self) -> SetupInfo:
         model = model_header(self.card, self.codec, self.spec, served_by=(self.engine.title,))
-        notes = [f"{one.label}: {one.method.note}" for one in self.methods if one.method.note]
+        notes = [_MEMORY.format(one.label) for one in self.methods if one.scope == "run"]
         warnings = (self.codec.template.warning, *notes)
         return SetupInfo(
             replace_header(model, files=identify(self.path).files),
@@ -131,6 +137,7 @@ class StartedSetup:
                 dtype=spec.dtype if spec.dtype != "auto" else "",
                 is_cpu=self.device == "cpu",
                 scratch=scratch,
+                scope=one.scope,
             )
             return [*self.executable, *engine.arguments(launch), *spec.engine_args]
 
@@ -138,10 +145,15 @@ class StartedSetup:
 
     def _method(self, one: EngineRun) -> MethodHeader:
         header = method_header(one.asked.name, one.method.title)
+        options = {
+            **({_NUM_TOKENS: one.num_tokens} if one.num_tokens else {}),
+            **({_SCOPE: one.scope} if one.method.scopes else {}),
+        }
         return replace_header(
             header,
-            options={_NUM_TOKENS: one.num_tokens} if one.num_tokens else {},
+            options=options,
             weights=identify(one.weights) if one.weights else None,
+            scope=one.scope,
         )
 
 
@@ -173,7 +185,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
             f"Name one: --method {missing[0].name}:weights=DIR_OR_HUB_ID.",
         )
     runs = tuple(
-        EngineRun(one, method, _num_tokens(one, method), weights)
+        EngineRun(one, method, _num_tokens(one, method), weights, _scope(one, method))
         for one, weights in found
         for method in [engine.methods[one.name]]
         if one not in missing
@@ -213,11 +225,10 @@ def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     for one in asked:
         if one.name not in engine.methods:
             raise unknown_name(f"method of {engine.title}", one.name, engine.methods)
+        known = (_NUM_TOKENS, WEIGHTS, *((_SCOPE,) if engine.methods[one.name].scopes else ()))
         for option in one.given:
-            if option not in (_NUM_TOKENS, WEIGHTS):
-                raise unknown_name(
-                    f"option of {engine.title}'s {one.name}", option, (_NUM_TOKENS, WEIGHTS)
-                )
+            if option not in known:
+                raise unknown_name(f"option of {engine.title}'s {one.name}", option, known)
     asked = asked or [MethodChoice(name) for name in engine.methods if name != "suffix"]
     if spec.is_baseline_run and not any(str(one) == BASELINE for one in asked):
         asked.insert(0, MethodChoice(BASELINE))
@@ -255,3 +266,11 @@ def _num_tokens(one: MethodChoice, method: EngineMethod) -> int:
     if not text.isdigit() or (not int(text) and method.num_tokens):
         raise UserError(f"{one}: {_NUM_TOKENS} {text!r} is no number of tokens.", "Give 1 or more.")
     return int(text)
+
+
+def _scope(one: MethodChoice, method: EngineMethod) -> Scope:
+    given = one.given.get(_SCOPE, next(iter(method.scopes), "request"))
+    for scope in method.scopes or ("request",):
+        if given == scope:
+            return scope
+    raise unknown_name(f"scope of {one.name}", given, method.scopes)

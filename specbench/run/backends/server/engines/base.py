@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specbench.types import Scope
+
 WEIGHTS = "weights"
 
 
@@ -14,6 +16,7 @@ WEIGHTS = "weights"
 class Launch:
     """One server to start: a model with a method. `port` is one of the loopback.
 
+    `scope` is the lifetime of the method's memory, for methods that have the choice.
     `scratch` is a folder of this launch alone, for files that an engine needs in a form of its own.
     """
 
@@ -28,16 +31,20 @@ class Launch:
     dtype: str
     is_cpu: bool
     scratch: Path
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineMethod:
-    """A method of an engine: its title, tokens per draft, and whose weights it reads, if any."""
+    """A method of an engine: its title, tokens per draft, and whose weights it reads, if any.
+
+    `scopes` are lifetimes of its memory, the engine's default first; empty without the choice.
+    """
 
     title: str
     num_tokens: int = 0
     weights: str | None = None
-    note: str = ""
+    scopes: tuple[Scope, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

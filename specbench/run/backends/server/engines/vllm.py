@@ -42,6 +42,8 @@ def _speculation(launch: Launch) -> str:
         values["model"] = str(_weights(launch, launch.weights))
     if launch.num_tokens:
         values["num_speculative_tokens"] = launch.num_tokens
+    if launch.scope == "request":
+        values["suffix_decoding_max_cached_requests"] = 0
     return json.dumps(values | (_NGRAM if launch.method == "ngram" else {}))
 
 
@@ -60,9 +62,7 @@ VLLM = Engine(
     methods={
         "vanilla": EngineMethod("Vanilla"),
         "ngram": EngineMethod("N-gram", 5),
-        "suffix": EngineMethod(
-            "Suffix", note="It learns from earlier requests, so that repeats flatter it."
-        ),
+        "suffix": EngineMethod("Suffix", scopes=("run", "request")),
         "sps": EngineMethod("SpS", 4, "sps"),
         "eagle": EngineMethod("EAGLE", 4, "eagle"),
         "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),

@@ -1,0 +1,157 @@
+"""Checkpoints that come quantised: the weights they stand for, or a refusal by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from specbench.engine import quantize
+from specbench.engine.decode import decode
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.engine.weights import pass_bytes
+from specbench.errors import CheckpointError, UserError
+from specbench.models.memory import estimate
+from specbench.run.backends.engine_setup import make_engine_setup
+from specbench.run.spec import RunSpec
+from specbench.types import Request
+from specbench.zoo import TINY
+from tests.engine.test_target import GROUPED, Oracle
+from tests.support.quantised import FORMATS, mxfp4_experts, quantise, write
+
+PROMPT = (1, 7, 8, 9, 10, 11)
+CPU = torch.device("cpu")
+EXPERTS = {
+    **GROUPED, "hidden_size": 64, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+}  # fmt: skip
+
+
+def llama(folder: Path) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**GROUPED))
+    model.save_pretrained(folder)
+    return model
+
+
+def needs(package: str) -> None:
+    if find_spec(package) is None:
+        pytest.skip(f"needs the package {package}")
+
+
+def check_trees(target: Target) -> None:
+    """Trees give the tokens of the model's own `generate`."""
+    answer = target.model.generate(
+        torch.tensor([PROMPT]), max_new_tokens=13, do_sample=False, eos_token_id=None
+    )[0, len(PROMPT) :].tolist()
+    done = decode(target, Oracle(answer), Request(PROMPT, 13))
+    assert list(done.token_ids) == answer
+    assert done.accept_lengths == (4, 4, 4)
+
+
+@torch.inference_mode()
+def check_logits(target: Target, plain: Tensor, *, rtol: float) -> None:
+    found = target.prefill(PROMPT).logits[-1]
+    assert (found - plain).norm() < rtol * plain.norm()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_quantised_checkpoint_decodes_as_the_weights_it_stands_for(
+    name: str, tmp_path: Path
+) -> None:
+    if name.startswith("compressed"):
+        needs("compressed_tensors")
+    plain = llama(tmp_path)
+    plain.load_state_dict(quantise(tmp_path, name))
+    with torch.inference_mode():
+        logits = plain(torch.tensor([PROMPT])).logits[0, -1]
+    target = load_target(tmp_path, dtype=torch.float32, device=CPU)
+    check_logits(target, logits, rtol=1e-4)
+    assert target.unfused_reason is None  # plain weights run fused, and are read whole
+    assert pass_bytes(target.model) == pass_bytes(plain)
+    check_trees(target)
+    held = sum(one.nbytes for one in plain.state_dict().values())
+    need = estimate(tmp_path, "float32", context=128, what="it", is_dequantized=True)
+    assert held <= need.weight_bytes < 1.1 * held
+
+
+def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    plain = GptOssForCausalLM(GptOssConfig(**EXPERTS))
+    plain.save_pretrained(tmp_path)
+    plain.load_state_dict(mxfp4_experts(tmp_path))
+    with torch.inference_mode():
+        logits = plain(torch.tensor([PROMPT])).logits[0, -1]
+    target = load_target(tmp_path, dtype=torch.float32, device=CPU)
+    check_logits(target, logits, rtol=1e-4)
+    check_trees(target)
+    assert target.unfused_reason is None
+    need = estimate(tmp_path, "float32", context=128, what="it", is_dequantized=True)
+    stored = estimate(tmp_path, "float32", context=128, what="it")
+    held = sum(one.nbytes for one in plain.state_dict().values())
+    assert stored.weight_bytes < held <= need.weight_bytes < 1.1 * held
+
+
+def tiny_in(folder: Path, method: str) -> Path:
+    shutil.copytree(TINY / "target", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": method}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def spec(folder: Path, **more: str) -> RunSpec:
+    return RunSpec(model=str(folder), methods=("pld",), device="cpu", **more)  # type: ignore[arg-type]
+
+
+def test_weights_that_become_plain_are_recorded_as_such(tmp_path: Path) -> None:
+    setup = make_engine_setup(spec(tiny_in(tmp_path / "a", "fp8")), is_offline=True)
+    assert "dequantised fp8 weights, float32" in setup.title
+    assert setup.describe().model.precision == "dequantised fp8 weights, float32"
+
+
+@pytest.mark.parametrize(
+    ("method", "packages"),
+    [("awq", "gptqmodel"), ("gptq", "gptqmodel optimum"), ("bitsandbytes", "bitsandbytes")],
+)
+def test_a_format_without_its_package_is_refused_before_it_is_loaded(
+    method: str, packages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
+    with pytest.raises(CheckpointError, match=f"format {method}") as caught:
+        make_engine_setup(spec(tiny_in(tmp_path / "a", method)), is_offline=True)
+    assert caught.value.hint == f"Install it: pip install {packages}"
+
+
+def test_quantised_weights_are_not_quantised_again(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"quantised already \(fp8\)"):
+        make_engine_setup(spec(tiny_in(tmp_path / "a", "fp8"), quantize="int8"), is_offline=True)
+
+
+def test_a_format_that_transformers_does_not_know_is_refused_by_name(tmp_path: Path) -> None:
+    model = llama(tmp_path)
+    write(tmp_path, model.state_dict(), {"quant_method": "q9"})
+    with pytest.raises(CheckpointError, match="format q9, which transformers does not know"):
+        load_target(tmp_path, dtype=torch.float32, device=CPU)
+
+
+def test_a_gpu_computes_with_formats_that_it_has_kernels_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = torch.device("cuda:0")
+    for capability, expected in (((8, 0), (True, False)), ((9, 0), (False, False))):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
+        monkeypatch.setattr(quantize, "find_spec", lambda name: name)
+        found = tuple(quantize.is_dequantized(name, gpu) for name in ("fp8", "mxfp4"))
+        assert found == expected
+    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
+    assert quantize.is_dequantized("mxfp4", gpu)
+    assert not quantize.is_dequantized("awq", CPU) and not quantize.is_dequantized("", CPU)
+    assert quantize.is_dequantized("compressed-tensors", gpu)
