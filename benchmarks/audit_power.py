@@ -1,111 +1,161 @@
 """Bugs that the contract's checks and the audit find, and their false alarms, on `tiny`.
 
-    python -m benchmarks.audit_power [--quick] [--seeds N]
+    python -m benchmarks.audit_power [--seeds N] [--jobs N] [--minutes M] [--out FILE]
 
-Plants each bug of tests/support/bugs.py in a method that drafts with the target plus noise. The
-contract's checks have to find every bug, the audit every one that shows in outputs, within 200
-answers. Sound variants, and every method that `tiny` has weights for with N seeds, may fail in at
-most two audits. All draws are seeded. `--quick` uses a small random model and fewer seeds.
+Plants each bug of tests/support/bugs.py in a method that drafts with `tiny`'s draft model plus
+noise. The contract's checks have to find every bug, the audit every one that shows in outputs,
+within 200 answers. Sound variants, and N runs of all real methods, may fail in at most two audits.
+Methods without weights for `tiny` run on a small random model. All draws are seeded.
+
+A part's result is a line of FILE once it ends, and later calls go on from there: take another file
+after a change of the code. No part begins after M minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import multiprocessing
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
+from time import monotonic, process_time
+from typing import Any
 
-from specbench import registry
-from specbench.audit.run import audit
-from specbench.audit.white_box import Effort
-from specbench.contract import checks
-from specbench.contract.load import load_subject
-from specbench.contract.run import run_contract
-from specbench.contract.subject import Subject
-from specbench.engine.drafter import Drafter
-from specbench.engine.target import Target
-from tests.support.bugs import BUGS, SOUND, Variant
-from tests.support.models import prompts, random_llama
-from tests.support.toy_run import ToyModel
+from benchmarks.gpu.ledger import Ended, Ledger
+from benchmarks.planting import (
+    Figures,
+    Ground,
+    audit_bug,
+    audit_real,
+    audit_sound,
+    random_ground,
+    tiny_ground,
+)
+from tests.support.bugs import BUGS, SOUND
 
-TEMPERATURE, BUDGET, MAX_ANSWERS = 0.7, 48, 200
+OUT = Path("build/audit_power.jsonl")
+NUM_SEEDS, SEEDS_A_PART = 50, 5
+MAX_ANSWERS, MAX_ALARMS = 200, 2
+WITHOUT_WEIGHTS = ("dflash", "layerskip", "mtp", "pard", "peagle", "rest")
+"""Methods that `tiny` has no weights for."""
 
 
 def main() -> None:
-    """Print one line per bug and variant, then the counts."""
+    """Run the parts that are missing, then print one line per bug and variant, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, default=50, help="audits of every real method")
+    parser.add_argument("--seeds", type=int, default=NUM_SEEDS, help="runs of the real methods")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no part after these")
+    parser.add_argument("--out", type=Path, default=OUT, help="file of results")
     asked = parser.parse_args()
-    if asked.quick:
-        model, texts, methods = random_llama(layers=2), prompts(), dict[str, Subject]()
+    ledger, parts = Ledger(asked.out, {}), parts_of(asked.seeds)
+    missing = [part for part in parts if part not in ledger.ended()]
+    for ended in _run(missing, asked.jobs, limit=monotonic() + 60 * asked.minutes):
+        ledger.append(ended)
+        print(f"{ended.part}: {ended.seconds:.0f} s {dict(ended.figures)}", flush=True)
+    done = ledger.ended()
+    if left := sum(part not in done for part in parts):
+        sys.exit(f"{left} of {len(parts)} parts are left: call again.")
+    found = Summary({part: done[part] for part in parts})
+    print(*found.lines(), sep="\n")
+    sys.exit(not found.is_passed)
+
+
+def _run(parts: Sequence[str], num_jobs: int, *, limit: float) -> Iterator[Ended]:
+    """The results of parts, as they end."""
+    if not parts or monotonic() > limit:
+        return
+    run = partial(run_part, limit)
+    if num_jobs == 1:
+        yield from filter(None, map(run, parts))
+        return
+    with multiprocessing.get_context("spawn").Pool(num_jobs) as pool:
+        yield from filter(None, pool.imap_unordered(run, parts))
+
+
+def parts_of(num_seeds: int) -> list[str]:
+    """Names of all parts: a kind, and a name or the first of some seeds."""
+    seeds = range(0, num_seeds, SEEDS_A_PART)
+    return [
+        *(f"bug: {bug.name}" for bug in BUGS),
+        *(f"sound: {one.name}" for one in SOUND),
+        *(f"{kind}: {seed}" for kind in ("tiny", "random") for seed in seeds),
+    ]
+
+
+def run_part(limit: float, part: str) -> Ended | None:
+    """The result of a part; None after the limit."""
+    if monotonic() > limit:
+        return None
+    kind, _, name = part.partition(": ")
+    ground = _ground("random" if kind == "random" else "tiny")
+    began, before = datetime.now(UTC).isoformat(timespec="seconds"), process_time()
+    if kind == "bug":
+        figures = audit_bug(next(one for one in BUGS if one.name == name), ground)
+    elif kind == "sound":
+        figures = audit_sound(next(one for one in SOUND if one.name == name), ground)
     else:
-        subjects = {name: load_subject(name, "tiny")[0] for name in registry.PAPER_ORDER}
-        model, texts = subjects["vanilla"].target.model, subjects["vanilla"].prompts
-        methods = {name: one for name, one in subjects.items() if name != "vanilla"}
-    effort = Effort(num_tokens=600, num_outcomes=20_000)
-    missed = [bug for bug in BUGS if not _is_found(bug, model, texts, effort)]
-    alarms = [one for one in SOUND if _has_alarm(one, model, texts, effort)]
-    num_audits, false = _real(methods, effort, asked.seeds)
-    print(f"bugs: {len(BUGS)}, missed: {', '.join(map(str, missed)) or 'none'}")
-    print(f"sound variants: {len(SOUND)}, false alarms: {', '.join(map(str, alarms)) or 'none'}")
-    print(f"audits of real methods: {num_audits}, false alarms: {false}")
-    raise SystemExit(bool(missed) or len(alarms) + false > 2)
+        figures = audit_real(ground, range(int(name), int(name) + SEEDS_A_PART))
+    return Ended(part, "ok", process_time() - before, began, figures=figures)
 
 
-def _is_found(
-    bug: Variant, model: object, texts: Sequence[tuple[int, ...]], effort: Effort
-) -> bool:
-    target = bug.target(model)
-    with bug.patch():
-        one = Subject(target, lambda: bug.drafter(target), texts, BUDGET)
-        own = [getattr(checks, bug.check)]
-        contract = run_contract(bug.name, one, checks=own).verdict == "bug"
-        verdict = _audited(target, bug.drafter(target), texts, effort) if bug.is_output else None
-    names = {True: "found", False: "MISSED", None: "-"}
-    print(f"{bug.name:42} contract {names[contract]:8}audit {names[verdict]}", flush=True)
-    return contract and verdict is not False
+@cache
+def _ground(name: str) -> Ground:
+    """The models of a process."""
+    return tiny_ground() if name == "tiny" else random_ground(WITHOUT_WEIGHTS)
 
 
-def _has_alarm(
-    one: Variant, model: object, texts: Sequence[tuple[int, ...]], effort: Effort
-) -> bool:
-    target = one.target(model)
-    subject = Subject(target, lambda: one.drafter(target), texts, BUDGET)
-    found = run_contract(one.name, subject)
-    alarm = _audited(target, one.drafter(target), texts, effort)
-    print(f"{one.name:42} contract {found.verdict:16}audit {'ALARM' if alarm else '-'}", flush=True)
-    return alarm or found.verdict == "bug"
+class Summary:
+    """What the ended parts say together."""
+
+    def __init__(self, ended: Mapping[str, Ended]) -> None:
+        self._ended = ended
+        bugs, sound = self._figures("bug"), self._figures("sound")
+        real = [*self._figures("tiny").values(), *self._figures("random").values()]
+        self.num_bugs, self.num_sound = len(bugs), len(sound)
+        self.escaped = [name for name, one in bugs.items() if not one["contract"]]
+        self.in_outputs = {n: one for n, one in bugs.items() if one["audit"] is not None}
+        self.missed = [
+            name
+            for name, one in self.in_outputs.items()
+            if not one["audit"] or one["answers"] > MAX_ANSWERS
+        ]
+        self.most_answers = max(one["answers"] for one in self.in_outputs.values())
+        self.num_audits = sum(one["audits"] for one in real)
+        self.alarms = [
+            f"{name}: {text}"
+            for name, one in sound.items()
+            for text in (*one["contract"], *one["audit"])
+        ]
+        self.alarms += [text for one in real for text in one["alarms"]]
+
+    def _figures(self, kind: str) -> dict[str, Figures]:
+        parts = {part.partition(": "): ended for part, ended in self._ended.items()}
+        return {name: ended.figures for (own, _, name), ended in parts.items() if own == kind}
+
+    @property
+    def is_passed(self) -> bool:
+        return not self.escaped and not self.missed and len(self.alarms) <= MAX_ALARMS
+
+    def lines(self) -> Iterator[str]:
+        """The counts, in words."""
+        yield f"bugs: {self.num_bugs}; the contract misses {_listed(self.escaped)}"
+        yield (
+            f"of {len(self.in_outputs)} that show in outputs the audit misses "
+            f"{_listed(self.missed)}, with at most {self.most_answers} answers a method"
+        )
+        yield (
+            f"{self.num_sound} sound variants and {self.num_audits} audits of real methods: "
+            f"{len(self.alarms)} false alarms ({_listed(self.alarms)})"
+        )
+        yield f"{sum(one.seconds for one in self._ended.values()):.0f} s of CPU time"
 
 
-def _audited(
-    target: Target, drafter: Drafter, texts: Sequence[tuple[int, ...]], effort: Effort,
-    first_seed: int = 0,
-) -> bool:  # fmt: skip
-    """True if the audit fails the method, or the run itself breaks off."""
-    texts = [text for text in texts for _ in range(3)][: MAX_ANSWERS // 2]
-    model = ToyModel(target, {"sps": drafter}, texts, budget=BUDGET, first_seed=first_seed)
-    try:
-        run = model.run(0.0, TEMPERATURE)
-        found = audit(run, lambda _: model, is_recheck=False, effort=effort, say=_silent)
-    except Exception as error:  # the bug may show as a fault of the contract
-        print(f"  {type(error).__name__}: {error}")
-        return True
-    results = [one for one in found.methods if one.method == "sps"]
-    return "bug" in {one.verdict for one in (*results, *found.greedy)}
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(map(str, names)) or "none"
 
-
-def _real(methods: dict[str, Subject], effort: Effort, num_seeds: int) -> tuple[int, int]:
-    """Number of audits of the real methods, and of those that failed."""
-    num_audits = num_failed = 0
-    small = Effort(effort.num_tokens // 4, num_outcomes=1000)
-    for name, one in methods.items():
-        for seed in range(num_seeds):
-            failed = _audited(one.target, one.drafter, one.prompts[:2], small, 1000 * seed)
-            num_audits, num_failed = num_audits + 1, num_failed + failed
-        print(f"{name:42} {num_seeds} audits, {num_failed} alarms so far", flush=True)
-    return num_audits, num_failed
-
-
-_silent: Callable[[str], None] = lambda _: None  # noqa: E731
 
 if __name__ == "__main__":
     main()

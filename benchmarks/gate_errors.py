@@ -142,7 +142,7 @@ def main() -> None:
     _false_alarms(num_pairs, Simulator(80, drift=0.0), at_zero)
     _caught(num_pairs, Simulator(8), default)
     _caught(num_pairs, Simulator(80), default)
-    for drift in (0.01, 0.03, 0.06):
+    for drift in (0.01, 0.03, 0.06, 0.15):
         _several(num_pairs, Simulator(8, drift=drift, bursts=0.05), default, drift)
 
 

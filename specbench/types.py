@@ -19,7 +19,7 @@ StopReason = Literal["eos", "budget", "length"]
 
 
 Scope = Literal["request", "run"]
-"""Lifetime of a method's memory: one request, or all requests of a repeat."""
+"""Lifetime of a method's memory: one request, or all requests of a pass."""
 
 
 @dataclass(frozen=True, slots=True)

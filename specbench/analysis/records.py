@@ -33,7 +33,7 @@ class RecordTable:
 
     `frame` is `records_frame` with further columns:
 
-    - `cluster`: the number of the sample. Its turns and repeats are one cluster, since they depend
+    - `cluster`: the number of the sample. Its turns and passes are one cluster, since they depend
       on each other.
     - `baseline_row`: the row of vanilla's measured record of the same request on the same worker,
       or -1; and that

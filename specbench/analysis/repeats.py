@@ -1,6 +1,6 @@
-"""Speedups repeat by repeat (`--repeats`), to find those that change between repeats.
+"""Speedups pass by pass (`--repeats`), to find those that change between passes.
 
-Each repeat asks the same prompts at another time. A change between repeats that is larger than
+Each pass asks the same prompts at another time. A change between passes that is larger than
 chance comes from the machine, and no interval over prompts covers it.
 """
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 ALPHA = 0.01
 LEAST_SPREAD = 0.03
-"""Relative spread of speedups over the repeats below which a method counts as steady."""
+"""Relative spread of speedups over the passes below which a method counts as steady."""
 _LEAST_PROMPTS = 8
 _COLUMNS = ["wall_s", "num_tokens", "baseline_wall_s", "baseline_num_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatSpeedups:
-    """The speedup of a method in each repeat, and the p-value of "they are all the same"."""
+    """The speedup of a method in each pass, and the p-value of "they are all the same"."""
 
     method: str
     temperature: float

@@ -9,6 +9,7 @@ completions of one method on the same turn of one task.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from specbench.analysis.records import RecordTable
 from specbench.analysis.repeats import RepeatSpeedups, find_changing_speedups
 from specbench.analysis.speed_warnings import RunWarning, find_speed_warnings
 from specbench.analysis.stats.bootstrap import Estimate
-from specbench.analysis.stats.trend import Series, relative_change
+from specbench.analysis.stats.trend import Series, relative_change, slow_start
 from specbench.analysis.survivors import Survivors
 from specbench.analysis.workers import find_slow_workers
 from specbench.log.header import RunHeader
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_DRIFT = 0.05
-"""The smallest change of the baseline over a run that is reported."""
+"""The smallest change over a run, and slowness of its start, that is reported."""
 SLOW = 1.5
 """A completion is slow from this many times the median on."""
 _MANY, _VERY_SLOW = 0.01, 3.0
@@ -58,6 +59,24 @@ class Drift:
             f"Vanilla got {_percent(abs(self.change.value))} % {direction} during the run{span}. "
             "Speedups suffer less than tokens/s, since methods alternate. Repeat the run on an "
             "idle, cooled machine with fixed clocks, or with --repeats."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UnsteadyStart:
+    """The first `num_slow` completions took `ratio` times as long a step as the later ones."""
+
+    num_slow: int
+    num_measured: int
+    last: RecordKey
+    ratio: float
+
+    def message(self, info: RunHeader) -> str:
+        return (
+            f"The first {self.num_slow} of {self.num_measured} completions, up to "
+            f"{self.last.sample_id} in pass {self.last.repeat + 1}, took {self.ratio:.2f} times as "
+            "long a step as later ones: the machine was not steady yet. Distrust these samples, "
+            "and repeat the run on the warm machine; more passes (--repeats) give them less weight."
         )
 
 
@@ -114,7 +133,7 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class ChangingSpeedups:
-    """Methods at one temperature whose speedup changes between repeats by more than chance."""
+    """Methods at one temperature whose speedup changes between passes by more than chance."""
 
     methods: tuple[RepeatSpeedups, ...]
 
@@ -124,7 +143,7 @@ class ChangingSpeedups:
             for one in self.methods
         ]
         return (
-            f"Speedups changed between repeats of the same prompts at "
+            f"Speedups changed between passes over the same prompts at "
             f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this. "
             "Intervals cover it, but another run may differ by more. Use an idle machine with "
             "fixed clocks, and --runs 5."
@@ -142,6 +161,7 @@ def find_warnings(
     return (
         *_pauses(table),
         *_drift(steps, len(table.records)),
+        *_unsteady_start(table, steps),
         *_slow(table, steps),
         *_changing(table.frame),
         *find_slow_workers(steps),
@@ -187,6 +207,15 @@ def _drift(steps: DataFrame, num_records: int) -> Iterable[Drift]:
     if change is None or change.interval is None or 0.0 in change.interval:
         return []
     return [Drift(change)] if abs(change.value) >= LEAST_DRIFT else []
+
+
+def _unsteady_start(table: RecordTable, steps: DataFrame) -> Iterable[UnsteadyStart]:
+    """A slow start of the run, in all methods and tasks together."""
+    logs = np.log(steps["ratio"].to_numpy())
+    if num_slow := slow_start(logs, math.log1p(LEAST_DRIFT)):
+        ratio = math.exp(float(np.median(logs[:num_slow]) - np.median(logs[num_slow:])))
+        last = table.records[steps.index[num_slow - 1]].key
+        yield UnsteadyStart(num_slow, len(steps), last=last, ratio=ratio)
 
 
 def _slow(table: RecordTable, steps: DataFrame) -> Iterable[RunWarning]:

@@ -80,17 +80,11 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
             max(0, n - own) for n, own in zip(again.num_planted, accepted, strict=True)
         )
         deepest = max([deepest, *accepted])
-        depth = max(
-            [depth, *(min(_depth(tree), subject.budget - 2) for tree in again.trees.values())]
-        )
+        depth = max([depth, *again.depths])
     yield count("planted guesses", len(subject.prompts), num_wrong)
     yield count("acceptance of planted guesses", num_guesses, num_refused, "guesses")
     yield count("full depth of the trees", depth, depth - deepest, "levels")
     yield from _logits(rows, subject, "planted")
-
-
-def _depth(tree: DraftTree) -> int:
-    return int(tree.layout.depths[: int(tree.num_verify)].max())
 
 
 def _logits(rows: Sequence[LogitNumbers], subject: Subject, what: str) -> Iterator[AuditTest]:

@@ -25,7 +25,8 @@ class Planted(Drafter):
 
     `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in even
     ones the path goes to the deepest node of the tree, in odd ones to children of changing ranks.
-    `trees` are the method's own proposals by the number of tokens before them.
+    The deepest tree so far counts as an even one. `trees` are the method's own proposals by the
+    number of tokens before them, `depths` the depths of the trees as far as the budget allows.
     """
 
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
@@ -33,6 +34,7 @@ class Planted(Drafter):
         self.tree_sizes = drafter.tree_sizes
         self.trees: dict[int, DraftTree] = {}
         self.num_planted: list[int] = []
+        self.depths: list[int] = []
         self._drafter, self._answer, self._first_step = drafter, answer, first_step
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -42,12 +44,21 @@ class Planted(Drafter):
         tree, at = self._drafter.propose(state), len(state.token_ids)
         self.trees[at] = replace(tree, tokens=tree.tokens.clone())
         right = self._answer[at : at + tree.layout.max_depth]
-        planted = plant(tree, right, self._first_step + len(self.num_planted))
+        depth = min(_depth(tree), state.remaining - 1)
+        is_deepest = depth > max(self.depths, default=0)
+        step = 0 if is_deepest else self._first_step + len(self.num_planted)
+        planted = plant(tree, right, step)
         self.num_planted.append(min(planted[1], state.remaining - 1))
+        self.depths.append(depth)
         return planted[0]
 
     def observe(self, state: State, result: StepResult) -> None:
         self._drafter.observe(state, result)
+
+
+def _depth(tree: DraftTree) -> int:
+    """The depth of the nodes that may be accepted."""
+    return int(tree.layout.depths[: int(tree.num_verify)].max())
 
 
 def plant(tree: DraftTree, right: Sequence[int], step: int) -> tuple[DraftTree, int]:
@@ -75,10 +86,11 @@ def plant(tree: DraftTree, right: Sequence[int], step: int) -> tuple[DraftTree, 
 
 
 class NoisyTarget(Drafter):
-    """Drafts a tree with the target's own model, to whose logits noise of a spread is added.
+    """Drafts a tree with a model, to whose logits noise of a spread is added.
 
-    Greedy decoding drafts the best tokens. Sampling draws the children of a node from q without
-    replacement, in the request's settings. In each level one node is expanded, of changing rank.
+    The model is the target's own, or another one with its vocabulary. Greedy decoding drafts the
+    best tokens. Sampling draws the children of a node from q without replacement, in the request's
+    settings. In each level one node is expanded, of changing rank.
     """
 
     def __init__(
@@ -108,7 +120,8 @@ class NoisyTarget(Drafter):
             parents += [node] * len(ids)
             rows += drawn_from
             node = first + (self._step + level) % len(ids)
-            row = self._row(tokens, parents, node)
+            if level < len(self._shape) - 1:
+                row = self._row(tokens, parents, node)
         self._step += 1
         layout = TreeLayout.from_parents(parents, row.device)
         q = torch.stack(rows) if self._is_drawn and not state.sampler.sampling.is_greedy else None

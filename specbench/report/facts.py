@@ -18,7 +18,7 @@ from specbench.log.header import (
     RunHeader,
     WeightsHeader,
 )
-from specbench.log.machine import UNKNOWN
+from specbench.log.machine import UNKNOWN, Span
 from specbench.log.spec import SpecValues
 
 _OPTIONS = (
@@ -117,15 +117,27 @@ def gpu_text(info: RunHeader) -> str:
         (info.gpu.temperature_c, "", "°C"),
         (info.gpu.power_w, "", "W"),
     )
-    words = []
-    for span, name, unit in spans:
-        if span is None:
-            continue
-        low, high = round(span.min), round(span.max)
-        ends = f"{low}" if low == high else f"{low} to {high}"
-        mean = f" (mean {span.mean:.0f})" if span.min != span.max else ""
-        words.append(f"{name} {ends} {unit}{mean}".strip())
-    return ", ".join(words)
+    return ", ".join(_span_text(span, name, unit) for span, name, unit in spans if span)
+
+
+def processor_text(info: RunHeader) -> str:
+    """The load by other programs and the clock during the run; empty if not sampled.
+
+    Servers are other programs too, so a run on servers has the clock alone.
+    """
+    if info.cpu is None:
+        return ""
+    others, clock = info.cpu.share_of_others, info.cpu.clock_mhz
+    load = f"other programs took {others.mean:.0%} of it (at most {others.max:.0%} in a second)"
+    words = [] if info.servers else [load.replace("%", " %")]
+    return ", ".join([*words, *([_span_text(clock, "clock", "MHz")] if clock else [])])
+
+
+def _span_text(span: Span, name: str, unit: str) -> str:
+    low, high = round(span.min), round(span.max)
+    ends = f"{low}" if low == high else f"{low} to {high}"
+    mean = f" (mean {span.mean:.0f})" if span.min != span.max else ""
+    return f"{name} {ends} {unit}{mean}".strip()
 
 
 def workers_text(info: RunHeader) -> str:

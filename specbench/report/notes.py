@@ -89,6 +89,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         "Latency": "" if run.serving else sentences.latency_text(run),
         "Depth": sentences.depth_text(run),
         "Memory": sentences.memory_text(run),
+        "Processor": facts.processor_text(run.info),
         "GPU": facts.gpu_text(run.info),
     }
     return (Note(label, text) for label, text in texts.items() if text)
@@ -101,7 +102,7 @@ def _samples(run: RunMetrics) -> str:
     samples = _range([cell.num_samples for cell in pooled])
     done = _range([cell.num_done for cell in pooled])
     return (
-        f"{samples} per method and temperature; completions, with turns and repeats: {done}; "
+        f"{samples} per method and temperature; completions, with turns and passes: {done}; "
         f"failed: {sum(_failures(run).values())}"
     )
 
@@ -179,7 +180,7 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         *sentences.difference_warnings(run),
         *sentences.memory_warnings(run),
         *serving_notes.warnings(run),
-        others_warning(run.info.cpu),
+        None if run.info.servers else others_warning(run.info.cpu),
         *_worker_warnings(run),
         *run.info.warnings,
     ]

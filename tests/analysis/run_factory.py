@@ -11,6 +11,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.choices import parse_choices
 from specbench.log.header import RunHeader
+from specbench.registry import get
 from specbench.types import Record, RecordKey
 from tests.support.headers import make_header
 
@@ -176,7 +177,7 @@ def _described(method: str) -> dict[str, Any]:
     """The header of a method; options in its spelling are whole numbers."""
     choice = parse_choices([method])[0]
     options = {name: int(value) for name, value in choice.given.items()}
-    title = TITLES[choice.name]
+    title = TITLES.get(choice.name) or get(choice.name).title
     return {"name": choice.name, "title": title, "options": options, "is_lossless": True}
 
 

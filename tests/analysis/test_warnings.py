@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.speed_warnings import FewSamples, NotSignificant
-from specbench.analysis.stats.trend import Series, relative_change
-from specbench.analysis.warnings import Drift, Outliers, SlowFirst
+from specbench.analysis.speed_warnings import Disagreement, FewSamples, NotSignificant
+from specbench.analysis.stats.trend import Series, relative_change, slow_start
+from specbench.analysis.warnings import Drift, Outliers, SlowFirst, UnsteadyStart
 from specbench.types import Record
 from tests.analysis.run_factory import FakeRun, header, record
 
@@ -57,12 +57,45 @@ def test_a_slow_task_that_comes_later_is_no_drift() -> None:
     assert Drift not in kinds(run(lambda method, place: 1.0))
 
 
+def test_a_start_that_is_not_steady_is_named_with_its_samples() -> None:
+    metrics = run(lambda method, place: 1.25 if place < 24 else 1.0)
+    (start,) = [one for one in metrics.warnings if isinstance(one, UnsteadyStart)]
+    assert start.num_slow == 24
+    assert start.last.sample_id == "gsm8k/11"
+    assert start.ratio == pytest.approx(1.25, abs=0.03)
+    assert "first 24 of 160 completions, up to gsm8k/11 in pass 1" in start.message(metrics.info)
+
+
+def test_a_slow_end_is_no_slow_start() -> None:
+    assert UnsteadyStart not in kinds(run(lambda method, place: 1.25 if place > 120 else 1.0))
+
+
+def test_a_steady_start_is_rarely_doubted_under_noise_that_comes_and_goes() -> None:
+    draw, doubted = np.random.default_rng(1), 0
+    for _ in range(200):
+        load = draw.normal(0, 0.04, 400)
+        for i in range(1, 400):
+            load[i] += 0.95 * load[i - 1]
+        doubted += slow_start(load + draw.normal(0, 0.03, 400), 0.05) > 0
+    assert doubted <= 6
+
+
 def test_a_first_completion_that_is_slow_is_named() -> None:
     metrics = run(lambda method, place: 2.0 if place == 1 else 1.0)
     (first,) = metrics.warnings
     assert isinstance(first, SlowFirst)
     assert first.key.method == "pld"
     assert first.ratio == pytest.approx(2.0, abs=0.2)
+
+
+def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
+    """Every fifth completion of a method takes three times as long, which costs it 1.4 times."""
+    metrics = run(lambda method, place: 3.0 if method == "pld" and place // 2 % 5 == 0 else 1.0)
+    (found,) = [one for one in metrics.warnings if isinstance(one, Disagreement)]
+    assert set(found.cells) == {("pld", "gsm8k"), ("pld", "alpaca")}
+    for value, median in found.cells.values():
+        assert median == pytest.approx(1.4 * value, rel=0.1)
+    assert "By the median of the paired step times" in found.message(metrics.info)
 
 
 def test_outliers_are_counted_and_the_worst_is_named() -> None:

@@ -82,3 +82,21 @@ def test_a_mat_may_rise_within_its_limit() -> None:
     gate = check(run, RUN, Limits(max_mat_rise=0.99))
     rises = [one for one in gate.failures if one.kind == "MAT"]
     assert len(rises) < 14
+
+
+def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed() -> None:
+    """The token of a wrong child left 20 of 21 answers as they were."""
+    run = full_run(("vanilla", "sps"), ("gsm8k",), num_samples=21)
+    changed = with_records(
+        run,
+        lambda one: (
+            replace(one, token_ids=(*one.token_ids[:-1], 1))
+            if (one.key.method, one.key.sample_id) == ("sps", "gsm8k/3")
+            else one
+        ),
+    )
+    allowed = Limits(max_mismatch=0.1)
+    assert check(changed, run, allowed).is_passed
+    assert {one.kind for one in check(changed, run).failures} == {"output"}
+    found = Audited(changed.records, changed.header, stored_audit(failed_audit("sps", 0.0, 0.0)))
+    assert {one.kind for one in check(found, run, allowed).failures} == {"audit"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specbench.contract import checks
@@ -10,6 +12,7 @@ from specbench.contract.oracle import NoisyTarget, Planted, plant
 from specbench.contract.run import run_contract
 from specbench.contract.subject import Subject
 from specbench.engine.accept import typical
+from specbench.engine.drafter import State
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from tests.support.bugs import BUGS, SOUND, Variant
@@ -89,6 +92,24 @@ def test_planted_guesses_change_depth_and_rank_and_keep_siblings_distinct() -> N
     swapped, _ = plant(one, [3], step=0)
     assert swapped.tokens.tolist()[1:4] == [1, 3, 2]
     assert one.tokens.tolist() == [9, 1, 2, 3, 4, 5]
+
+
+class DeepInOddSteps(NoisyTarget):
+    """Every other tree is deepest below the second child."""
+
+    def propose(self, state: State) -> DraftTree:
+        one = super().propose(state)
+        if self._step % 2:
+            return state.chain([int(one.tokens[1])])
+        layout = TreeLayout.from_parents([0, 0, 0, 2, 3], "cpu")
+        return replace(one, tokens=one.tokens[:5], layout=layout, num_verify=5)
+
+
+def test_a_tree_that_is_deepest_in_any_step_is_planted_to_its_full_depth() -> None:
+    target = Target(MODEL)
+    one = Subject(target, lambda: DeepInOddSteps(target), prompts()[:2], budget=16)
+    tests = {test.name: test for test in checks.planted(one)}
+    assert (tests["full depth of the trees"].num, tests["full depth of the trees"].effect) == (3, 0)
 
 
 def test_planted_guesses_are_all_accepted_to_full_depth() -> None:

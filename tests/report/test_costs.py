@@ -84,6 +84,22 @@ def test_a_run_before_bandwidth_was_measured_shows_costs_alone() -> None:
     assert "Memory" not in text
 
 
+def test_load_by_other_programs_and_the_clock_stand_below_the_table() -> None:
+    use = {
+        "num_samples": 60, "interval_s": 1.0,
+        "share_of_others": {"min": 0.0, "mean": 0.008, "max": 0.05},
+        "clock_mhz": {"min": 2400.0, "mean": 2550.2, "max": 2600.0},
+    }  # fmt: skip
+    run = full_run(("vanilla", "pld"), ("gsm8k",), cpu=use)
+    text = " ".join(drawn(run).split())
+    assert (
+        "Processor other programs took 1 % of it (at most 5 % in a second), clock 2400 to 2600 MHz "
+        "(mean 2550)" in text
+    )
+    use["clock_mhz"] = None
+    assert "second) " in " ".join(drawn(full_run(("vanilla",), ("gsm8k",), cpu=use)).split())
+
+
 def test_clocks_heat_and_power_of_the_gpu_stand_below_the_table() -> None:
     gpu = {
         "sm_clock_mhz": {"min": 1410, "mean": 1935.2, "max": 1980},

@@ -11,6 +11,7 @@ import pytest
 
 from specbench.analysis.loads import Load
 from specbench.log.backend import BlockHeader, ServerHeader
+from specbench.log.machine import CpuUse, Span
 from specbench.log.spec import SpecHeader, SpecValues
 from specbench.report.build import Report, make_report
 from specbench.report.facts import full_command
@@ -48,6 +49,15 @@ def served(*, goodput: str = "ttft:60", num_retries: int = 0, **more: Any) -> Fa
 @pytest.fixture(scope="module")
 def report() -> Report:
     return make_report(served())
+
+
+def test_the_work_of_servers_is_not_that_of_other_programs() -> None:
+    made = served()
+    use = CpuUse(60, 1.0, Span(0.1, 0.6, 0.9), Span(2400.0, 2500.0, 2600.0))
+    header = msgspec.structs.replace(made.header, cpu=use)
+    text = render(make_report(FakeRun(made.records, header)), "markdown")
+    assert "**Processor:** clock 2400 to 2600 MHz" in text
+    assert "ther programs" not in text
 
 
 def test_each_load_has_rows_of_its_own_in_every_table(report: Report) -> None:

@@ -1,4 +1,4 @@
-"""A trend over a run, robust against outliers and against the order of different samples.
+"""A trend over a run, and a start that is not steady yet; both robust against outliers.
 
 Knows groups of numbers in time. Knows nothing of methods or records.
 """
@@ -15,6 +15,9 @@ from specbench.analysis.stats.bootstrap import Estimate, FloatArray, Interval
 
 _MOST_POINTS = 300
 """Larger groups are thinned to this many medians of blocks, since slopes are of all pairs."""
+_MOST_BLOCKS, _LEAST_BLOCKS, _LEAST_IN_BLOCK = 20, 8, 6
+_FAR = 4.0
+"""Robust standard deviations of the other blocks above which a first block is not steady."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +56,30 @@ def relative_change(groups: Sequence[Series]) -> Estimate | None:
         math.expm1(float(np.median(pooled))),
         Interval(math.expm1(float(low)), math.expm1(float(high))),
     )
+
+
+def slow_start(logs: FloatArray, least: float) -> int:
+    """The number of leading values that lie above the later ones: 0 if the start is steady.
+
+    `logs` [values] are logarithms in the order of time, each less what is usual for its kind. They
+    are cut into blocks of equal length. A start is not steady if the medians of its blocks lie
+    above that of the other blocks by more than `least`, and by more than these differ. Slow starts
+    of half the values or more are not found. Load that comes and goes makes all blocks differ.
+    """
+    num_blocks = min(_MOST_BLOCKS, len(logs) // _LEAST_IN_BLOCK)
+    if num_blocks < _LEAST_BLOCKS:
+        return 0
+    blocks = np.array_split(logs, num_blocks)
+    medians = np.array([np.median(block) for block in blocks])
+    num_slow = 0
+    while num_slow < num_blocks // 2:
+        others = medians[num_slow + 1 :]
+        middle = np.median(others)
+        spread = 1.4826 * float(np.median(np.abs(others - middle)))
+        if medians[num_slow] - middle <= max(least, _FAR * spread):
+            break
+        num_slow += 1
+    return sum(map(len, blocks[:num_slow]))
 
 
 def _thinned(group: Series) -> Series:

@@ -1,0 +1,178 @@
+"""Bugs planted in a method, sound variants and real methods, through the contract and the audit.
+
+Gives the figures of one case at a time. Knows no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from specbench.audit.run import audit
+from specbench.audit.verdicts import ALPHA, Audit, GreedyAudit
+from specbench.audit.white_box import Effort
+from specbench.contract import checks
+from specbench.contract.run import run_contract
+from specbench.contract.subject import Subject
+from specbench.engine.drafter import Drafter
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.log.audit import MethodAudit
+from specbench.run.backends.engine_load import load_engine
+from specbench.run.backends.engine_setup import EngineSetup
+from specbench.run.plan import make_plan
+from specbench.run.requests import user
+from specbench.run.spec import RunSpec
+from tests.support.bugs import Variant
+from tests.support.models import prompts, random_llama
+from tests.support.toy_run import ToyModel
+from tests.support.weights import build
+
+TEMPERATURE, BUDGET = 0.7, 48
+PLANTED = "sps"
+"""Name under which a planted method runs."""
+EFFORT = Effort(num_tokens=8 * BUDGET, num_outcomes=20_000)
+SMALL = Effort(num_tokens=2 * BUDGET, num_outcomes=500)
+"""Effort of the audit of real methods, which is repeated with many seeds."""
+NUM_CHECKS = 100
+"""About the number of tests in a contract, which p-values are corrected for."""
+
+Texts = Sequence[tuple[int, ...]]
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A model to plant bugs in, the one that drafts for it, its prompts, and real methods."""
+
+    target: Target
+    draft: Target
+    prompts: Texts
+    drafters: Mapping[str, Drafter]
+
+
+def tiny_ground() -> Ground:
+    """`tiny` with its draft model, the shortest prompts of its tasks, and methods with weights."""
+    spec = RunSpec(model="tiny", limit=3, device="cpu", dtype="float32")
+    plan = make_plan(spec)
+    setup = plan.setup
+    assert isinstance(setup, EngineSetup)
+    engine = load_engine(setup)
+    (sps,) = (one for one in setup.methods if one.method.name == "sps")
+    assert isinstance(sps.weights, Path)
+    target = engine.target
+    draft = load_target(sps.weights, dtype=target.dtype, device=target.device)
+    turns = [prompt.turns[0] for found in plan.prompts.values() for prompt in found]
+    texts = sorted((setup.codec.render([user(text)]) for text in turns), key=len)
+    drafters = {name: one for name, one in engine.drafters.items() if name != "vanilla"}
+    return Ground(target, draft, texts, drafters)
+
+
+def random_ground(methods: Iterable[str], layers: int = 8) -> Ground:
+    """A small random model that drafts for itself, and methods on random weights."""
+    model = random_llama(layers=layers)
+    target = Target(model)
+    with TemporaryDirectory() as folder:
+        drafters = {name: build(name, target, Path(folder)) for name in methods}
+    return Ground(target, Target(model), prompts(), drafters)
+
+
+def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
+    """Does the bug's own check find it, and the audit, if it shows in outputs, and how clearly?
+
+    A p-value counts as one of NUM_CHECKS.
+    """
+    target = bug.target(ground.target.model)
+    with bug.patch():
+        one = _subject(bug, ground, target)
+        result = run_contract(bug.name, one, checks=[getattr(checks, bug.check)])
+        found: dict[str, Any] = {"contract": _is_clear(result), "audit": None}
+        if bug.is_output:
+            found |= _found_by_audit(target, bug.drafter(ground.draft), ground, effort)
+    return found
+
+
+def _subject(variant: Variant, ground: Ground, target: Target) -> Subject:
+    return Subject(target, lambda: variant.drafter(ground.draft), ground.prompts[:4], BUDGET)
+
+
+def _is_clear(result: MethodAudit) -> bool:
+    own = sum(test.p_value is not None for test in result.tests)
+    share = NUM_CHECKS / max(own, 1)
+    return bool(result.fault) or any(
+        test.p_value is None or test.p_value * share < ALPHA for test in result.failures
+    )
+
+
+def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Effort) -> Figures:
+    """The audit of a run at TEMPERATURE, and of a small one at 0."""
+    found: list[MethodAudit] = []
+    greedy: list[GreedyAudit] = []
+    for temperature, size in ((TEMPERATURE, effort), (0.0, SMALL)):
+        num_texts = -(-size.num_tokens // BUDGET)
+        texts = [ground.prompts[i % len(ground.prompts)] for i in range(num_texts)]
+        model = ToyModel(target, {PLANTED: drafter}, texts, budget=BUDGET)
+        try:
+            one = _audited(model, size, (temperature,), has_vanilla=temperature == 0)
+        except Exception as error:  # the bug may break the run itself, which shows it too
+            return {"audit": True, "answers": 0, "by": f"{type(error).__name__}: {error}"}
+        found += [result for result in one.methods if result.method == PLANTED]
+        greedy += one.greedy
+    tests = sorted(_failures(found), key=lambda test: test[1])
+    is_found = "bug" in {*(one.verdict for one in found), *(one.verdict for one in greedy)}
+    return {
+        "audit": is_found,
+        "answers": sum(one.num_answers for one in found),
+        "by": tests[0][0] if tests else "greedy answers" if is_found else "",
+        "p": tests[0][1] if tests else None,
+    }
+
+
+def _failures(results: Sequence[MethodAudit]) -> Iterator[tuple[str, float]]:
+    """Failed tests with their p-values; 0 for a limit that was exceeded."""
+    for one in results:
+        if one.fault:
+            yield one.fault, 0.0
+        for test in one.failures:
+            yield f"{test.subject}, {test.name}, T={one.level:g}", test.p_value or 0.0
+
+
+def _audited(
+    model: ToyModel, effort: Effort, temperatures: Sequence[float], *, has_vanilla: bool = True
+) -> Audit:
+    run = model.run(*temperatures, has_vanilla=has_vanilla)
+    return audit(run, lambda _: model, is_recheck=False, effort=effort, say=lambda _: None)
+
+
+def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
+    """False alarms of the whole contract and of the audit on a sound variant."""
+    target = variant.target(ground.target.model)
+    result = run_contract(variant.name, _subject(variant, ground, target))
+    found = _found_by_audit(target, variant.drafter(ground.draft), ground, effort)
+    failed = [name for name, _ in _failures([result])]
+    return {"contract": failed, "audit": [found["by"]] if found["audit"] else []}
+
+
+def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = SMALL) -> Figures:
+    """False alarms in audited runs of all real methods, each run with prompts of its own.
+
+    The first run has temperature 0 too, at which seeds change nothing.
+    """
+    num, alarms = 0, []
+    for i, seed in enumerate(seeds):
+        count = -(-effort.num_tokens // BUDGET)
+        start = seed * count % len(ground.prompts)
+        texts = [*islice([*ground.prompts, *ground.prompts][start:], count)]
+        model = ToyModel(
+            ground.target, ground.drafters, texts, budget=BUDGET, first_seed=1000 * seed
+        )
+        found = _audited(model, effort, (TEMPERATURE,) if i else (0.0, TEMPERATURE))
+        failed = {one.method for one in found.methods if one.verdict == "bug"}
+        failed |= {one.agreement.method for one in found.greedy if one.verdict == "bug"}
+        alarms += [f"{name}, seed {seed}" for name in sorted(failed)]
+        num += len(ground.drafters)
+    return {"audits": num, "alarms": alarms}

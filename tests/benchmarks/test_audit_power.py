@@ -1,0 +1,107 @@
+"""The short form of benchmarks/audit_power.py, on a small random model."""
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from benchmarks import audit_power
+from benchmarks.audit_power import Summary, parts_of, run_part
+from benchmarks.gpu.ledger import Ended, Ledger
+from benchmarks.planting import Ground, audit_bug, audit_real, audit_sound, random_ground
+from specbench.audit.white_box import Effort
+from specbench.contract import checks
+from tests.support.bugs import BUGS, SOUND
+
+ROOT = Path(__file__).parents[2]
+SHORT = Effort(num_tokens=150, num_outcomes=1500)
+CLEAR = ("first guess always accepted", "stale keys in one layer", "budget exceeded")
+
+
+@cache
+def ground() -> Ground:
+    return random_ground(("pld", "medusa"), layers=2)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "NUM_TOKENS", 150)
+    monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_a_planted_bug_is_found_by_the_contract_and_the_audit(name: str) -> None:
+    found = audit_bug(next(bug for bug in BUGS if bug.name == name), ground(), SHORT)
+    assert (found["contract"], found["audit"]) == (True, True)
+    assert found["by"]
+
+
+def test_a_sound_variant_and_real_methods_raise_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "NUM_TOKENS", 50)
+    few = replace(SHORT, num_tokens=60, num_outcomes=500)
+    assert audit_sound(SOUND[1], ground(), few) == {"contract": [], "audit": []}
+    found = audit_real(ground(), [3], replace(SHORT, num_tokens=40, num_outcomes=200))
+    assert found == {"audits": 2, "alarms": []}
+
+
+def ended(part: str, **figures: object) -> Ended:
+    return Ended(part, "ok", 2.0, "now", figures=figures)
+
+
+def test_missed_bugs_and_more_than_two_alarms_are_counted() -> None:
+    good = {"contract": True, "audit": True, "answers": 40}
+    parts = [
+        ended("bug: a", **good),
+        ended("bug: b", **{**good, "audit": None}),
+        ended("sound: s", contract=["x"], audit=[]),
+        ended("tiny: 0", audits=55, alarms=["pld, seed 3"]),
+        ended("random: 0", audits=30, alarms=[]),
+    ]
+    found = Summary({one.part: one for one in parts})
+    assert found.is_passed
+    assert (found.num_audits, found.most_answers, found.alarms) == (85, 40, ["s: x", "pld, seed 3"])
+    assert "10 s of CPU time" in [*found.lines()]
+    for part, change in (
+        ("bug: a", {"contract": False}),
+        ("bug: a", {"audit": False}),
+        ("bug: a", {"answers": 201}),
+        ("random: 0", {"alarms": ["one more"]}),
+    ):
+        other = {one.part: one for one in parts}
+        other[part] = ended(part, **{**other[part].figures, **change})
+        assert not Summary(other).is_passed
+
+
+def test_a_later_call_goes_on_and_then_judges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    monkeypatch.setattr(sys, "argv", ["audit_power", "--jobs=1", "--minutes=0", f"--out={path}"])
+    parts = parts_of(audit_power.NUM_SEEDS)
+    assert len(parts) == len(BUGS) + len(SOUND) + 2 * 10
+    for part in parts[1:]:
+        figures: dict[str, object] = {"audits": 1, "alarms": []}
+        if part.startswith("bug"):
+            figures = {"contract": True, "audit": True, "answers": 1}
+        if part.startswith("sound"):
+            figures = {"contract": [], "audit": []}
+        Ledger(path, {}).append(ended(part, **figures))
+    with pytest.raises(SystemExit, match=f"1 of {len(parts)} parts are left"):
+        audit_power.main()
+    Ledger(path, {}).append(ended(parts[0], contract=True, audit=None))
+    with pytest.raises(SystemExit) as exit_:
+        audit_power.main()
+    assert exit_.value.code == 0
+    assert "the contract misses none" in capsys.readouterr().out
+
+
+def test_no_part_begins_after_the_limit() -> None:
+    assert run_part(0.0, f"bug: {BUGS[0].name}") is None
+
+
+def test_the_documented_numbers_of_bugs_and_variants_are_the_catalogues() -> None:
+    text = (ROOT / "docs/methodology.md").read_text(encoding="utf-8")
+    assert f"plants {len(BUGS)} bugs" in text
+    assert f"{len(SOUND)} sound variants and\n{audit_power.NUM_SEEDS} audited runs" in text
