@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from specbench.analysis.metrics import BASELINE
 from specbench.log.audit import StoredAudit
+from specbench.log.backend import WorkerHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Origin
 from specbench.machine.cpu_sampler import others_warning
@@ -52,7 +53,8 @@ def _completeness(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
 
 def _machine(header: RunHeader) -> Iterator[str]:
     """A checkout with changes, other programs on the machine, throttling, several machines."""
-    parts: Sequence[RunHeader | Origin] = header.origins or [header]
+    parts: Sequence[RunHeader | Origin | WorkerHeader]
+    parts = header.origins or list(header.workers.values()) or [header]
     environments = [part.environment for part in parts]
     environments += [segment.environment for segment in header.segments]
     if any(one.git and one.git.is_dirty for one in environments):
@@ -62,7 +64,7 @@ def _machine(header: RunHeader) -> Iterator[str]:
     for part in parts:
         if part.cpu is None:
             yield "The load of the machine was not recorded."
-        elif warning := others_warning(part.cpu):
+        elif not header.servers and (warning := others_warning(part.cpu)):
             yield warning
         if part.gpu is not None:
             yield from gpu_warnings(part.gpu)

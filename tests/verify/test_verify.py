@@ -66,6 +66,22 @@ def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -
     assert any(fault.lower() in text.lower() for text in found.faults), found.faults
 
 
+def test_workers_answer_side_by_side(tmp_path: Path) -> None:
+    """Their answers together may take longer than the run, those of one may not."""
+
+    def of_workers(*names: str) -> Change:
+        def change(lines: list[dict[str, Any]]) -> None:
+            for line, name in zip(lines, names, strict=True):
+                line.update(worker=name, decode_s=25.0)
+
+        return change
+
+    assert verify(rewrite(store(tmp_path / "two"), of_workers("a", "a", "b", "b"))).is_sound
+    (fault,) = verify(rewrite(store(tmp_path / "one"), of_workers("a", "a", "a", "b"))).faults
+    assert "took 76 s, but the whole run only 60 s" in fault
+
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
