@@ -108,7 +108,7 @@ def _ground(name: str) -> Ground:
 
 
 class Summary:
-    """What the ended parts say together."""
+    """The result of all parts that have ended."""
 
     def __init__(self, ended: Mapping[str, Ended]) -> None:
         self._ended = ended

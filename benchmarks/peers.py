@@ -124,7 +124,10 @@ def rates(
 
 def table(cells: Mapping[tuple[int, bool], Mapping[str, float]]) -> Iterator[str]:
     """Lines of Markdown: tokens per second, and in brackets the share of the idle machine's."""
-    heads = [f"{count} threads, {'busy' if is_busy else 'idle'}" for count, is_busy in cells]
+    heads = [
+        f"{count} thread{'s' * (count > 1)}, {'busy' if is_busy else 'idle'}"
+        for count, is_busy in cells
+    ]
     yield f"| tokens/s | {' | '.join(heads)} |"
     yield f"|---|{'---:|' * len(heads)}"
     for name in next(iter(cells.values())):

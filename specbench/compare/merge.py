@@ -101,7 +101,7 @@ def _problems(runs: Sequence[StoredRun]) -> Iterator[str]:
 
 
 def _differences(first: RunHeader, other: RunHeader) -> Iterator[Difference]:
-    """What must be equal: the work, the methods with their weights, and the draws."""
+    """Values that must be equal: the work, the methods with their weights, and the draws."""
     yield from work_differences(first, other)
     yield from method_differences(first, other)
     facts = _facts(first), _facts(other)

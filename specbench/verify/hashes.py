@@ -45,7 +45,7 @@ def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
 
 def unknown_hashes(header: RunHeader) -> Iterator[str]:
-    """What cannot be told from what this program has, a sentence each."""
+    """Hashes that this program has nothing to compare with, a sentence each."""
     if is_embedded(header):
         known = identify(Path(find_model("tiny").repo)).files
         changed = [name for name in known if known[name] != header.model.files.get(name)]

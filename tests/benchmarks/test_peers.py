@@ -34,7 +34,7 @@ def test_programs_take_turns_on_each_prompt_and_the_first_round_is_not_counted(
 def test_the_table_has_the_share_that_a_busy_neighbour_leaves() -> None:
     cells = {(1, False): {"a": 200.0}, (1, True): {"a": 150.0}}
     head, _, row = peers.table(cells)
-    assert head == "| tokens/s | 1 threads, idle | 1 threads, busy |"
+    assert head == "| tokens/s | 1 thread, idle | 1 thread, busy |"
     assert row == "| a | 200 | 150 (75%) |"
 
 

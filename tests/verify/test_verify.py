@@ -81,7 +81,6 @@ def test_workers_answer_side_by_side(tmp_path: Path) -> None:
     assert "took 76 s, but the whole run only 60 s" in fault
 
 
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [

@@ -132,7 +132,7 @@ def _output(command: list[str]) -> str:
 
 
 def _processor() -> str:
-    """What `-march=native` depends on."""
+    """The properties of the processor that `-march=native` depends on."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
         kinds = ("model name", "flags", "Features", "CPU part")

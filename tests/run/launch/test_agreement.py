@@ -1,4 +1,4 @@
-"""What the workers of a cluster must agree on before a run starts, and what Ray must offer."""
+"""Workers of a cluster must agree before a run starts, and Ray must have what they need."""
 
 from __future__ import annotations
 
