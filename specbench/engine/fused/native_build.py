@@ -18,7 +18,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("native.c")
 COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fopenmp")
+FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp")
 LIMIT_S = 120.0
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
@@ -56,17 +56,18 @@ def user_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "specbench", "native")
 
 
-def compiler() -> str:
-    """Path of the C compiler: `$CC`, or the first of `COMPILERS`.
+def compiler() -> list[str]:
+    """The command of the C compiler: `$CC`, or the first of `COMPILERS`.
 
     Raises:
         BuildError: there is none.
     """
-    given = os.environ.get("CC", "").split()
-    for name in given[:1] or COMPILERS:
+    first, *more = os.environ.get("CC", "").split() or [""]
+    names = (first,) if first else COMPILERS
+    for name in names:
         if found := shutil.which(name):
-            return found
-    raise BuildError(f"no C compiler is installed (looked for {', '.join(given[:1] or COMPILERS)})")
+            return [found, *more]
+    raise BuildError(f"no C compiler is installed (looked for {', '.join(names)})")
 
 
 def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.CDLL, str]:
@@ -79,12 +80,12 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
         BuildError: it cannot be compiled or loaded.
     """
     found = compiler()
-    about = _output([found, "--version"])
+    about = _output([*found, "--version"])
     versions = re.findall(r"\d+(?:\.\d+)+", about.split("\n", 1)[0])
-    version = " ".join([Path(found).name, *versions[-1:]])
+    version = " ".join([Path(found[0]).name, *versions[-1:]])
     target = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
-    command = [found, *FLAGS, target, f"-DHALF={int(is_half)}"]
-    parts = [SOURCE.read_text("utf-8"), about, *command, str(openmp), _processor()]
+    flags = [*FLAGS, target, f"-DHALF={int(is_half)}"]
+    parts = [SOURCE.read_text("utf-8"), about, *found, *flags, str(openmp), _processor()]
     name = f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,20 +93,20 @@ def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.C
         if place.is_file():
             with suppress(BuildError):  # damaged: make it anew
                 return _loaded(place), version
-        _compile(command, openmp, place)
+        _compile(found, flags, openmp, place)
         return _loaded(place), version
     except OSError:  # no room, or not writable
         with tempfile.TemporaryDirectory() as other:
-            _compile(command, openmp, Path(other, name))
+            _compile(found, flags, openmp, Path(other, name))
             return _loaded(Path(other, name)), version
 
 
-def _compile(command: list[str], openmp: Path, place: Path) -> None:
+def _compile(compiler: list[str], flags: list[str], openmp: Path, place: Path) -> None:
     """Compile into `place`, which appears only when it is complete."""
     with tempfile.TemporaryDirectory(dir=place.parent) as part:
         code, library = Path(part, "native.o"), Path(part, "native.so")
-        _output([*command, "-c", str(SOURCE), "-o", str(code)])
-        _output([command[0], "-shared", str(code), str(openmp), "-o", str(library)])
+        _output([*compiler, *flags, "-c", str(SOURCE), "-o", str(code)])
+        _output([*compiler, "-shared", str(code), str(openmp), "-o", str(library)])
         library.replace(place)
 
 
