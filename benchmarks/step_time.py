@@ -128,6 +128,7 @@ def measure(
                 done = decode(target, drafter, request)
                 timings[name].best_s[i] = min(timings[name].best_s[i], done.wall_s)
                 timings[name].steps[i] = len(done.steps)
+    gc.unfreeze()
     return timings, calibration_ms
 
 

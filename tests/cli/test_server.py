@@ -115,7 +115,7 @@ def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
 
 def test_every_value_of_a_run_is_compared_when_it_goes_on() -> None:
     of_the_command = {"context", "output", "resume", "force", "offline", "full", "sort"}
-    of_the_command |= {"log_json", "quiet", "runs", "apart", "dry_run"}
+    of_the_command |= {"log_json", "quiet", "runs", "apart", "dry_run", "ray"}
     options = {*signature(run_command).parameters} - of_the_command
     assert {_FIELDS.get(option, option) for option in options} <= {*RunSpec.__struct_fields__}
 
