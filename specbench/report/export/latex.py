@@ -91,7 +91,7 @@ def render(report: Report) -> str:
         rf"\label{{{_LABEL}}}",
         r"\par\medskip",
         r"\footnotesize",
-        r"\setlength{\tabcolsep}{2pt}",
+        r"\setlength{\tabcolsep}{1.5pt}",
         rf"\begin{{tabular}}{{@{{}}l{'r' * (2 * len(results.tasks))}@{{}}}}",
         r"\toprule",
         *_header(results.tasks),
