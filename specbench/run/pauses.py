@@ -14,8 +14,9 @@ from specbench.types import Completion, RecordKey
 FACTOR = 5.0
 LEAST_EXCESS_S = 0.1
 _LEAST_LIKE = 3
-"""A time is that of a pause if it is this many times the median of at least so many like it, and
-this much longer. Machines are noisy: what is slower by less is reported, and not repeated."""
+"""A prefill or an average step contains a pause if it takes more than FACTOR times the median of at
+least _LEAST_LIKE similar ones, and the completion lost more than LEAST_EXCESS_S by it. Machines are
+noisy: smaller delays are reported, but the completion is not repeated."""
 
 
 class PauseCheck:
@@ -34,7 +35,7 @@ class PauseCheck:
         self._paused_s()
 
     def was_paused(self, key: RecordKey, done: Completion) -> bool:
-        """True if the machine paused during this completion; else it is like for later ones."""
+        """True if the machine paused during this completion. If not, its times are remembered."""
         num_steps = len(done.steps)
         cell = (key.method, key.temperature, key.task, key.turn)
         times: list[tuple[Hashable, float, int]] = [(key.request, done.prefill_s, 1)]

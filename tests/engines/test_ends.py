@@ -47,7 +47,7 @@ class Running:
         return len(samples.read_text().splitlines()) if samples.exists() else 0
 
     def wait_for_samples(self, number: int) -> list[psutil.Process]:
-        """The engine's processes, once there are so many samples."""
+        """The engine's processes, once the run has `number` samples."""
         assert wait_until(lambda: self.num_samples >= number, START_S)
         return self.engine
 

@@ -59,7 +59,8 @@ def test_a_worker_that_differs_is_named_with_what_differs(change: Change, messag
 def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version() -> None:
     torch = make_torch("2.13.0+cu128")
     cluster = FakeCluster(METHODS, changed={0: torch, 1: torch, 2: torch})
-    make_cluster_setup(cluster, RunSpec(), is_offline=True)
+    setup = make_cluster_setup(cluster, RunSpec(), is_offline=True)
+    assert {one.environment.torch.version for one in setup.reports} == {"2.13.0+cu128"}
 
 
 def make_torch(version: str) -> Change:

@@ -49,7 +49,7 @@ def find(stub: Stub, card: ModelCard | None = None, served_model: str = "") -> F
 
 
 def complete(stub: Stub, *, request_s: float = 5, times: int = 1) -> Answer:
-    """The last of so many answers, of the server that `find` finds before it goes wrong."""
+    """The last of `times` answers, from the server that `find` returns before it fails."""
     fault, stub.fault = stub.fault, ""
     found, stub.fault = find(stub), fault
     stub.requests.clear()

@@ -17,7 +17,7 @@ T = TypeVar("T")
 async def closed_loop(
     items: Sequence[T], concurrency: int, work: Callable[[T], Awaitable[None]]
 ) -> None:
-    """Work on so many items at once: the next one begins when one is done."""
+    """Work on `concurrency` items at once. When one is done, the next one begins."""
     waiting = iter(items)
 
     async def worker() -> None:
@@ -32,7 +32,7 @@ async def closed_loop(
 async def at_rate(
     items: Sequence[T], rate: float, seed: int, work: Callable[[T], Awaitable[None]]
 ) -> None:
-    """Begin so many items per second, however many are not done.
+    """Begin `rate` items per second on average, without waiting for earlier ones to finish.
 
     The times between them are exponential (a Poisson process), drawn with the seed.
     """
