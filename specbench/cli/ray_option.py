@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,7 +38,7 @@ class RayCommand(TyperCommand):
 def with_address(words: Sequence[str]) -> list[str]:
     """The words of a command with a value after each `--ray`."""
     filled: list[str] = []
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in pairwise([*words, ""]):
         filled.append(word)
         if word == _OPTION and after not in _WORDS and ":" not in after:
             filled.append("auto")

@@ -64,6 +64,7 @@ def test_a_suite_uses_one_cluster_for_all_its_runs(
 @pytest.mark.parametrize(
     ("words", "filled"),
     [
+        ([], []),
         (["--ray"], ["--ray", "auto"]),
         (["--ray", "local", "x"], ["--ray", "local", "x"]),
         (["--ray", "10.0.0.1:6379"], ["--ray", "10.0.0.1:6379"]),
