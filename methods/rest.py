@@ -42,17 +42,18 @@ class Options:
 class Rest(Drafter):
     """Looks up the last tokens in a datastore, the longest context first.
 
-    The continuations of the first context that occurs form a trie. Its most frequent nodes are the
+    The continuations of the first context that has any form a trie. Its most frequent nodes are the
     draft; then the nodes with the longest paths are dropped until the paths of all nodes have
     `num_tokens` distinct tokens together, each path counted by itself.
 
-    Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour read in
-    FasterDecoding/REST, DraftRetriever/src/lib.rs, and not compared by running it: that needs
-    Python 3.9.
+    Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour checked against
+    FasterDecoding/REST, DraftRetriever/src/lib.rs.
 
-    Deviation: of equally frequent nodes the shallower is kept, then the one found first; officially
-    chance decides. Without a match the step runs on the pending token alone; officially a dummy
-    token (id 100) is drafted. Continuations end with the text that they are from.
+    Deviation: of equally frequent nodes the shallower is kept, then the one found first, and of
+    paths with equally many distinct tokens the longest is dropped; officially chance decides.
+    Without a match the step runs on the pending token alone; officially a dummy token (id 100) is
+    drafted. Continuations end with the text that they are from; a context that only ends texts is
+    shortened.
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
@@ -81,7 +82,7 @@ class Rest(Drafter):
         for span in range(min(options.max_span, len(state.token_ids)), options.min_span - 1, -1):
             context = state.token_ids[-span:]
             found = self._datastore.continuations(context, options.length, NUM_MATCHES)
-            if found:
+            if any(found):
                 break
         counts = Counter(tuple(text[:end]) for text in found for end in range(1, len(text) + 1))
         best = sorted(counts, key=lambda path: (-counts[path], len(path)))[: options.num_tokens]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, State
 from specbench.errors import CheckpointError, UserError
 from specbench.methods._datastore import Datastore
-from specbench.methods.rest import _cut
+from specbench.methods.rest import Options, Tokens, _cut
 from specbench.registry import get, make_options
 from specbench.run.methods import find_datastore
 from specbench.types import Request, Sampling
@@ -21,10 +23,12 @@ from tests.support.models import random_target
 TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
 
 
-def drafted(folder: Path, *text: int, **options: str) -> list[tuple[int, int]]:
+def drafted(
+    folder: Path, *text: int, corpus: list[list[int]] = TEXTS, **options: str
+) -> list[tuple[int, int]]:
     """Parent and token of each draft node."""
     path = folder / "store.safetensors"
-    Datastore.build(TEXTS).save(path)
+    Datastore.build(corpus).save(path)
     method = get("rest")
     context = BuildContext(random_target(layers=1), path)
     state = State(Request(text, 8), Sampler(Sampling(), torch.device("cpu")), 8)
@@ -48,6 +52,7 @@ def test_continuations_are_those_of_every_occurrence_and_end_with_their_text() -
         ((9, 4, 5), {}, [(0, 6), (1, 8)]),  # the longest context that occurs
         ((1, 4, 5), {"length": "1"}, [(0, 6)]),
         ((1, 4, 5), {"num_tokens": "3"}, [(0, 6), (1, 8)]),
+        ((2, 4, 5), {}, [(0, 6), (1, 8), (1, 7), (2, 1)]),  # where it ends, a shorter one counts
         ((1, 5), {}, []),
         ((1, 4, 5), {"min_span": "3"}, []),
     ],
@@ -60,6 +65,43 @@ def test_the_most_frequent_continuations_are_a_tree(
 
 def test_the_longest_paths_are_dropped_first() -> None:
     assert _cut([(1,), (1, 2), (1, 2, 3), (4,)], 4) == [(1,), (4,), (1, 2)]
+
+
+def counted(text: list[int], corpus: list[list[int]], options: Options) -> Counter[Tokens]:
+    """Each path's number of occurrences after the longest context that has any, by brute force."""
+    counts: Counter[Tokens] = Counter()
+    for span in range(options.max_span, options.min_span - 1, -1):
+        for one in corpus:
+            for end in range(span, len(one)):
+                if one[end - span : end] == text[-span:]:
+                    after = one[end : end + options.length]
+                    counts.update(tuple(after[:size]) for size in range(1, len(after) + 1))
+        if counts:
+            break
+    return counts
+
+
+@pytest.mark.parametrize(("seed", "num_tokens"), [(0, 500), (1, 64), (2, 64), (3, 9), (4, 5)])
+def test_drafts_are_among_those_that_the_official_rules_allow(
+    seed: int, num_tokens: int, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    corpus = [[draw.choice([1, 1, 2, 3, 4]) for _ in range(30)] for _ in range(8)]
+    options, size = Options(num_tokens=num_tokens), f"{num_tokens}"
+    for text in (one[:end] for one in corpus for end in (3, 11, 30)):
+        text = [*text[:-1], draw.choice([1, 2, 3])]
+        counts = counted(text, corpus, options)
+        path_of: list[Tokens] = [()]
+        for parent, token in drafted(tmp_path, *text, corpus=corpus, num_tokens=size):
+            path_of.append((*path_of[parent], token))
+        kept, cost = set(path_of[1:]), {path: len(set(path)) for path in counts}
+        assert kept <= counts.keys()
+        rarest = sorted([0] * num_tokens + [*counts.values()])[-num_tokens]
+        assert all(counts[path] >= rarest for path in kept)
+        dropped = [cost[path] for path in counts.keys() - kept if counts[path] > rarest]
+        total = sum(cost[path] for path in kept)
+        assert total <= num_tokens < total + min(dropped, default=num_tokens + 1)
+        assert max((cost[path] for path in kept), default=0) <= min(dropped, default=num_tokens)
 
 
 def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
