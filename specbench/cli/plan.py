@@ -38,8 +38,11 @@ def print_plan(spec: RunSpec, *, is_offline: bool) -> None:
     made = make_plan(spec, is_offline=is_offline)
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
     num_prompts = sum(map(len, made.prompts.values()))
+    missing = ", ".join(made.setup.no_checkpoint)
+    typer.echo(f"{made.setup.title}: {', '.join(made.setup.labels)}")
+    if missing:
+        typer.echo(f"No checkpoint: {missing}")
     typer.echo(
-        f"{made.setup.title}: {', '.join(made.setup.labels)}\n"
         f"Prompts: {num_prompts} ({counts}); passes: {made.repeats}; "
         f"at most {made.max_new_tokens} tokens an answer; completions: {count_records(made)}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def load_target(
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_complete refuses them
             trust_remote_code=False,
         )  # fmt: skip
-        check_complete(path, report)
+        check_complete(path, report, config)
         check_positions(model, path)
         target = Target(model, execution)
         check_tree(target, path)
@@ -97,12 +98,15 @@ def _unsupported_attention(config: Any) -> str | None:
     return None
 
 
-def check_complete(path: Path, report: dict[str, Any]) -> None:
-    """Refuse weights that do not match the model: a missing tensor would hold noise."""
+def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:
+    """Refuse weights that do not match the model: a missing tensor would hold noise.
+
+    Layers that predict further tokens may lie beside the model's own.
+    """
     missing = sorted(report["missing_keys"])
     misshapen = sorted(str(key[0]) for key in report["mismatched_keys"])
     errors = [str(error) for error in report.get("error_msgs", ())]
-    unexpected = sorted(report["unexpected_keys"])
+    unexpected = sorted(key for key in report["unexpected_keys"] if not _predicts(key, config))
     for what, keys in (
         ("lacks", missing), ("misshapes", misshapen), ("cannot read", errors),
         ("holds weights that the model has no place for:", unexpected),
@@ -113,6 +117,14 @@ def check_complete(path: Path, report: dict[str, Any]) -> None:
                 f"The checkpoint in {path} {what} {', '.join(keys[:3])}{more}.",
                 "The weights do not match config.json; copy or download both again.",
             )
+
+
+def _predicts(key: str, config: Any) -> bool:
+    """True for a weight of the prediction layers that follow the model's own, as in DeepSeek-V3."""
+    text = config.get_text_config()
+    count = getattr(text, "num_nextn_predict_layers", None) or 0
+    layer = re.match(r"model\.layers\.(\d+)\.", key)
+    return layer is not None and 0 <= int(layer[1]) - text.num_hidden_layers < count
 
 
 def check_positions(model: PreTrainedModel, path: Path) -> None:

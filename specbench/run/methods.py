@@ -155,6 +155,8 @@ def select_methods(
                 hint += f" `specbench show {card.name}` lists what there is."
         raise UserError(f"{card.name} has no checkpoint for {', '.join(names)}.", hint)
     check_labels([one.label for one in found])
+    run = {one.method.name for one in found}  # `all,dflash:weights=DIR` names dflash twice
+    missing = [one for one in missing if one.method.name not in run]
     is_told = named or card.is_known
     return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
 

@@ -102,13 +102,16 @@ def make_plan(
 def with_defaults(spec: RunSpec) -> RunSpec:
     """The spec with its source of prompts, its methods one by one, and its number of passes.
 
+    A serving engine runs all of its own methods if none is named.
+
     Raises:
         UserError: an unknown model or method.
     """
+    is_every_one = spec.serving_engine and spec.methods == ("all",)
     return replace(
         spec,
         prompts=_source(spec),
-        methods=expand_groups(spec.methods),
+        methods=() if is_every_one else expand_groups(spec.methods),
         repeats=spec.repeats or _passes(spec),
     )
 

@@ -167,15 +167,11 @@ def test_a_step_reads_only_the_experts_of_one_token(tmp_path: Path) -> None:
     assert drafter.bytes_read(2) == every + more - experts / 2
 
 
-def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(tmp_path: Path) -> None:
-    """transformers leaves layer 46 of GLM-4.5-Air out when it loads the target."""
-    glm(47).save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    tensors |= {f"model.layers.46.{key}": value for key, value in parts().items()}
-    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    config = json.loads((tmp_path / "config.json").read_text())
-    config |= {"num_hidden_layers": 46, "num_nextn_predict_layers": 1}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(
+    name: str, tmp_path: Path
+) -> None:
+    publish(name, tmp_path)
     card, method = find_model(str(tmp_path)), get("mtp")
     found = find_checkpoint(card, method, method.options(), is_offline=True)
     assert found.weights == tmp_path.resolve()
