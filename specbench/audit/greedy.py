@@ -41,7 +41,8 @@ def audit_greedy(
         say(f"{agreement.method}: looking at {len(agreement.divergences)} differences …")
         known = info.model.dtype in DTYPES  # a server's may be unknown
         run_dtype = info.model.dtype if known else model.dtype
-        examiner = _Examiner(table, model, run_dtype=run_dtype, is_recheck=is_recheck)
+        dtypes = info.model.rounding(run_dtype), info.model.rounding(model.dtype)
+        examiner = _Examiner(table, model, dtypes=dtypes, is_recheck=is_recheck)
         differences = [examiner.examine(divergence) for divergence in agreement.divergences]
     is_lossless = info.method(agreement.method).is_lossless
     return GreedyAudit(agreement, tuple(differences), is_lossless)
@@ -51,10 +52,11 @@ class _Examiner:
     """Examines single steps of greedy completions with the run's model."""
 
     def __init__(
-        self, table: RecordTable, model: RunModel, *, run_dtype: str, is_recheck: bool
+        self, table: RecordTable, model: RunModel, *, dtypes: tuple[str, str], is_recheck: bool
     ) -> None:
         self._records = {record.key: record for record in table.records}
-        self._model, self._run_dtype, self._is_recheck = model, run_dtype, is_recheck
+        self._model, self._is_recheck = model, is_recheck
+        self._run_dtype, self._own_dtype = dtypes
 
     def examine(self, divergence: Divergence) -> Difference:
         """The verdict on one difference, from the logits at its position."""
@@ -90,7 +92,7 @@ class _Examiner:
         first, tokens = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         logits = self._model.logits(context + expected[:first])
         gap = max(_below_best(logits, token) for token in tokens)
-        return False, gap > near_tie(self._model.dtype, _scale(logits))
+        return False, gap > near_tie(self._own_dtype, _scale(logits))
 
 
 def _below_best(logits: FloatArray, token: int) -> float:

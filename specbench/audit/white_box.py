@@ -89,7 +89,7 @@ def audit_methods(
     records: Records, info: RunHeader, model: RunModel, effort: Effort, say: Callable[[str], None]
 ) -> list[MethodAudit]:
     """Test every method at every temperature; p-values are corrected for their number."""
-    found = list(_Tester(records, model, effort, say).results())
+    found = list(_Tester(records, info, model, effort, say).results())
     return [_with_verdict(one, info) for one in corrected(found)]
 
 
@@ -97,7 +97,7 @@ def audit_servers(
     records: Records, info: RunHeader, model: RunModel, say: Callable[[str], None]
 ) -> list[MethodAudit]:
     """Test the sampled tokens of servers, which can draw no others for us."""
-    tester, found = _Tester(records, model, Effort(), say), []
+    tester, found = _Tester(records, info, model, Effort(), say), []
     for temperature, methods in records.items():
         for method, own in methods.items():
             if not temperature:
@@ -143,9 +143,11 @@ class _Tester:
     """Gathers the answers of methods and tests them."""
 
     def __init__(
-        self, records: Records, model: RunModel, effort: Effort, say: Callable[[str], None]
-    ) -> None:
+        self, records: Records, info: RunHeader, model: RunModel, effort: Effort,
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self._records, self._model = records, model
+        self._dtype = info.model.rounding(model.dtype)
         self._effort, self._say = effort, say
         num_cells = sum(2 if temperature else 1 for temperature, m in records.items() for _ in m)
         self._error_rate = ALPHA / (TESTS_PER_CELL * max(num_cells, 1))
@@ -192,7 +194,7 @@ class _Tester:
         self, answers: Answers, baseline: LogitNumbers | None, limit: float, *, is_sampled: bool
     ) -> Iterator[AuditTest]:
         if (logits := answers.logits) is not None:
-            epsilon = EPSILON[self._model.dtype]
+            epsilon = EPSILON[self._dtype]
             yield from logit_tests(logits, baseline, epsilon=epsilon, limit=limit)
         if is_sampled and (guesses := answers.guesses) is not None:
             yield from guess_tests(guesses)
@@ -222,13 +224,13 @@ class _Tester:
         """The largest deviation of logits that rounding explains on this model."""
         methods = next(iter(self._records.values()))
         records = spread(methods.get(BASELINE) or next(iter(methods.values())))
-        epsilon, largest = EPSILON[self._model.dtype], 0.0
+        epsilon, largest = EPSILON[self._dtype], 0.0
         for record in records[:NUM_CALIBRATED]:
             for num_rows in CHAINS:
                 found = self._model.chains(record, num_rows)
                 units = found.deviation / (epsilon * found.scale)
                 largest = max([largest, *units.tolist()])
-        return deviation_limit(self._model.dtype, largest)
+        return deviation_limit(self._dtype, largest)
 
 
 def levels(temperature: float) -> tuple[float, ...]:

@@ -87,6 +87,21 @@ def quantization_of(config: dict[str, Any]) -> str:
     return str(found.get("quant_method") or "unknown") if isinstance(found, dict) else ""
 
 
+def stored_format(config: dict[str, Any]) -> str:
+    """The quantisation method and the numbers it stores, such as "bitsandbytes nf4" or "awq int4".
+
+    Only the method if the config does not say more; empty without one.
+    """
+    method = quantization_of(config)
+    found = config["quantization_config"] if method else {}
+    kind, bits = found.get("bnb_4bit_quant_type"), found.get("bits")
+    if found.get("load_in_4bit") is True:
+        return f"{method} {kind if kind in ('fp4', 'nf4') else 'fp4'}"
+    if found.get("load_in_8bit") is True:
+        return f"{method} int8"
+    return f"{method} int{bits}" if type(bits) is int else method
+
+
 def _check_config(config: Any) -> None:
     """Raise ValueError for the first value of a wrong type or out of range."""
     if not isinstance(config, dict):

@@ -6,19 +6,29 @@ import json
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM
+from torch import Tensor, nn
+from transformers import (
+    BitsAndBytesConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)  # fmt: skip
 
 from specbench.engine import quantize
 from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.engine.weights import pass_bytes
+from specbench.engine.weights import pass_bytes, weight_bytes
 from specbench.errors import CheckpointError, UserError
 from specbench.models.memory import estimate
+from specbench.registry import get
 from specbench.run.backends.engine_setup import make_engine_setup
 from specbench.run.spec import RunSpec
 from specbench.types import Request
@@ -97,6 +107,57 @@ def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> N
     stored = estimate(tmp_path, "float32", context=128, what="it")
     held = sum(one.nbytes for one in plain.state_dict().values())
     assert stored.weight_bytes < held <= need.weight_bytes < 1.1 * held
+
+
+BITS: dict[str, dict[str, Any]] = {
+    "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "fp4": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+    "int8": {"load_in_8bit": True},
+}
+
+
+@pytest.mark.parametrize("kind", BITS)
+@torch.inference_mode()
+def test_bitsandbytes_decodes_as_the_model_itself_whose_bytes_count_as_stored(
+    kind: str, tmp_path: Path
+) -> None:
+    needs("bitsandbytes")
+    plain = LlamaForCausalLM.from_pretrained(TINY / "target", dtype=torch.float32)
+    shutil.copytree(TINY / "target", tmp_path / "it", ignore=lambda *_: ["model.safetensors"])
+    made = LlamaForCausalLM.from_pretrained(
+        TINY / "target", dtype=torch.float32, quantization_config=BitsAndBytesConfig(**BITS[kind])
+    )
+    made.save_pretrained(tmp_path / "it")
+    setup = make_engine_setup(spec(tmp_path / "it"), is_offline=True)
+    assert setup.describe().model.precision == f"bitsandbytes {kind} weights, float32"
+    target = load_target(tmp_path / "it", dtype=torch.float32, device=CPU)
+    before = target.prefill(PROMPT).logits
+    width = {"int8": 1.0}.get(kind, 0.5)
+    layers = sum(one.numel() for one in plain.model.layers.parameters())
+    stored = pass_bytes(plain) - 4 * layers + width * layers
+    assert stored < pass_bytes(target.model) < 1.15 * stored
+    torch.testing.assert_close(target.prefill(PROMPT).logits, before)
+    answer = target.model.generate(
+        torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None
+    )[0, len(PROMPT) :].tolist()
+    for method in map(get, ("vanilla", "pld")):
+        drafter = method.build(method.options(), BuildContext(target, None))
+        assert list(decode(target, drafter, Request(PROMPT, 24)).token_ids) == answer
+
+
+def test_counting_bytes_asks_no_layer_for_the_weights_that_it_would_save() -> None:
+    """bitsandbytes repacks the weights of a CPU when it is asked, and they then differ."""
+
+    class Packed(nn.Linear):
+        def _save_to_state_dict(self, *args: Any) -> None:
+            raise AssertionError("repacked")
+
+    layer = Packed(64, 64, bias=False)
+    nested = SimpleNamespace(absmax=torch.zeros(4), blocksize=256)
+    layer.weight.quant_state = SimpleNamespace(absmax=torch.zeros(64), state2=nested)  # type: ignore[attr-defined]
+    layer.register_buffer("scales", torch.zeros(8))
+    layer.register_buffer("table", torch.zeros(100), persistent=False)
+    assert weight_bytes(nn.Sequential(layer)) == 4 * (64 * 64 + 64 + 4 + 8)
 
 
 def tiny_in(folder: Path, method: str) -> Path:

@@ -20,6 +20,7 @@ from specbench.models.checkpoints import (
     identify,
     quantization_of,
     read_config,
+    stored_format,
 )
 from specbench.models.hub import resolve_model
 from specbench.models.memory import GraphUse, check_fits
@@ -216,12 +217,12 @@ def _setup(
         missing=chosen.missing,
         broken=chosen.broken,
         quantize=spec.quantize,
-        quantization=spec.quantize or f"{'dequantised ' if is_plain else ''}{stored}",
+        quantization=spec.quantize or (f"dequantised {stored}" if is_plain else stored),
     )
 
 
 def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
-    """The format of a checkpoint's quantised weights, and True if they become plain ones.
+    """The name of a checkpoint's quantised weights, and True if they become plain ones.
 
     Raises:
         UserError: they cannot be read, or are to be quantised again.
@@ -230,7 +231,8 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
 
     from specbench.engine.quantize import check_format, is_dequantized
 
-    stored = quantization_of(read_config(path, card.name))
+    config = read_config(path, card.name)
+    stored = quantization_of(config)
     if stored and spec.quantize:
         raise UserError(
             f"The weights of {card.name} are quantised already ({stored}), so --quantize "
@@ -239,7 +241,8 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
         )
     if stored:
         check_format(stored, path)
-    return stored, is_dequantized(stored, torch.device(device.name))
+    is_plain = is_dequantized(stored, torch.device(device.name))
+    return stored if is_plain else stored_format(config), is_plain
 
 
 def _stand_in_setup(
