@@ -19,17 +19,35 @@ _LISTS = ("layers", "h")
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
+def decoder(model: PreTrainedModel) -> nn.Module:
+    """The part of a model that has its decoder layers and computes its final hidden states."""
+    part: nn.Module = model
+    for name in _path(model):
+        part = getattr(part, name, part)
+    return part
+
+
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The decoder layers of a model: `layers` or `h` of its base model, or of the text part."""
-    decoder = _text_part(model.base_model)
+    """The decoder layers of a model: `layers` or `h` of its decoder."""
+    part = decoder(model)
     for name in _LISTS:
-        layers = getattr(decoder, name, None)
+        layers = getattr(part, name, None)
         if isinstance(layers, nn.ModuleList):
             return layers
     raise CheckpointError(
         f"{type(model).__name__} has no list of decoder layers that specbench knows.",
         "Use a decoder-only model such as Llama, Qwen, Mistral or GPT-NeoX.",
     )
+
+
+def _path(model: PreTrainedModel) -> list[str]:
+    """The attributes that lead from a model to its decoder.
+
+    The prefix of Llama-4's class is that of the class with images.
+    """
+    first = "model" if model.base_model is model else model.base_model_prefix
+    base = getattr(model, first, None)
+    return [first, *(name for name in ("language_model", "decoder") if hasattr(base, name))]
 
 
 def context_length(config: Any) -> int:
@@ -49,20 +67,15 @@ def context_length(config: Any) -> int:
 
 def with_first_layers(model: PreTrainedModel, num_layers: int) -> PreTrainedModel:
     """The model with only its first decoder layers; its modules are those of the given one."""
-    part, layers = _copied(model), decoder_layers(model)
-    decoder = base = _copied(model.base_model)
-    setattr(part, part.base_model_prefix, base)
-    if (text := _text_part(base)) is not base:
-        decoder = base.language_model = _copied(text)
-    name = next(name for name in _LISTS if getattr(decoder, name, None) is layers)
-    setattr(decoder, name, nn.ModuleList(layers[:num_layers]))
-    return part
-
-
-def _text_part(base: nn.Module) -> nn.Module:
-    """The language model of a base model that also reads images; otherwise the base model."""
-    part: nn.Module = getattr(base, "language_model", base)
-    return part
+    layers = decoder_layers(model)
+    first: PreTrainedModel = _copied(model)
+    part: nn.Module = first
+    for name in _path(model):
+        setattr(part, name, _copied(getattr(part, name)))
+        part = getattr(part, name)
+    name = next(name for name in _LISTS if getattr(part, name, None) is layers)
+    setattr(part, name, nn.ModuleList(layers[:num_layers]))
+    return first
 
 
 def _copied(module: ModuleT) -> ModuleT:

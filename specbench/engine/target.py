@@ -23,7 +23,7 @@ from specbench.engine.fused.ops import CacheSpan, TreeMask
 from specbench.engine.fused.stack import Stack
 from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.kv import KVCache, layer_shapes
-from specbench.engine.model_parts import context_length, decoder_layers, with_first_layers
+from specbench.engine.model_parts import context_length, decoder, decoder_layers, with_first_layers
 from specbench.engine.tree import DraftTree, TreeLayout, dense_mask
 from specbench.engine.windows import attention_kinds, windowed
 from specbench.types import Sampling
@@ -268,7 +268,7 @@ class Target:
         """Register hooks on only the modules that `needs` names."""
         handles = []
         if needs.hidden:
-            handles.append(self.model.base_model.register_forward_hook(self._keep_hidden))
+            handles.append(decoder(self.model).register_forward_hook(self._keep_hidden))
         for index in needs.layer_inputs:
             if index == len(self.layers):
                 handles.append(self.layers[-1].register_forward_hook(self._keep_last_output))

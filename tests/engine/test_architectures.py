@@ -12,7 +12,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from specbench.engine import load
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
+from specbench.engine.drafter import Needs
 from specbench.engine.load import load_target
+from specbench.engine.model_parts import decoder, decoder_layers, with_first_layers
 from specbench.engine.probe import TESTED, tree_fault
 from specbench.engine.target import Target
 from specbench.engine.windows import attention_kinds, windowed
@@ -47,6 +49,27 @@ def test_a_tree_has_the_tokens_of_generate_and_the_logits_of_plain_forwards(
     if model_type in LIMITED:
         target._kinds.update(dict.fromkeys(target._kinds))
         assert "differ from those of a plain forward" in str(tree_fault(target))
+
+
+NEEDS = Needs(hidden=True, layer_inputs=(0, 2), all_prompt_positions=True)
+
+
+@pytest.mark.parametrize("model_type", [*FULL, *LIMITED])
+@torch.inference_mode()
+def test_what_heads_read_of_a_model_is_what_its_layers_compute(model_type: str) -> None:
+    """The final hidden states, which the head turns into logits, and the layers' inputs."""
+    model = random_of(known(model_type))
+    target = Target(model)
+    with target.capture(NEEDS):
+        forward = target.prefill(PROMPT)
+    plain = decoder(model)(torch.tensor([PROMPT]), use_cache=False).last_hidden_state[0]
+    assert forward.hidden is not None and set(forward.layer_inputs) == {0, 2}
+    torch.testing.assert_close(forward.hidden, plain, rtol=1e-3, atol=1e-3)
+    assert forward.layer_inputs[2].shape == (
+        len(PROMPT),
+        model.config.get_text_config().hidden_size,
+    )
+    assert len(decoder_layers(with_first_layers(model, 1))) == 1
 
 
 def test_the_tested_classes_are_those_of_these_tests() -> None:
