@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    __version__,
+)  # fmt: skip
 
 from specbench.engine.graphs.execution import Execution
 from specbench.engine.probe import TESTED, replay_fault, tree_fault
@@ -17,6 +24,7 @@ from specbench.engine.source import WeightSource, make_target
 from specbench.engine.target import Target
 from specbench.engine.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
 from specbench.errors import CheckpointError, UserError, reason_of
+from specbench.outside import printable
 
 
 def load_target(
@@ -40,6 +48,7 @@ def load_target(
         target = make_target(path, dtype=dtype, device=device, execution=execution)
         return with_graphs_proven(target)
     try:
+        check_type(PreTrainedConfig.get_config_dict(path)[0].get("model_type"), path)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         check_attention(config, path)
         prepare_stored(config, path, device)
@@ -66,6 +75,17 @@ def broken(path: Path, error: Exception) -> CheckpointError:
         f"{path} does not load as a causal language model: {reason_of(error)}",
         "Check that config.json and the weights are complete; copy or download them again.",
     )
+
+
+def check_type(model_type: object, path: Path) -> None:
+    """Refuse a type of models that this release of transformers does not have."""
+    if isinstance(model_type, str) and model_type not in CONFIG_MAPPING:
+        raise CheckpointError(
+            f"{path} is a {printable(model_type)} model, which transformers {__version__} does not "
+            "have.",
+            "Install a release of transformers that has it, if there is one; code that comes with "
+            "a checkpoint is not run.",
+        )
 
 
 def check_attention(config: Any, path: Path) -> None:

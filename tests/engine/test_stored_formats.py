@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import (
     BitsAndBytesConfig,
@@ -34,7 +35,7 @@ from specbench.run.spec import RunSpec
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.engine.test_target import GROUPED, Oracle
-from tests.support.quantised import FORMATS, mxfp4_experts, quantise, write
+from tests.support.quantised import FORMATS, KEPT, mxfp4_experts, quantise, write
 
 PROMPT = (1, 7, 8, 9, 10, 11)
 CPU = torch.device("cpu")
@@ -110,32 +111,24 @@ def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> N
 
 
 BITS: dict[str, dict[str, Any]] = {
-    "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-    "fp4": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True},
-    "int8": {"load_in_8bit": True},
+    "bitsandbytes nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "bitsandbytes fp4": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+    "bitsandbytes int8": {"load_in_8bit": True},
 }
 
 
-@pytest.mark.parametrize("kind", BITS)
 @torch.inference_mode()
-def test_bitsandbytes_decodes_as_the_model_itself_whose_bytes_count_as_stored(
-    kind: str, tmp_path: Path
-) -> None:
-    needs("bitsandbytes")
+def check_kept(folder: Path, kind: str) -> Target:
+    """Answers are those of the model's own `generate`, and bytes count as they are stored."""
+    setup = make_engine_setup(spec(folder), is_offline=True)
+    assert setup.describe().model.precision == f"{kind} weights, float32"
     plain = LlamaForCausalLM.from_pretrained(TINY / "target", dtype=torch.float32)
-    shutil.copytree(TINY / "target", tmp_path / "it", ignore=lambda *_: ["model.safetensors"])
-    made = LlamaForCausalLM.from_pretrained(
-        TINY / "target", dtype=torch.float32, quantization_config=BitsAndBytesConfig(**BITS[kind])
-    )
-    made.save_pretrained(tmp_path / "it")
-    setup = make_engine_setup(spec(tmp_path / "it"), is_offline=True)
-    assert setup.describe().model.precision == f"bitsandbytes {kind} weights, float32"
-    target = load_target(tmp_path / "it", dtype=torch.float32, device=CPU)
+    target = load_target(folder, dtype=torch.float32, device=CPU)
+    assert "quantised weights" in str(target.unfused_reason)
     before = target.prefill(PROMPT).logits
-    width = {"int8": 1.0}.get(kind, 0.5)
     layers = sum(one.numel() for one in plain.model.layers.parameters())
-    stored = pass_bytes(plain) - 4 * layers + width * layers
-    assert stored < pass_bytes(target.model) < 1.15 * stored
+    stored = pass_bytes(plain) - 4 * layers + (1 if kind.endswith("int8") else 0.5) * layers
+    assert stored < pass_bytes(target.model) < 1.2 * stored
     torch.testing.assert_close(target.prefill(PROMPT).logits, before)
     answer = target.model.generate(
         torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None
@@ -143,6 +136,30 @@ def test_bitsandbytes_decodes_as_the_model_itself_whose_bytes_count_as_stored(
     for method in map(get, ("vanilla", "pld")):
         drafter = method.build(method.options(), BuildContext(target, None))
         assert list(decode(target, drafter, Request(PROMPT, 24)).token_ids) == answer
+    return target
+
+
+@pytest.mark.parametrize("kind", BITS)
+def test_bitsandbytes_decodes_as_the_model_itself(kind: str, tmp_path: Path) -> None:
+    needs("bitsandbytes")
+    shutil.copytree(TINY / "target", tmp_path / "it", ignore=lambda *_: ["model.safetensors"])
+    made = LlamaForCausalLM.from_pretrained(
+        TINY / "target", dtype=torch.float32, quantization_config=BitsAndBytesConfig(**BITS[kind])
+    )
+    made.save_pretrained(tmp_path / "it")
+    check_kept(tmp_path / "it", kind)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing")  # of optimum
+@pytest.mark.parametrize("name", KEPT)
+@torch.inference_mode()
+def test_gptqmodels_layers_decode_as_the_weights_they_stand_for(name: str, tmp_path: Path) -> None:
+    needs("gptqmodel")
+    shutil.copytree(TINY / "target", tmp_path / "it")
+    plain = LlamaForCausalLM.from_pretrained(TINY / "target", dtype=torch.float32)
+    plain.load_state_dict(quantise(tmp_path / "it", name), strict=False)
+    target = check_kept(tmp_path / "it", f"{name} int4")
+    check_logits(target, plain(torch.tensor([PROMPT])).logits[0, -1], rtol=0.02)
 
 
 def test_counting_bytes_asks_no_layer_for_the_weights_that_it_would_save() -> None:
@@ -216,3 +233,17 @@ def test_a_gpu_computes_with_formats_that_it_has_kernels_for(
     assert quantize.is_dequantized("mxfp4", gpu)
     assert not quantize.is_dequantized("awq", CPU) and not quantize.is_dequantized("", CPU)
     assert quantize.is_dequantized("compressed-tensors", gpu)
+
+
+def test_a_model_that_transformers_does_not_have_is_refused_with_both_names(tmp_path: Path) -> None:
+    folder = tiny_in(tmp_path / "a", "fp8")
+    config = json.loads((folder / "config.json").read_text())
+    own_code = {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}
+    config |= {"model_type": "kimi_k9", "auto_map": own_code}
+    (folder / "config.json").write_text(json.dumps(config))
+    reason = f"is a kimi_k9 model, which transformers {transformers.__version__} does not have"
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        make_engine_setup(spec(folder), is_offline=True)
+    assert "code that comes with a checkpoint is not run" in caught.value.hint
+    with pytest.raises(CheckpointError, match=reason):
+        load_target(folder, dtype=torch.float32, device=CPU)

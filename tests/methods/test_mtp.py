@@ -26,7 +26,7 @@ from specbench.registry import get
 from specbench.run.methods import find_checkpoint
 from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete
-from tests.methods.checkpoints import mtp, random
+from tests.methods.checkpoints import mtp, random, write
 from tests.support.models import random_target
 
 VOCAB, LAYERS = 8, 2
@@ -236,6 +236,14 @@ def test_a_folder_without_the_layer_is_refused(tmp_path: Path) -> None:
     folder = mtp(random_target(layers=3), tmp_path)
     with pytest.raises(CheckpointError, match=r"no tensor whose name begins with model\.layers\.4"):
         build_in(folder, "mtp", random_target())
+
+
+def test_the_layer_in_speculators_layout_is_refused_by_key(tmp_path: Path) -> None:
+    config = {"speculators_model_type": "mtp", "num_nextn_predict_layers": 1}
+    tensors = {"mtp_layers.0.input_proj.weight": torch.zeros(32, 64)}
+    write(tmp_path, "model.safetensors", tensors, config)
+    with pytest.raises(CheckpointError, match=r"no tensor whose name begins with model\.layers\.4"):
+        build_in(tmp_path, "mtp", random_target())
 
 
 def test_a_target_with_windows_is_refused(tmp_path: Path) -> None:

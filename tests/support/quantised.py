@@ -14,7 +14,7 @@ from torch import Tensor
 Stored: TypeAlias = tuple[Tensor, dict[str, Tensor]]
 """The plain weight [out, in] that a stored one stands for, and the stored tensors by suffix."""
 
-BLOCK, GROUP = 16, 16
+BLOCK, GROUP, WIDE_GROUP = 16, 16, 32
 _LARGEST_FP8 = 448.0
 
 
@@ -55,6 +55,36 @@ def int4_groups(weight: Tensor) -> Stored:
     }
 
 
+def gptq_groups(weight: Tensor) -> Stored:
+    """int4 with a scale per group of a row, eight inputs to a word, by GPTQ."""
+    stored, scales, plain = _int4_columns(weight)
+    inputs = len(stored)
+    words = (stored.view(inputs // 8, 8, -1) << (4 * torch.arange(8))[:, None]).sum(1)
+    zeros = torch.full((len(scales), weight.shape[0] // 8), 0x77777777, dtype=torch.int32)
+    groups = torch.arange(inputs, dtype=torch.int32) // WIDE_GROUP
+    return plain, {
+        "qweight": words.to(torch.int32), "qzeros": zeros, "scales": scales, "g_idx": groups,
+    }  # fmt: skip
+
+
+def awq_groups(weight: Tensor) -> Stored:
+    """int4 with a scale per group of a row, eight outputs to a word, by AWQ."""
+    stored, scales, plain = _int4_columns(weight)
+    shifts = 4 * torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
+    words = (stored.view(len(stored), -1, 8) << shifts).sum(-1)
+    zeros = torch.full((len(scales), weight.shape[0] // 8), -0x77777778, dtype=torch.int32)
+    return plain, {"qweight": words.to(torch.int32), "qzeros": zeros, "scales": scales}
+
+
+def _int4_columns(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers [in, out] from 0 to 15 and scales [groups, out], with the weight they stand for."""
+    groups = weight.view(len(weight), -1, WIDE_GROUP)
+    scales = (groups.abs().amax(-1) / 7).half()
+    stored = (groups / scales[..., None].float()).round().clamp(-8, 7)
+    plain = (stored * scales[..., None].float()).view_as(weight)
+    return (stored.view_as(weight).T + 8).to(torch.int64), scales.T.contiguous(), plain
+
+
 def _compressed(kind: str, weights: Mapping[str, Any], *, has_inputs: bool) -> dict[str, Any]:
     number = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", **weights}
     inputs = {**number, "strategy": "token", "dynamic": True} if has_inputs else None
@@ -81,11 +111,17 @@ FORMATS: dict[str, tuple[Callable[[Tensor], Stored], dict[str, Any]]] = {
     ),
 }  # fmt: skip
 """Names of formats -> how a weight is stored, and the `quantization_config`."""
+_INT4 = {"bits": 4, "group_size": WIDE_GROUP}
+KEPT: dict[str, tuple[Callable[[Tensor], Stored], dict[str, Any]]] = {
+    "gptq": (gptq_groups, {**_INT4, "quant_method": "gptq", "desc_act": False, "sym": True}),
+    "awq": (awq_groups, {**_INT4, "quant_method": "awq", "zero_point": True, "version": "gemm"}),
+}
+"""Formats that layers of gptqmodel compute with."""
 
 
 def quantise(folder: Path, name: str) -> dict[str, Tensor]:
     """Rewrite the layers' weights of a checkpoint in a format; returns all plain weights."""
-    store, config = FORMATS[name]
+    store, config = {**FORMATS, **KEPT}[name]
     plain, stored = {}, {}
     for key, tensor in load_file(folder / "model.safetensors").items():
         plain[key] = stored[key] = tensor.float()

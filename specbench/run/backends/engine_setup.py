@@ -225,13 +225,15 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
     """The name of a checkpoint's quantised weights, and True if they become plain ones.
 
     Raises:
-        UserError: they cannot be read, or are to be quantised again.
+        UserError: they or the model cannot be read, or they are to be quantised again.
     """
     import torch
 
+    from specbench.engine.load import check_type
     from specbench.engine.quantize import check_format, is_dequantized
 
     config = read_config(path, card.name)
+    check_type(config.get("model_type"), path)
     stored = quantization_of(config)
     if stored and spec.quantize:
         raise UserError(
