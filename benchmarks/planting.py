@@ -65,7 +65,9 @@ def tiny_ground() -> Ground:
     (sps,) = (one for one in setup.methods if one.method.name == "sps")
     assert isinstance(sps.weights, Path)
     target = engine.target
-    draft = load_target(sps.weights, dtype=target.dtype, device=target.device)
+    draft = load_target(
+        sps.weights, dtype=target.dtype, device=target.device, execution=target.execution
+    )
     turns = [prompt.turns[0] for found in plan.prompts.values() for prompt in found]
     texts = sorted((setup.codec.render([user(text)]) for text in turns), key=len)
     drafters = {name: one for name, one in engine.drafters.items() if name != "vanilla"}
@@ -86,7 +88,7 @@ def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
 
     A p-value counts as one of NUM_CHECKS.
     """
-    target = bug.target(ground.target.model)
+    target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():
         one = _subject(bug, ground, target)
         result = run_contract(bug.name, one, checks=[getattr(checks, bug.check)])
@@ -150,7 +152,7 @@ def _audited(
 
 def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
     """False alarms of the whole contract and of the audit on a sound variant."""
-    target = variant.target(ground.target.model)
+    target = variant.target(ground.target.model, ground.target.execution)
     result = run_contract(variant.name, _subject(variant, ground, target))
     found = _found_by_audit(target, variant.drafter(ground.draft), ground, effort)
     failed = [name for name, _ in _failures([result])]

@@ -97,6 +97,11 @@ class Target:
         return part
 
     @property
+    def max_exact_rows(self) -> int:
+        """Nodes up to which a step's logits are the same bits in every tree; 0 if none are."""
+        return self.execution.ops.max_exact_rows if self._stack else 0
+
+    @property
     def layers(self) -> nn.ModuleList:
         """The decoder layers, in order."""
         return decoder_layers(self.model)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
 from specbench.contract.oracle import NoisyTarget
 from specbench.engine.drafter import Drafter, State
+from specbench.engine.fused.native_build import BuildError
+from specbench.engine.fused.native_ops import native_ops
+from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
@@ -69,6 +74,27 @@ def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas()
     target = bug.target(MODEL)
     (greedy,) = audited(target, NoisyTarget(target), 0.0)
     assert "deviation" in {test.name for test in greedy.failures}
+
+
+def test_bits_show_a_bug_that_rounding_hides_in_bfloat16(tmp_path: Path) -> None:
+    """One layer's stale keys, in answers that are a few tokens long."""
+    try:
+        execution = Eager(native_ops(torch.bfloat16, tmp_path))
+    except BuildError as reason:
+        pytest.skip(str(reason))
+    model = random_llama(layers=2, hidden_size=64).bfloat16()
+    bug = planted("stale keys in one layer")
+    targets = (Target(model, execution), bug.target(model, execution))
+    sound, found = (audited(target, NoisyTarget(target), 0.0)[0] for target in targets)
+    assert sound.verdict == "no difference"
+    assert [test.effect for test in sound.tests if test.name == "bits"] == [0.0]
+    assert "bits" in {test.name for test in found.failures}
+
+
+def test_bits_are_not_compared_where_they_depend_on_a_steps_shape() -> None:
+    target = Target(MODEL)
+    (own,) = audited(target, NoisyTarget(target), 0.0)
+    assert "bits" not in {test.name for test in own.tests}
 
 
 class Failing(Drafter):

@@ -36,6 +36,8 @@ _NO_NORM = (None, 0, 0.0)
 class NativeOps(Ops):
     """Operations of `native.c` for float32 or bfloat16; torch's for the cases that it lacks."""
 
+    max_exact_rows = MAX_ROWS
+
     def __init__(self, library: ctypes.CDLL, compiler: str, dtype: torch.dtype) -> None:
         super().__init__()
         self.name = f"native code ({compiler})"

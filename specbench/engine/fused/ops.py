@@ -193,6 +193,8 @@ class Ops:
     """Torch's own operations, and the reason if they replace requested kernels."""
 
     name = "torch"
+    max_exact_rows = 0
+    """Up to this many rows, a row's result has the same bits whatever rows are beside it."""
 
     def __init__(self, kernels_unsupported_reason: str | None = None) -> None:
         self.kernels_unsupported_reason = kernels_unsupported_reason
