@@ -268,9 +268,8 @@ def logit_numbers(found: Tensor, expected: Tensor) -> LogitNumbers:
     reference = expected.gather(1, best)
     deviation = (found.gather(1, best) - reference).abs().amax(-1)
     is_flipped = found.argmax(-1) != best[:, 0]
-    columns = (deviation, reference.abs().amax(-1), is_flipped)
-    arrays = (column.cpu().numpy() for column in columns)
-    return LogitNumbers(*arrays, np.full(len(found), UNKNOWN))
+    columns = (deviation, reference.abs().amax(-1), is_flipped, torch.full_like(deviation, UNKNOWN))
+    return LogitNumbers(*(column.cpu().numpy() for column in columns))
 
 
 _NO_LOGITS = LogitNumbers(*np.zeros((4, 0)))
