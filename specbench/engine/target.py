@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from specbench.engine.accept import AcceptedPath, Sampler, Verdict
 from specbench.engine.fused.models import unsupported_reason
-from specbench.engine.fused.ops import CacheSpan, TreeMask
+from specbench.engine.fused.operands import CacheSpan, TreeMask
 from specbench.engine.fused.stack import Stack
 from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.kv import KVCache, layer_shapes

@@ -17,16 +17,8 @@ from torch import Tensor
 
 from specbench.engine.fused.native_build import BuildError, load_library
 from specbench.engine.fused.native_layers import GATES, MAX_ROWS, NativeLayers, can_run, num_seen
-from specbench.engine.fused.ops import (
-    CacheRows,
-    CacheSlots,
-    HeadNorm,
-    Heads,
-    JoinedLayers,
-    Norm,
-    Ops,
-    TreeMask,
-)
+from specbench.engine.fused.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import JoinedLayers, Ops
 from specbench.engine.fused.torch_attention import PLAIN, Scoring
 
 _PLAIN, _ADDED = 0, 1
