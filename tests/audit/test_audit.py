@@ -91,8 +91,8 @@ def test_a_lossy_method_is_called_lossy(target: Target) -> None:
     assert not found.has_bug
 
 
-@pytest.mark.parametrize("is_recheck", [False, True])
-def test_a_tie_of_two_tokens_is_numerics(is_recheck: bool) -> None:
+def twins(factor: float) -> tuple[FakeRun, ToyModel, int]:
+    """A run whose method has at one place another token, with `factor` times vanilla's logit."""
     llama = random_llama(layers=2)
     target = Target(llama)
     answer = decode(target, Plain(), Request(PROMPTS[0], BUDGET)).token_ids
@@ -100,19 +100,38 @@ def test_a_tie_of_two_tokens_is_numerics(is_recheck: bool) -> None:
     twin = 49
     with torch.no_grad():
         head = llama.lm_head.weight
-        head[twin] = head[answer[position]] * (1 + 1e-9)
-    model = toy(target, {"pld": Copier()})
+        head[twin] = head[answer[position]] * factor
     key = RecordKey("vanilla", 0.0, "gsm8k", "0", 0, 0)
     lengths = (1,) * (BUDGET - 1)
     base = Record(key, "ok", 5, answer, "", "budget", 0.1, 0.1, lengths, lengths)
     other = (*answer[:position], twin, *answer[position + 1 :])
     own = replace(base, key=replace(key, method="pld"), token_ids=other)
     run = FakeRun([base, own], header(["vanilla", "pld"], ("gsm8k",)))
+    return run, toy(target, {"pld": Copier()}), position
+
+
+@pytest.mark.parametrize("is_recheck", [False, True])
+def test_a_tie_of_two_tokens_is_numerics(is_recheck: bool) -> None:
+    run, model, position = twins(1 + 1e-9)
     (one,) = audited(run, model, is_recheck=is_recheck).greedy
     (difference,) = one.differences
     assert (one.verdict, difference.divergence.position) == ("numerics", position)
     assert difference.gap == pytest.approx(0, abs=1e-6)
     assert difference.is_same_again is (True if is_recheck else None)
+
+
+@pytest.mark.parametrize(
+    ("stored", "verdict"),
+    [("", "bug"), ("int8", "bug"), ("dequantised fp8", "bug"), ("awq int4", "numerics")],
+)
+def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
+    stored: str, verdict: str
+) -> None:
+    run, model, _ = twins(1.001)
+    described = values_of(run.header)
+    described["model"] = {**described["model"], "quantization": stored}
+    (one,) = audited(FakeRun(run.records, described), model).greedy
+    assert one.verdict == verdict
 
 
 def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target) -> None:

@@ -150,7 +150,7 @@ def test_bitsandbytes_decodes_as_the_model_itself(kind: str, tmp_path: Path) -> 
     check_kept(tmp_path / "it", kind)
 
 
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing")  # of optimum
+@pytest.mark.filterwarnings("ignore")  # of gptqmodel and optimum
 @pytest.mark.parametrize("name", KEPT)
 @torch.inference_mode()
 def test_gptqmodels_layers_decode_as_the_weights_they_stand_for(name: str, tmp_path: Path) -> None:

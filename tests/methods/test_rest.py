@@ -23,9 +23,7 @@ from tests.support.models import random_target
 TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
 
 
-def drafted(
-    folder: Path, *text: int, corpus: list[list[int]] = TEXTS, **options: str
-) -> list[tuple[int, int]]:
+def drafted(folder: Path, *text: int, corpus: Any = TEXTS, **options: str) -> list[tuple[int, int]]:
     """Parent and token of each draft node."""
     path = folder / "store.safetensors"
     Datastore.build(corpus).save(path)

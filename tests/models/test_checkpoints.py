@@ -15,6 +15,7 @@ from specbench.models.checkpoints import (
     check_same_vocabulary,
     identify,
     missing_files,
+    stored_format,
     weight_files,
 )
 from specbench.models.memory import GraphUse, check_fits, estimate, free_bytes, graph_bytes
@@ -257,3 +258,21 @@ def test_several_gpus_count_together_unless_one_is_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
     assert free_bytes("cuda") == 30
     assert free_bytes("cuda:1") == 20
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (None, ""),
+        ({"quant_method": "awq", "bits": 4}, "awq int4"),
+        ({"quant_method": "fp8", "bits": "4"}, "fp8"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "bitsandbytes int8"),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+            "bitsandbytes nf4",
+        ),
+        (["awq"], ""),
+    ],
+)
+def test_a_stored_format_is_named_with_its_numbers(config: Any, expected: str) -> None:
+    assert stored_format({"quantization_config": config}) == expected
