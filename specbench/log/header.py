@@ -66,7 +66,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     quantization: Annotated[
         str,
         doc(
-            "int8 or int4 as asked, or the checkpoint's own, such as awq or dequantised fp8; "
+            "int8 or int4 as asked, or the checkpoint's own, such as awq int4 or dequantised fp8; "
             "absent without"
         ),
     ] = ""
