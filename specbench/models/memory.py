@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import CheckpointError, TooLarge
+from specbench.log.machine import gpu_numbers
 from specbench.models.cards import Dtype, Shape
 from specbench.models.checkpoints import (
     quantization_of,
@@ -76,8 +77,8 @@ def check_fits(
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are the
     methods' folders, of which `source` itself counts once; `graphs` is given where steps are
     recorded, and `quantize` where weights are quantised while they are loaded. With
-    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. "cuda" counts all visible
-    GPUs, "cuda:1" only that one. Raises TooLarge with both figures.
+    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises TooLarge with both
+    figures.
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.
@@ -106,12 +107,15 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, wha
             (need.graph_bytes, "for CUDA graphs"),
         ]
         told = ", ".join(f"{_gb(part)} {name}" for part, name in parts if part)
+        num_gpus = len(gpu_numbers(device))
+        num_needed = -(-need.total_bytes * num_gpus // max(free, 1))  # 0 on a CPU
+        has = f"the {num_gpus} GPUs {device} have" if num_gpus > 1 else f"{device} has"
+        needed = f": {num_needed} such GPUs are needed" if num_gpus else ""
         raise TooLarge(
             f"{what} does not fit: it needs about {_gb(need.total_bytes)} in {dtype} ({told}), "
-            f"and {device} has {_gb(free)} free.",
+            f"and {has} {_gb(free)} free{needed}.",
             _advice(dtype, device, has_graphs=need.graph_bytes > 0),
-            need_bytes=need.total_bytes,
-            free_bytes=free,
+            num_gpus_needed=num_needed,
         )
 
 
@@ -195,16 +199,14 @@ def _folder_bytes(folder: Path, dtype: Dtype) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """Free memory of a device: a GPU, all visible GPUs ("cuda"), or this machine's ("cpu")."""
+    """Free memory of a device: a GPU, several ("cuda:0-1"), or this machine's ("cpu")."""
     if device == "cpu":
         import psutil
 
         return int(min(psutil.virtual_memory().available, _container_bytes()))
     import torch
 
-    if ":" in device:
-        return int(torch.cuda.mem_get_info(device)[0])
-    return sum(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
+    return sum(int(torch.cuda.mem_get_info(number)[0]) for number in gpu_numbers(device))
 
 
 def _weight_bytes(

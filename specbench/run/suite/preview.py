@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.data.long_prompts import MOST_PROMPTS
 from specbench.data.prompts import load_prompt_sets, plan_tasks
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
-from specbench.models.memory import MemoryNeed, estimate, free_bytes
+from specbench.models.memory import MemoryNeed, check_need, estimate
 from specbench.models.sizes import num_parameters
-from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET, pick_device
+from specbench.run.backends.device import fitted, pick_device
+from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
 from specbench.run.methods import (
     ResolvedWeights,
     find_checkpoint,
@@ -88,8 +90,8 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     if num_answers is not None:
         passes = len(chosen.methods) * len(spec.temperatures) * (spec.repeats or 1)
         num_samples = num_answers * passes
-    if need and need.total_bytes > (free := free_bytes(device)):
-        files.missing.append(f"{device} has {free / 1e9:.1f} GB of memory free, too little.")
+    if need:
+        files.missing += _lack_of_memory(need, dtype, spec)
     if need and num_samples is not None:
         max_seconds = num_samples * budget * need.weight_bytes / bytes_per_s(device)
     return Preview(
@@ -101,6 +103,16 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
         max_seconds=max_seconds,
         missing=tuple(files.missing),
     )
+
+
+def _lack_of_memory(need: MemoryNeed, dtype: Dtype, spec: RunSpec) -> list[str]:
+    """A sentence if the device, or all GPUs if none is named, have too little memory free."""
+    check = partial(check_need, need, dtype, context=CONTEXT, what=f"Model {spec.model}")
+    try:
+        fitted(spec.device, lambda device: check(device=device.name))
+    except TooLarge as error:
+        return [error.message]
+    return []
 
 
 def _target(card: ModelCard, dtype: Dtype, spec: RunSpec, files: _Files) -> MemoryNeed | None:
