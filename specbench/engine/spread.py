@@ -45,7 +45,9 @@ def places(
     """The device of each module by name, with layers in proportion to the `rooms` in bytes."""
     layers = decoder_layers(model)
     name = next(name for name, module in model.named_modules() if module is layers)
-    found, parent, path = {}, model, ""
+    found: dict[str, torch.device] = {}
+    parent: nn.Module = model
+    path = ""
     for part in name.split("."):
         others = [child for child, _ in parent.named_children() if child != part]
         found |= {f"{path}{child}": devices[0] for child in others}

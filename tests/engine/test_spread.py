@@ -105,8 +105,13 @@ def test_a_folder_is_read_onto_its_gpus(tmp_path: Path, monkeypatch: pytest.Monk
     """On a CPU that stands for both, and with a model that runs its own forward."""
     random_of(config_of("glm4", num_hidden_layers=NUM_LAYERS)).save_pretrained(tmp_path)
     cpu, sent = torch.device("cpu"), []
+
+    def send(inputs: Any, device: torch.device, **_: Any) -> Any:
+        sent.append(inputs)
+        return inputs
+
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    monkeypatch.setattr(spread, "send_to_device", lambda it, *_, **__: sent.append(it) or it)
+    monkeypatch.setattr(spread, "send_to_device", send)
     plain = load_target(tmp_path, dtype=torch.float32, device=cpu)
     assert not sent
     both = load_target(tmp_path, dtype=torch.float32, device=cpu, spread=Spread((cpu, cpu)))
