@@ -11,7 +11,7 @@ import typer
 
 from specbench.cli.interrupts import resumable
 from specbench.cli.options import REPORTS, Full, Offline, Sort, quiet_libraries
-from specbench.cli.ray_option import Ray, setup_maker
+from specbench.cli.ray_option import Ray
 from specbench.cli.run_options import Force, LogJson, Quiet
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def suite(
     from specbench.report.export.terminal import print_report
     from specbench.report.files import write_report
     from specbench.report.results import check_sort
+    from specbench.run.plan import setup_maker
     from specbench.run.suite.recipe import read_recipe
     from specbench.run.suite.runs import run_suite
 
