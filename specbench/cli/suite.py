@@ -100,9 +100,9 @@ def _preview(chosen: Suite) -> None:
             one.name,
             str(one.num_methods),
             _number(one.num_samples, "{:,.0f}"),
-            _number(one.download_bytes, "{:.1f} GB", 1e9),
+            _number(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
             _number(one.memory_bytes, "{:.1f} GB", 1e9),
-            _number(one.max_seconds, "{:.1f} h", 3600),
+            _time(one.max_seconds),
         )
     console = SafeConsole()
     console.print(table)
@@ -117,3 +117,9 @@ def _preview(chosen: Suite) -> None:
 
 def _number(value: float | None, shown: str, unit: float = 1) -> str:
     return "?" if value is None else shown.format(value / unit)
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None or seconds >= 3600:
+        return _number(seconds, "{:,.1f} h", 3600)
+    return _number(seconds, "{:.1f} min", 60) if seconds >= 60 else f"{seconds:.0f} s"

@@ -89,7 +89,7 @@ def check_fits(
         tables = min(2 * vocab * hidden * BYTES[dtype], weights)  # embeddings and output head
         weights = tables + int((weights - tables) * _QUANTIZED_BYTES[quantize] / BYTES[dtype])
     need = replace(need, weight_bytes=weights)
-    draft_bytes = sum(_folder_bytes(folder, dtype) for folder in drafts if folder != source)
+    draft_bytes = sum(folder_bytes(folder, dtype) for folder in drafts if folder != source)
     recorded = graph_bytes(source, dtype, graphs, context=context, what=what) if graphs else 0
     need = replace(need, draft_bytes=draft_bytes, graph_bytes=recorded)
     check_need(need, dtype, device, context=context, what=what)
@@ -188,7 +188,7 @@ def _is_fused(source: Path | Shape, what: str) -> bool:
     return config.get("model_type") in known and not quantization_of(config)
 
 
-def _folder_bytes(folder: Path, dtype: Dtype) -> int:
+def folder_bytes(folder: Path, dtype: Dtype) -> int:
     """Bytes of a drafter's weights, whose folder may tell nothing of them."""
     try:
         config = read_config(folder, "The drafter")

@@ -137,7 +137,7 @@ def test_the_recipes_of_the_project_can_be_planned(
         assert one.num_samples and one.num_methods > 1 and one.memory_bytes and one.max_seconds
         assert not [text for text in one.missing if "checkpoint" in text]
         if path.stem != "gate":
-            assert one.download_bytes is None or one.download_bytes > 10e9
+            assert one.download_bytes > 10e9
 
 
 def test_a_dry_run_shows_what_each_run_takes_and_runs_nothing(
