@@ -13,6 +13,7 @@ from specbench.cli.interrupts import resumable
 from specbench.cli.options import REPORTS, Full, Offline, Sort, quiet_libraries
 from specbench.cli.ray_option import Ray
 from specbench.cli.run_options import Force, LogJson, Quiet
+from specbench.errors import UserError
 
 if TYPE_CHECKING:
     from specbench.run.suite.recipe import Suite
@@ -91,7 +92,12 @@ def _preview(chosen: Suite) -> None:
     from specbench.run.suite.preview import preview
 
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device)))
-    found = [preview(run, bytes_per_s) for run in chosen.runs]
+    found, refused = [], {}
+    for run in chosen.runs:
+        try:
+            found.append(preview(run, bytes_per_s))
+        except UserError as error:
+            refused[run.name] = error
     table = Table(title=chosen.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for heading in ("run", "methods", "answers", "download", "memory", "at most"):
         table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
@@ -109,10 +115,14 @@ def _preview(chosen: Suite) -> None:
     for one in found:
         for sentence in one.missing:
             console.print(f"{one.name}: {sentence}")
+    for name, error in refused.items():
+        console.print(f"{name}: {error.message} {error.hint}")
     console.print(
         "At most: every method at the speed of a baseline that waits for memory alone, every "
         "answer of full length. ?: unknown."
     )
+    if refused:
+        raise typer.Exit(UserError.exit_code)
 
 
 def _number(value: float | None, shown: str, unit: float = 1) -> str:

@@ -153,6 +153,21 @@ def test_a_dry_run_shows_what_each_run_takes_and_runs_nothing(
     assert not Path("results").exists()
 
 
+def test_a_dry_run_names_the_runs_that_would_be_refused(
+    specbench: Specbench, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "wrong.toml"
+    recipe.write_text(
+        'title = "W"\n[values]\nmethods = ["pld"]\nlimit = 1\n[[runs]]\nmodels = ["tini", "tiny"]\n'
+    )
+    said = specbench("suite", recipe, "--dry-run")
+    assert said.code == 2
+    assert "01-tini: No model 'tini'. Did you mean 'tiny'?" in said.out
+    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("02")] == [
+        "02-tiny"
+    ]
+
+
 def test_prompts_cut_from_a_text_are_counted_for_each_length(recipe: Path) -> None:
     cut = 'prompts = "book.txt"\npad_to = [64, 128]'
     recipe.write_text(RECIPE.replace('tasks = ["gsm8k"]', cut))

@@ -284,7 +284,9 @@ def _check_reachable(address: str) -> None:
         )
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except (OSError, ValueError, OverflowError) as error:
+    except OSError as error:
+        raise _unreachable(address, error.strerror or reason_of(error)) from error
+    except (ValueError, OverflowError) as error:
         raise _unreachable(address, reason_of(error)) from error
 
 
