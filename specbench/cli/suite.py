@@ -92,12 +92,12 @@ def _preview(chosen: Suite) -> None:
     from specbench.run.suite.preview import preview
 
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device)))
-    found, refused = [], {}
+    found, refused = [], list[str]()
     for run in chosen.runs:
         try:
             found.append(preview(run, bytes_per_s))
         except UserError as error:
-            refused[run.name] = error
+            refused.append(f"{run.name}: {error.message} {error.hint}")
     table = Table(title=chosen.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for heading in ("run", "methods", "answers", "download", "memory", "at most"):
         table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
@@ -115,8 +115,8 @@ def _preview(chosen: Suite) -> None:
     for one in found:
         for sentence in one.missing:
             console.print(f"{one.name}: {sentence}")
-    for name, error in refused.items():
-        console.print(f"{name}: {error.message} {error.hint}")
+    for sentence in refused:
+        console.print(sentence)
     console.print(
         "At most: every method at the speed of a baseline that waits for memory alone, every "
         "answer of full length. ?: unknown."

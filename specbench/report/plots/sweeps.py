@@ -35,7 +35,7 @@ _CAPTION = (
     "front: no other value of the line has both a higher speedup and more accepted tokens."
 )
 
-_RING = {
+_RING: Mapping[str, Any] = {
     "marker": "o",
     "markersize": 12,
     "markerfacecolor": "none",
