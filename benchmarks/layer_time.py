@@ -33,7 +33,8 @@ from torch.nn.functional import silu
 
 from benchmarks.layer_alternatives import Rows, alternatives
 from benchmarks.measured import Meter
-from specbench.engine.fused.ops import CacheRows, CacheSlots, CacheSpan, Heads, Norm, Ops, TreeMask
+from specbench.engine.fused.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import Ops
 from specbench.engine.fused.pick_ops import pick_ops
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.machine.bandwidth import bandwidth, cache_bytes

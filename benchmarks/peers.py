@@ -31,6 +31,7 @@ from typing import Any, TypeAlias
 
 from benchmarks.openvino_peer import openvino
 from specbench.machine.threads import usable_threads, wait_briefly
+from specbench.run.backends.server.engines.llamacpp import FLOAT32
 
 Complete: TypeAlias = Callable[[Sequence[int]], int]
 """Completes a prompt and returns the number of new tokens."""
@@ -222,8 +223,10 @@ def transformers(num_tokens: int) -> dict[str, Complete]:
 
 def llama_cpp(stack: ExitStack, given: Given, num_threads: int) -> Complete:
     """llama.cpp's server."""
-    threads = ("-t", num_threads, "-tb", num_threads)
-    command = (given.llama_server, "-m", given.gguf, *threads, "-np", 1)
+    flags = ["-t", num_threads, "-tb", num_threads, "-np", 1]
+    if given.dtype == "float32":
+        flags += FLOAT32
+    command = (given.llama_server, "-m", given.gguf, *flags)
     asked = {"n_predict": given.num_tokens, "cache_prompt": False}
     return served(stack, command, "/completion", asked, lambda answer: answer["tokens_predicted"])
 

@@ -32,12 +32,13 @@ from tests.support.models import prompts, random_llama
 from tests.support.toy_run import ToyModel
 from tests.support.weights import build
 
-TEMPERATURE, BUDGET = 0.7, 48
+TEMPERATURE, BUDGET, SHORT = 0.7, 48, 24
 PLANTED = "sps"
 """Name under which a planted method runs."""
 EFFORT = Effort(num_tokens=8 * BUDGET, num_outcomes=20_000)
 SMALL = Effort(num_tokens=2 * BUDGET, num_outcomes=500)
-"""Effort of the audit of real methods, which is repeated with many seeds."""
+REPEATED = Effort(num_tokens=2 * SHORT, num_outcomes=500)
+"""Effort of the audit of real methods, which is repeated with many seeds on short answers."""
 NUM_CHECKS = 100
 """About the number of tests in a contract, which p-values are corrected for."""
 
@@ -65,7 +66,9 @@ def tiny_ground() -> Ground:
     (sps,) = (one for one in setup.methods if one.method.name == "sps")
     assert isinstance(sps.weights, Path)
     target = engine.target
-    draft = load_target(sps.weights, dtype=target.dtype, device=target.device)
+    draft = load_target(
+        sps.weights, dtype=target.dtype, device=target.device, execution=target.execution
+    )
     turns = [prompt.turns[0] for found in plan.prompts.values() for prompt in found]
     texts = sorted((setup.codec.render([user(text)]) for text in turns), key=len)
     drafters = {name: one for name, one in engine.drafters.items() if name != "vanilla"}
@@ -86,7 +89,7 @@ def audit_bug(bug: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
 
     A p-value counts as one of NUM_CHECKS.
     """
-    target = bug.target(ground.target.model)
+    target = bug.target(ground.target.model, ground.target.execution)
     with bug.patch():
         one = _subject(bug, ground, target)
         result = run_contract(bug.name, one, checks=[getattr(checks, bug.check)])
@@ -150,25 +153,25 @@ def _audited(
 
 def audit_sound(variant: Variant, ground: Ground, effort: Effort = EFFORT) -> Figures:
     """False alarms of the whole contract and of the audit on a sound variant."""
-    target = variant.target(ground.target.model)
+    target = variant.target(ground.target.model, ground.target.execution)
     result = run_contract(variant.name, _subject(variant, ground, target))
     found = _found_by_audit(target, variant.drafter(ground.draft), ground, effort)
     failed = [name for name, _ in _failures([result])]
     return {"contract": failed, "audit": [found["by"]] if found["audit"] else []}
 
 
-def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = SMALL) -> Figures:
+def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = REPEATED) -> Figures:
     """False alarms in audited runs of all real methods, each run with prompts of its own.
 
     The first run has temperature 0 too, at which seeds change nothing.
     """
     num, alarms = 0, []
     for i, seed in enumerate(seeds):
-        count = -(-effort.num_tokens // BUDGET)
+        count = -(-effort.num_tokens // SHORT)
         start = seed * count % len(ground.prompts)
         texts = [*islice([*ground.prompts, *ground.prompts][start:], count)]
         model = ToyModel(
-            ground.target, ground.drafters, texts, budget=BUDGET, first_seed=1000 * seed
+            ground.target, ground.drafters, texts, budget=SHORT, first_seed=1000 * seed
         )
         found = _audited(model, effort, (TEMPERATURE,) if i else (0.0, TEMPERATURE))
         failed = {one.method for one in found.methods if one.verdict == "bug"}

@@ -13,7 +13,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
 from specbench.engine.fused.mlp import DenseMlp
-from specbench.engine.fused.ops import CacheSlots, CacheSpan, Norm, Ops, TreeMask
+from specbench.engine.fused.operands import CacheSlots, CacheSpan, Norm, TreeMask
+from specbench.engine.fused.ops import Ops
 from specbench.engine.kv import KVCache, LayerShape
 from specbench.engine.tree import additive
 from specbench.methods._checkpoint import Checkpoint

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.fused.ops import TORCH, CacheSpan, Ops
+from specbench.engine.fused.operands import CacheSpan
+from specbench.engine.fused.ops import TORCH, Ops
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._eagle import DraftModel, EagleDrafter
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.fused.ops import CacheSpan, Norm
+from specbench.engine.fused.operands import CacheSpan, Norm
 from specbench.engine.target import Forward, Needs
 from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from torch.nn.functional import embedding
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.fused.ops import CacheSpan
+from specbench.engine.fused.operands import CacheSpan
 from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import DraftTree
 from specbench.engine.weights import weight_bytes

@@ -8,7 +8,7 @@ from torch.nn.functional import embedding, silu
 
 from specbench.engine.accept import AcceptedPath
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
-from specbench.engine.fused.ops import CacheSpan
+from specbench.engine.fused.operands import CacheSpan
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, padded_path_length
 from specbench.engine.weights import weight_bytes

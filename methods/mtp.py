@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.fused.ops import Norm
+from specbench.engine.fused.operands import Norm
 from specbench.engine.kv import KVCache
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, additive

@@ -15,7 +15,8 @@ from torch.nn.functional import linear, scaled_dot_product_attention, silu
 from benchmarks.gpu.check import Check, CheckSettings
 from benchmarks.layer_time import Layer, _heads, _layers, _seconds
 from specbench.engine.attention import without_cudnn_attention
-from specbench.engine.fused.ops import CacheSlots, CacheSpan, Norm, Ops, TreeMask
+from specbench.engine.fused.operands import CacheSlots, CacheSpan, Norm, TreeMask
+from specbench.engine.fused.ops import Ops
 from specbench.engine.graphs.recorder import CudaRecorder, Recorder
 from specbench.machine.bandwidth import bandwidth
 from specbench.types import Shape

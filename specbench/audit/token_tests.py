@@ -155,7 +155,11 @@ def guess_tests(guesses: GuessNumbers) -> Iterator[AuditTest]:
 def logit_tests(
     logits: LogitNumbers, baseline: LogitNumbers | None, *, epsilon: float, limit: float
 ) -> Iterator[AuditTest]:
-    """Tests of logits along accepted paths: the largest deviation, and flips against vanilla's."""
+    """Tests of logits along accepted paths: the largest deviation, flips and bits.
+
+    Flips are compared with vanilla's. Bits are tested if all of vanilla's are those of the engine's
+    steps over plain chains: then the shape of a step changes none, and one that differs is a bug.
+    """
     from scipy.stats import fisher_exact
 
     if not len(logits):
@@ -168,6 +172,9 @@ def logit_tests(
     table = [[flips[0], len(logits) - flips[0]], [flips[1], len(baseline) - flips[1]]]
     p_value = float(fisher_exact(table, alternative="greater").pvalue)
     yield AuditTest("logits", "flips", len(logits), flips[0] / len(logits), "share", p_value)
+    if (baseline.is_exact == 1).all() and (logits.is_exact >= 0).any():
+        num, differ = int((logits.is_exact >= 0).sum()), int((logits.is_exact == 0).sum())
+        yield AuditTest("logits", "bits", num, differ, "rows that differ", limit=0.0)
 
 
 def rule_test(outcomes: Outcomes) -> AuditTest:

@@ -90,12 +90,15 @@ class LogitNumbers(Columns):
     """Logits of the engine against a plain forward's; arrays [rows].
 
     `deviation` is the largest difference among the best logits, `scale` the largest magnitude of
-    these, `is_flipped` true if the best token is another one.
+    these, `is_flipped` true if the best token is another one. `is_exact` is 1 if all logits have
+    the bits that the engine's own steps over the plain answer give, 0 if not; UNKNOWN where bits
+    depend on the shape of a step.
     """
 
     deviation: Array
     scale: Array
     is_flipped: Array
+    is_exact: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,10 +132,14 @@ def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evid
     depth, has_draft = places(done.accept_lengths, done.token_ids, watched.trees)
     # The prefill's row, then a row for each token of each step: the token that follows the node.
     rows = torch.cat([*watched.logits, reference[:0]])
+    logits = logit_numbers(rows, reference[: len(rows)])
+    if max(done.num_nodes, default=0) <= target.max_exact_rows:
+        plain = plain_steps(target, request.prompt_ids, done.token_ids[: len(rows)])
+        logits = replace(logits, is_exact=(rows == plain).all(-1).long().cpu().numpy())
     return Evidence(
         done.token_ids,
         replace(tokens, depth=depth, has_draft=has_draft),
-        logit_numbers(rows, reference[: len(rows)]),
+        logits,
         GuessNumbers(*_columns(watched.guesses)),
     )
 
@@ -179,6 +186,18 @@ def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[
         input_ids=ids, use_cache=False, logits_to_keep=len(token_ids)
     ).logits[0]
     return logits
+
+
+def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
+    """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens."""
+    logits = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
+    tokens = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
+    for start in range(0, len(tokens), target.max_exact_rows):
+        chain = DraftTree.chain(tokens[start : start + target.max_exact_rows])
+        logits.append(target.forward(chain).logits)
+        target.commit(range(chain.num_nodes))
+    target.cache.reset()
+    return torch.cat(logits)
 
 
 def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) -> TokenNumbers:
@@ -249,11 +268,11 @@ def logit_numbers(found: Tensor, expected: Tensor) -> LogitNumbers:
     reference = expected.gather(1, best)
     deviation = (found.gather(1, best) - reference).abs().amax(-1)
     is_flipped = found.argmax(-1) != best[:, 0]
-    columns = (deviation, reference.abs().amax(-1), is_flipped)
+    columns = (deviation, reference.abs().amax(-1), is_flipped, torch.full_like(deviation, UNKNOWN))
     return LogitNumbers(*(column.cpu().numpy() for column in columns))
 
 
-_NO_LOGITS = LogitNumbers(np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool))
+_NO_LOGITS = LogitNumbers(*np.zeros((4, 0)))
 
 
 def places(

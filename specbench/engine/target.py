@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from specbench.engine.accept import AcceptedPath, Sampler, Verdict
 from specbench.engine.fused.models import unsupported_reason
-from specbench.engine.fused.ops import CacheSpan, TreeMask
+from specbench.engine.fused.operands import CacheSpan, TreeMask
 from specbench.engine.fused.stack import Stack
 from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.kv import KVCache, layer_shapes
@@ -95,6 +95,11 @@ class Target:
         part._stack = self._stack and self._stack.first_layers(num_layers)
         part._prepare()
         return part
+
+    @property
+    def max_exact_rows(self) -> int:
+        """Nodes up to which a step's logits are the same bits in every tree; 0 if none are."""
+        return self.execution.ops.max_exact_rows if self._stack else 0
 
     @property
     def layers(self) -> nn.ModuleList:

@@ -69,7 +69,9 @@ class Torch(Struct, frozen=True, omit_defaults=True):
 class Threads(Struct, frozen=True, omit_defaults=True):
     """CPU threads of the engine's operations."""
 
-    num: Annotated[int, doc("CPU threads of one operation while methods complete prompts")]
+    num: Annotated[
+        int, doc("CPU threads of one operation while methods complete prompts, the last number")
+    ]
     chosen_by: Annotated[
         Literal["option", "environment", "torch", "measured"],
         doc("environment: OMP_NUM_THREADS or MKL_NUM_THREADS; option: --threads; torch: default"),
@@ -84,6 +86,9 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     step_s: Annotated[
         dict[str, float], doc("seconds of a step of the target by number of threads tried")
     ] = {}
+    num_changes: Annotated[
+        int, doc("times that the number changed between prompts, with the machine's load")
+    ] = 0
 
 
 class Environment(Struct, frozen=True):

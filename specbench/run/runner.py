@@ -63,6 +63,7 @@ class Runner:
         order = MethodOrder(labels, self.plan.spec.seed)
         replies: dict[str, list[Record]] = {label: [] for label in labels}
         is_shared = self.plan.spec.history == "shared"
+        self.backend.adapt()
         for turn in range(len(sample.prompt.turns)):
             turn_order = order.at(num_turns + turn, sample.temperature, sample.load)
             for place, label in enumerate(turn_order):

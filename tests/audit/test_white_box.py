@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
 from specbench.contract.oracle import NoisyTarget
 from specbench.engine.drafter import Drafter, State
+from specbench.engine.fused.native_build import BuildError, user_folder
+from specbench.engine.fused.native_ops import native_ops
+from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
@@ -57,6 +61,7 @@ def test_a_sound_method_passes_at_every_temperature() -> None:
     assert (sampled.num_same, sampled.num_replayed) == (6, 6)
     assert raised.num_replayed == 0
     assert {test.subject for test in greedy.tests} == {"logits"}
+    assert "bits" not in {test.name for test in greedy.tests}  # torch's depend on a step's shape
     assert {test.subject for test in sampled.tests} == {"logits", "guesses", "tokens", "rule"}
     assert sampled.num_tokens >= 250
     assert sampled.smallest_tv is not None
@@ -69,6 +74,21 @@ def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas()
     target = bug.target(MODEL)
     (greedy,) = audited(target, NoisyTarget(target), 0.0)
     assert "deviation" in {test.name for test in greedy.failures}
+
+
+def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
+    """One layer's stale keys, in answers that are a few tokens long."""
+    try:
+        execution = Eager(native_ops(torch.bfloat16, user_folder()))
+    except BuildError as reason:
+        pytest.skip(str(reason))
+    model = random_llama(layers=2, hidden_size=64).bfloat16()
+    bug = planted("stale keys in one layer")
+    targets = (Target(model, execution), bug.target(model, execution))
+    sound, found = (audited(target, NoisyTarget(target), 0.0)[0] for target in targets)
+    assert sound.verdict == "no difference"
+    assert [test.effect for test in sound.tests if test.name == "bits"] == [0.0]
+    assert "bits" in {test.name for test in found.failures}
 
 
 class Failing(Drafter):

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from specbench.engine.fused import pick_ops as picking
-from specbench.engine.fused.ops import TORCH, CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.fused.operands import CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.fused.ops import TORCH
 from specbench.engine.fused.pick_ops import pick_ops
 from specbench.engine.fused.products import FEW
 

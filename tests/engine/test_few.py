@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.fused.ops import TORCH, Norm
+from specbench.engine.fused.operands import Norm
+from specbench.engine.fused.ops import TORCH
 from specbench.engine.fused.pick_products import LIMITS, off_by
 from specbench.engine.fused.products import FEW, FewLaunch, LinearCall, Product
 

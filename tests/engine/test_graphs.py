@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.decode import decode
-from specbench.engine.fused.ops import CacheSpan, TreeMask
+from specbench.engine.fused.operands import CacheSpan, TreeMask
 from specbench.engine.fused.pick_ops import pick_ops
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs, bucket, buckets

@@ -17,16 +17,8 @@ from torch.nn.functional import gelu, silu
 from specbench.engine.decode import decode
 from specbench.engine.fused import pick_ops
 from specbench.engine.fused.experts import Clamp, Experts
-from specbench.engine.fused.ops import (
-    TORCH,
-    CacheRows,
-    CacheSpan,
-    Heads,
-    Norm,
-    Ops,
-    TreeMask,
-    gelu_tanh,
-)
+from specbench.engine.fused.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import TORCH, Ops, gelu_tanh
 from specbench.engine.fused.pick_ops import unsupported_reason
 from specbench.engine.fused.products import ROW, LinearCall
 from specbench.engine.fused.torch_attention import Scoring

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from specbench.engine.decode import decode
 from specbench.engine.fused import torch_attention
-from specbench.engine.fused.ops import TORCH, CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.fused.operands import CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.fused.ops import TORCH
 from specbench.engine.fused.torch_attention import PLAIN, Scoring
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs

@@ -10,7 +10,8 @@ import torch
 from torch.nn.functional import linear
 
 from specbench.engine.fused import experts
-from specbench.engine.fused.ops import TORCH, Norm, Ops
+from specbench.engine.fused.operands import Norm
+from specbench.engine.fused.ops import TORCH, Ops
 from specbench.engine.fused.pick_ops import unsupported_reason
 from specbench.engine.graphs.recorder import Recording
 from tests.support.tracing import TraceRecorder

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.fused.ops import Norm
+from specbench.engine.fused.operands import Norm
 from specbench.engine.fused.products import (
     FEW,
     MARGIN,

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from specbench.engine.fused.ops import Heads
+from specbench.engine.fused.operands import Heads
 from specbench.engine.fused.triton_plan import (
     CACHE_ROWS,
     MOST_SPLITS,

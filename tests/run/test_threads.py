@@ -34,7 +34,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "thread_counts", lambda: [4, 2, 1])
-    monkeypatch.setattr(threads, "step_s", lambda target, count: taken[count])
+    monkeypatch.setattr(threads, "step_s", lambda target, count, least_s=0.0: taken[count])
     return taken
 
 
@@ -78,6 +78,16 @@ def test_a_load_that_changed_in_the_warm_up_makes_the_choice_anew(
     chosen = threads.choose_again(random_target(), MEASURED)
     assert (chosen is not MEASURED) == is_tried_again
     assert chosen.num == {0.21: 2, 0.5: 1, 0.05: 2}[now]
+    assert chosen.num_changes == (now == 0.5)
+
+
+def test_a_few_slow_steps_alone_change_nothing(
+    steps: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        threads, "step_s", lambda target, count, least_s: steps[count] if least_s else 9.0
+    )
+    assert threads.choose_again(random_target(), MEASURED) is MEASURED
 
 
 def test_a_step_is_timed_with_the_number_of_threads_asked_for(

@@ -80,6 +80,9 @@ class FakeBackend:
         assert self.is_open, "a backend completes only while it is open"
         return self._methods[method](request)
 
+    def adapt(self) -> None:
+        """Do nothing: nothing is timed."""
+
     def remember(self, method: str) -> None:
         self.remembered.append(method)
 

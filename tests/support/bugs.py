@@ -59,7 +59,7 @@ class Variant:
     name: str
     check: str = ""
     drafter: Callable[[Target], Drafter] = NoisyTarget
-    target: Callable[[Any], Target] = Target
+    target: Callable[..., Target] = Target
     patch: Callable[[], AbstractContextManager[None]] = nullcontext
     is_output: bool = True
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from specbench.engine.fused.layer import FusedLayer
-from specbench.engine.fused.ops import CacheRows, CacheSlots, CacheSpan, Norm, Ops, TreeMask
+from specbench.engine.fused.operands import CacheRows, CacheSlots, CacheSpan, Norm, TreeMask
+from specbench.engine.fused.ops import Ops
 
 LEAST_BYTES = 2**28
 """Minimum weights of a chain: more than any hardware cache holds."""

@@ -16,17 +16,8 @@ from torch.nn.functional import silu
 from transformers.activations import ACT2FN
 
 from specbench.engine.fused.mlp import Mlp, join, project_onto
-from specbench.engine.fused.ops import (
-    TORCH,
-    CacheRows,
-    CacheSlots,
-    HeadNorm,
-    Heads,
-    Norm,
-    Ops,
-    TreeMask,
-    gelu_tanh,
-)
+from specbench.engine.fused.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import TORCH, Ops, gelu_tanh
 from specbench.engine.fused.torch_attention import PLAIN, Scoring
 from specbench.engine.weights import weight_bytes
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from specbench.engine.fused.experts import Experts
-from specbench.engine.fused.ops import Norm, Ops
+from specbench.engine.fused.operands import Norm
+from specbench.engine.fused.ops import Ops
 from specbench.engine.weights import weight_bytes
 
 

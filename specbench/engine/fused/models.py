@@ -31,7 +31,8 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 from specbench.engine.fused.experts import Clamp, Experts
 from specbench.engine.fused.layer import FusedLayer, Projections, activation
 from specbench.engine.fused.mlp import DenseMlp, Mlp, SparseMlp
-from specbench.engine.fused.ops import Norm, Ops
+from specbench.engine.fused.operands import Norm
+from specbench.engine.fused.ops import Ops
 from specbench.engine.fused.torch_attention import Scoring
 from specbench.engine.windows import FULL, SLIDING, attention_kinds
 

@@ -15,7 +15,8 @@ from torch.nn.functional import silu
 
 from specbench.engine.fused.layer import FusedLayer
 from specbench.engine.fused.mlp import DenseMlp
-from specbench.engine.fused.ops import CacheRows, CacheSlots, HeadNorm, Norm, TreeMask, gelu_tanh
+from specbench.engine.fused.operands import CacheRows, CacheSlots, HeadNorm, Norm, TreeMask
+from specbench.engine.fused.ops import gelu_tanh
 
 MAX_ROWS = 128
 """More rows are left to torch."""

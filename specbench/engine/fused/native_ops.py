@@ -17,16 +17,8 @@ from torch import Tensor
 
 from specbench.engine.fused.native_build import BuildError, load_library
 from specbench.engine.fused.native_layers import GATES, MAX_ROWS, NativeLayers, can_run, num_seen
-from specbench.engine.fused.ops import (
-    CacheRows,
-    CacheSlots,
-    HeadNorm,
-    Heads,
-    JoinedLayers,
-    Norm,
-    Ops,
-    TreeMask,
-)
+from specbench.engine.fused.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import JoinedLayers, Ops
 from specbench.engine.fused.torch_attention import PLAIN, Scoring
 
 _PLAIN, _ADDED = 0, 1
@@ -35,6 +27,8 @@ _NO_NORM = (None, 0, 0.0)
 
 class NativeOps(Ops):
     """Operations of `native.c` for float32 or bfloat16; torch's for the cases that it lacks."""
+
+    max_exact_rows = MAX_ROWS
 
     def __init__(self, library: ctypes.CDLL, compiler: str, dtype: torch.dtype) -> None:
         super().__init__()

@@ -19,18 +19,16 @@ from torch.nn.functional import silu
 from specbench.engine.fused.experts import Clamp, Experts
 from specbench.engine.fused.native_build import BuildError
 from specbench.engine.fused.native_ops import native_ops
-from specbench.engine.fused.ops import (
-    TORCH,
+from specbench.engine.fused.operands import (
     CacheRows,
     CacheSlots,
     CacheSpan,
     HeadNorm,
     Heads,
     Norm,
-    Ops,
     TreeMask,
-    gelu_tanh,
 )
+from specbench.engine.fused.ops import TORCH, Ops, gelu_tanh
 from specbench.engine.fused.pick_products import LIMITS, ReplayTimer, off_by
 from specbench.engine.fused.products import FEW, FewLaunch
 from specbench.engine.fused.torch_attention import PLAIN, Scoring

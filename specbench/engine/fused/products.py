@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.fused.ops import Norm, Ops, gelu_tanh
+from specbench.engine.fused.operands import Norm
+from specbench.engine.fused.ops import Ops, gelu_tanh
 
 BUCKETS = (1, 16, 32, 64)
 """Rows of a product are rounded up to one of these; larger products are left to torch."""

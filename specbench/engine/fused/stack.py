@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 from specbench.engine.fused.chain import LayerChain
 from specbench.engine.fused.layer import Rotary
 from specbench.engine.fused.models import fused_layer, norm_of, text_model
-from specbench.engine.fused.ops import CacheRows, CacheSlots, Ops, TreeMask
+from specbench.engine.fused.operands import CacheRows, CacheSlots, TreeMask
+from specbench.engine.fused.ops import Ops
 from specbench.engine.kv import KVCache
 from specbench.engine.windows import attention_kinds
 

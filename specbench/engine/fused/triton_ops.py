@@ -23,16 +23,8 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from specbench.engine.fused.experts import Experts
-from specbench.engine.fused.ops import (
-    CacheRows,
-    CacheSlots,
-    Chain,
-    HeadNorm,
-    Heads,
-    Norm,
-    TreeMask,
-    gelu_tanh,
-)
+from specbench.engine.fused.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.fused.ops import Chain, gelu_tanh
 from specbench.engine.fused.pick_products import Timer, pick_launches
 from specbench.engine.fused.products import (
     ROW,

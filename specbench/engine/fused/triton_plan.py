@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from specbench.engine.fused.ops import Heads
+from specbench.engine.fused.operands import Heads
 
 CACHE_ROWS = 32
 """Cache rows that attention loads at a time: more do not fit the registers."""

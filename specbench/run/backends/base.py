@@ -166,6 +166,10 @@ class RequestBackend(Backend, Protocol):
         """Complete a request with a method, given as records spell it."""
         ...
 
+    def adapt(self) -> None:
+        """Adapt to the load of the machine, before all methods of a prompt."""
+        ...
+
     def remember(self, method: str) -> None:
         """Let a method of scope "run" keep what its last completion taught."""
         ...

@@ -47,6 +47,11 @@ LATE_WARNING = (
     "warm-up had not reached their sizes."
 )
 
+THREADS_WARNING = (
+    "The number of CPU threads changed {} times between prompts, because the time of a step did: "
+    "other work ran on the machine for a part of the run, and times are noisy."
+)
+
 
 class EngineBackend:
     """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
@@ -116,6 +121,8 @@ class EngineBackend:
         gpu = self._sampler.describe() if self._sampler else None
         if gpu and not self._meter:
             gpu = replace_part(gpu, energy_source=None)
+        if self._threads and (num := self._threads.num_changes):
+            warnings.append(THREADS_WARNING.format(num))
         read = draft_bytes(self._drafters, records)
         return BackendInfo(
             preparation=self._preparation,
@@ -144,8 +151,10 @@ class EngineBackend:
                 layer_inputs(drafter),
                 drafter.weights_layout,
             )
-        if self._before is None:
-            self._choose_threads_again(self._threads)
+        number = self._threads.num
+        self.adapt()
+        if self._roofline and self._threads.num != number:
+            self._roofline = measure_traffic(self.target)
         seconds = round(perf_counter() - began, 3)
         if self._preparation:
             self._preparation = replace_part(self._preparation, warm_up_s=seconds)
@@ -153,10 +162,9 @@ class EngineBackend:
         gc.freeze()  # a search through all that is loaded takes a fifth of a second, in some sample
         self._stack.callback(gc.unfreeze)
 
-    def _choose_threads_again(self, chosen: Threads) -> None:
-        self._threads = choose_again(self.target, chosen)
-        if self._roofline and self._threads.num != chosen.num:
-            self._roofline = measure_traffic(self.target)
+    def adapt(self) -> None:
+        assert self._threads is not None
+        self._threads = choose_again(self.target, self._threads)
 
     def runner(
         self,

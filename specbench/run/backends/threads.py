@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 PROMPT = (1,) * 32
 LEAST_S, LEAST_STEPS = 0.1, 3
-"""A number of threads is tried for at least this long and this many steps."""
+"""A number of threads is tried for at least this many seconds and steps."""
 HOPELESS = 1.5
 """Fewer threads are not tried once a step takes this many times the best."""
 EQUAL = 1.05
@@ -54,11 +56,17 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 
 
 def choose_again(target: Target, chosen: Threads) -> Threads:
-    """The choice, made anew if a step now takes much longer or shorter than when it was made."""
+    """The choice, made anew if a step now takes much longer or shorter than when it was made.
+
+    A few steps are timed, and more of them only if these differ.
+    """
     if not (before := chosen.step_s.get(str(chosen.num))):
         return chosen
-    ratio = step_s(target, chosen.num) / before
-    return chosen if 1 / CHANGED < ratio < CHANGED else choose_threads(target, None)
+    for least_s in (0.0, LEAST_S):
+        if 1 / CHANGED < step_s(target, chosen.num, least_s) / before < CHANGED:
+            return chosen
+    now = choose_threads(target, None)
+    return replace(now, num_changes=chosen.num_changes + (now.num != chosen.num))
 
 
 def fastest(counts: Iterable[int], measure: Callable[[int], float]) -> dict[int, float]:
@@ -71,8 +79,11 @@ def fastest(counts: Iterable[int], measure: Callable[[int], float]) -> dict[int,
     return times
 
 
-def step_s(target: Target, num_threads: int) -> float:
-    """Seconds of a step of the target for one token with this number of threads: the mean."""
+def step_s(target: Target, num_threads: int, least_s: float = LEAST_S) -> float:
+    """Seconds of a step of the target for one token with this number of threads: the mean.
+
+    Steps are repeated for `least_s` seconds, and at least LEAST_STEPS times.
+    """
     import torch
 
     from specbench.engine.attention import without_cudnn_attention
@@ -84,7 +95,7 @@ def step_s(target: Target, num_threads: int) -> float:
         tree = DraftTree.chain(torch.ones(1, dtype=torch.long, device=target.device))
         target.forward(tree)  # a new pool of threads starts
         began, count, seconds = time.perf_counter(), 0, 0.0
-        while count < LEAST_STEPS or seconds < LEAST_S:
+        while count < LEAST_STEPS or seconds < least_s:
             target.forward(tree)
             count, seconds = count + 1, time.perf_counter() - began
     return seconds / count

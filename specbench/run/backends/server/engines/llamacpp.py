@@ -9,6 +9,10 @@ from specbench.run.backends.server.engines.base import Engine, EngineMethod, Lau
 
 _TYPES = {"sps": "draft-simple", "eagle3": "draft-eagle3", "ngram": "ngram-simple"}
 
+FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
+"""By default flash attention and the cache are in float16, also with float32 weights."""
+FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
+
 
 def _arguments(launch: Launch) -> list[str]:
     flags = set_flags(
@@ -22,12 +26,15 @@ def _arguments(launch: Launch) -> list[str]:
         no_cache_prompt=True,
         cache_ram="0",
     )
+    is_wide = launch.dtype == "float32"
+    flags += FLOAT32 if is_wide else ()
     if launch.method != "vanilla":
         flags += set_flags(
             spec_type=_TYPES[launch.method],
             spec_draft_n_max=launch.num_tokens,
             model_draft=gguf_file(launch.weights) if launch.weights else None,
         )
+        flags += FLOAT32_DRAFT if is_wide and launch.weights else ()
     return flags
 
 

@@ -1,0 +1,155 @@
+"""Operands of the operations: rows of a layer's cache, masks, the sizes of heads, and norms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, rms_norm
+
+from specbench.engine.tree import dense_mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheSlots:
+    """Cache rows that a forward writes, and their rotary embeddings."""
+
+    rows: Tensor  # [n] int64, indices of cache rows
+    cos_sin: (
+        Tensor  # [n or 1, 2, 1, 2, head_dim / 2] cosines, then sines, negative in the first half
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheRows:
+    """The cache of one layer: one row per token, and its parts by head."""
+
+    all: Tensor  # [capacity, width], keys then values
+    keys: Tensor  # [num_kv, capacity, head_dim]
+    values: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, key: tuple[int, int], value: tuple[int, int]) -> CacheRows:
+        """Wrap rows [capacity, width], given (heads, head_dim) of the keys and of the values."""
+        split = key[0] * key[1]
+        keys, values = rows[:, :split].unflatten(1, key), rows[:, split:].unflatten(1, value)
+        return cls(rows, keys.transpose(0, 1), values.transpose(0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpan:
+    """Number of cache rows that attention reads, known on the host.
+
+    If exact, these are the filled rows; otherwise a fixed number, of which the rest is masked, so
+    shapes stay the same from step to step.
+    """
+
+    num_rows: int
+    is_exact: bool = True
+
+    def rows_with(self, num_more: int) -> int:
+        """Number of rows read if `num_more` follow the committed ones."""
+        return self.num_rows + num_more if self.is_exact else self.num_rows
+
+
+@dataclass(frozen=True, eq=False)
+class TreeMask:
+    """Visibility of cache rows to the n rows of a forward.
+
+    All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after them.
+    Rows beyond `cache_span` are not read. With `begins`, a row sees none before its own.
+    """
+
+    start: Tensor  # []
+    bias: Tensor
+    cache_span: CacheSpan
+    positions: Tensor | None = None  # [n], needed for windows; the bias is of these rows then
+    begins: Tensor | None = None  # [n] int64
+    _windows: dict[int, TreeMask] = field(default_factory=dict, init=False)
+
+    def within(self, window: int | None) -> TreeMask:
+        """The mask of the last `window` positions of each row. Siblings share a position."""
+        if window is None or self.num_rows <= window:
+            return self
+        if window not in self._windows:
+            assert self.positions is not None
+            first = self.positions - window + 1
+            is_outside = self.positions < first[:, None]
+            bias = self.bias.masked_fill(is_outside, torch.finfo(self.bias.dtype).min)
+            self._windows[window] = TreeMask(
+                self.start, bias, self.cache_span, self.positions, first.clamp_(min=0)
+            )
+        return self._windows[window]
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Number of cache rows that attention reads."""
+        return self.cache_span.rows_with(self.bias.shape[1])
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """Additive mask [n, span]; None if nothing is masked."""
+        if not self.cache_span.is_exact:
+            mask = dense_mask(self.start, self.bias, self.num_rows)
+        elif self.bias.numel() <= 1 and self.begins is None:
+            return None  # a single row after the first ones sees everything
+        else:
+            mask = pad(self.bias, (self.cache_span.num_rows, 0))
+        if self.begins is None:
+            return mask
+        columns = torch.arange(self.num_rows, device=mask.device)
+        return mask.masked_fill(columns < self.begins[:, None], torch.finfo(mask.dtype).min)
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The attention heads of a layer: `group` query heads per key head, `num_kv` key heads."""
+
+    num_kv: int
+    group: int
+    dim: int
+
+    @property
+    def query_width(self) -> int:
+        return self.num_kv * self.group * self.dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.num_kv * self.dim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Norm:
+    """Root mean square norm, in the dtype of its weight."""
+
+    weight: Tensor  # [hidden]
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        wide = x.to(self.weight.dtype)
+        return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(x.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadNorm:
+    """Root mean square norm of each query and key head, before the rotary embedding (Qwen3)."""
+
+    weight: Tensor  # [query heads + key heads, head_dim]
+    eps: float
+
+    @classmethod
+    def of(cls, heads: Heads, queries: Norm, keys: Norm) -> HeadNorm:
+        """Join the norms [head_dim] of all query heads and of all key heads."""
+        counts = (heads.num_kv * heads.group, heads.num_kv)
+        weights = [
+            norm.weight.expand(count, -1)
+            for norm, count in zip((queries, keys), counts, strict=True)
+        ]
+        return cls(torch.cat(weights), queries.eps)
+
+    def apply(self, heads: Tensor) -> None:
+        """Normalise heads [n, query heads + key heads, head_dim] in place."""
+        normed = rms_norm(heads.to(self.weight.dtype), heads.shape[-1:], eps=self.eps)
+        torch.mul(normed, self.weight, out=heads)
