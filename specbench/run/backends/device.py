@@ -1,4 +1,4 @@
-"""The device of a run: the CPU, a GPU, or several for a model that is too large for one.
+"""The device of a run, and the execution of steps on it.
 
 Asks torch for the number of GPUs. Must not know models.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from specbench.errors import TooLarge, UserError
 from specbench.log.machine import gpu_numbers
@@ -33,6 +33,17 @@ class Device:
     @property
     def num_gpus(self) -> int:
         return len(gpu_numbers(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Execution of steps. `reason` says why graphs are not used, unless that was asked for."""
+
+    name: Literal["eager", "graph"]
+    reason: str | None = None
+
+
+EAGER = Mode("eager")
 
 
 def pick_device(requested: str) -> Device:
@@ -73,6 +84,29 @@ def fitted(requested: str, use: Callable[[Device], T]) -> T:
             return use(device)
         except TooLarge as error:
             device = _with_more_gpus(device, requested, error)
+
+
+def pick_mode(requested: str, device: Device) -> Mode:
+    """Execution of steps under `--execution` on this device.
+
+    Raises:
+        UserError: graphs are asked for on a CPU.
+    """
+    if device.num_gpus > 1:
+        if requested == "graph":
+            raise UserError(
+                f"--execution graph needs one GPU, and the model is spread over {device.num_gpus}.",
+                "Leave it out.",
+            )
+        return Mode("eager", f"the model is spread over {device.num_gpus} GPUs")
+    if device.kind == "cuda" and requested != "eager":
+        return Mode("graph")
+    if requested == "graph":
+        raise UserError(
+            "--execution graph needs a CUDA device, and this run is on the CPU.",
+            "Leave it out, or use --device cuda.",
+        )
+    return Mode("eager", None if requested == "eager" else "CUDA graphs need a CUDA device")
 
 
 def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:

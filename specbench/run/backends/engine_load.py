@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
     from specbench.engine.graphs.execution import Execution
     from specbench.engine.target import Target
-    from specbench.run.backends.engine_setup import EngineSetup, Mode
+    from specbench.run.backends.device import Mode
+    from specbench.run.backends.engine_setup import EngineSetup
 
 
 @dataclass(frozen=True, slots=True)

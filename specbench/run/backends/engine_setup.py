@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from specbench.errors import CheckpointError, UserError
 from specbench.log.header import ModelHeader, RunHeader
@@ -25,7 +25,7 @@ from specbench.models.hub import resolve_model
 from specbench.models.memory import GraphUse, check_fits
 from specbench.models.tokenizers import load_tokenizer
 from specbench.run.backends.base import SetupInfo
-from specbench.run.backends.device import Device, fitted
+from specbench.run.backends.device import EAGER, Device, Mode, fitted, pick_mode
 from specbench.run.backends.engine import EngineBackend
 from specbench.run.methods import (
     RunMethod,
@@ -49,14 +49,6 @@ EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
-    """Execution of steps. `reason` says why graphs are not used, unless that was asked for."""
-
-    name: Literal["eager", "graph"]
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EngineSetup:
     """A model and its methods, ready to be loaded.
 
@@ -75,7 +67,7 @@ class EngineSetup:
     missing: tuple[RunMethod, ...]
     broken: tuple[str, ...] = ()
     stand_in: StandIn | None = None
-    mode: Mode = Mode("eager")
+    mode: Mode = EAGER
     has_phases: bool = False
     is_traced: bool = False
     checks_drafts: bool = False
@@ -285,26 +277,3 @@ def _stand_in_setup(
         stand_in=stand_in,
         draft_bytes=need.draft_bytes,
     )
-
-
-def pick_mode(requested: str, device: Device) -> Mode:
-    """Execution of steps under `--execution` on this device.
-
-    Raises:
-        UserError: graphs are asked for on a CPU.
-    """
-    if device.num_gpus > 1:
-        if requested == "graph":
-            raise UserError(
-                f"--execution graph needs one GPU, and the model is spread over {device.num_gpus}.",
-                "Leave it out.",
-            )
-        return Mode("eager", f"the model is spread over {device.num_gpus} GPUs")
-    if device.kind == "cuda" and requested != "eager":
-        return Mode("graph")
-    if requested == "graph":
-        raise UserError(
-            "--execution graph needs a CUDA device, and this run is on the CPU.",
-            "Leave it out, or use --device cuda.",
-        )
-    return Mode("eager", None if requested == "eager" else "CUDA graphs need a CUDA device")
