@@ -2,8 +2,8 @@
 
     optimum-cli export openvino -m FOLDER --task text-generation-with-past --weight-format fp32 DIR
 
-exports a model, and `convert_tokenizer FOLDER -o DIR --with-detokenizer` adds its tokenizer, which a
-draft model needs. As a program, `python openvino_peer.py DIR THREADS NUM_TOKENS [sps|pld]` reads
+exports a model, and `convert_tokenizer FOLDER -o DIR --with-detokenizer` adds its tokenizer, which
+a draft model needs. As a program, `python openvino_peer.py DIR THREADS NUM_TOKENS [sps|pld]` reads
 requests, a line of JSON each, and answers with the number of new tokens. It needs openvino-genai,
 and no package of the project.
 """

@@ -10,7 +10,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to others
 
 import signal
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -37,19 +36,9 @@ COVERING = (
 """Beginnings of the files whose tests have to cover the rooms with a threshold."""
 
 
-EVERY = 1000
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave all other tests untraced, since tracing doubles the time of a test.
-
-    Of a parametrised test one case in EVERY is traced, the first among them.
-    """
+    """Leave all other tests untraced, since tracing doubles the time of a test."""
     here = Path(__file__).parent
-    cases: Counter[tuple[Path, str]] = Counter()
     for item in items:
-        name = (item.path, getattr(item, "originalname", item.name))
-        is_covering = item.path.relative_to(here).as_posix().startswith(COVERING)
-        if not is_covering or cases[name] % EVERY:
+        if not item.path.relative_to(here).as_posix().startswith(COVERING):
             item.add_marker(pytest.mark.no_cover)
-        cases[name] += 1

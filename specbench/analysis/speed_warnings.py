@@ -54,15 +54,22 @@ class NotSignificant:
     methods: Mapping[str, float]
 
     def message(self, info: RunHeader) -> str:
-        names = ", ".join(
-            f"{info.method(method).label} ({_times(factor)})"
-            for method, factor in self.methods.items()
+        labels = {info.method(method).label: factor for method, factor in self.methods.items()}
+        text = (
+            f"Not significantly different from vanilla at T={self.temperature:g}: "
+            f"{', '.join(labels)}."
         )
-        return (
-            f"Not significantly different from vanilla at T={self.temperature:g}: {names}. About "
-            "as many prompts as in brackets would separate the speedup from 1; where no number "
-            "would, use more passes or runs. `specbench plan` counts them."
-        )
+        counts = [
+            f"{label} with {_times(factor)} as many prompts"
+            for label, factor in labels.items()
+            if factor < math.inf
+        ]
+        if counts:
+            text += f" A difference would show for {', '.join(counts)}."
+        if hopeless := [label for label, factor in labels.items() if factor == math.inf]:
+            text += f" No number of prompts would show one for {', '.join(hopeless)}: use more "
+            text += "passes or runs."
+        return f"{text} `specbench plan` counts them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +190,6 @@ def _disagreements(
 
 
 def _times(factor: float) -> str:
-    if math.isinf(factor):
-        return "no number"
     if factor > 100:
         return "over 100x"
     return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"

@@ -1,5 +1,6 @@
 """Runs with and without warnings."""
 
+import math
 import random
 from collections.abc import Callable
 from itertools import product
@@ -127,7 +128,7 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
     metrics = measure(FakeRun(records, header(METHODS, ("gsm8k",))))
     (weak,) = [d for d in metrics.warnings if isinstance(d, NotSignificant)]
     assert weak.methods["pld"] > 1
-    assert "PLD (" in weak.message(metrics.info)
+    assert "for PLD with" in weak.message(metrics.info)
 
 
 def test_the_interval_of_a_trend_covers_it_about_as_often_as_its_level() -> None:
@@ -150,3 +151,10 @@ def test_a_group_of_thousands_is_thinned_and_its_trend_kept() -> None:
     change = relative_change([Series(at, np.exp(0.3 * at))])
     assert change is not None
     assert change.value == pytest.approx(np.expm1(0.3), rel=1e-3)
+
+
+def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves() -> None:
+    info = FakeRun([], header((*METHODS, "sps"), ("gsm8k",))).header
+    text = NotSignificant(0.0, {"pld": 3.24, "sps": math.inf}).message(info)
+    assert "A difference would show for PLD with 3.2x as many prompts." in text
+    assert "No number of prompts would show one for SpS: use more passes or runs." in text
