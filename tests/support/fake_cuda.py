@@ -82,7 +82,7 @@ def fake_gpus(devices: Sequence[torch.device], *, free_bytes: int) -> Iterator[N
         for mode in (FakeTensorMode(), torch.inference_mode()):
             stack.enter_context(mode)
         if torch.version.cuda is None:
-            stack.enter_context(_Bindings())
+            stack.enter_context(_CopyingBindings())
         yield
 
 
@@ -140,11 +140,18 @@ class _Bindings(TorchFunctionMode):
             part = _part(x, index)
             fill = torch.ops.aten.fill_.Tensor if part.dim() and not value.dim() else None
             return (fill or torch.ops.aten.copy_.default)(part, value)
+        return func(*args, **(kwargs or {}))
+
+
+class _CopyingBindings(_Bindings):
+    """Copies values from the host too, which a capture would refuse."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.tensor and kwargs and kwargs.get("device"):
             device = kwargs.pop("device")
             made = torch.tensor(*args, **kwargs)
             return torch.empty(made.shape, dtype=made.dtype, device=device)
-        return func(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 _UNGUARDED = {
