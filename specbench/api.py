@@ -220,6 +220,7 @@ def run(
     output: str | Path | None = None,
     resume: bool = False,
     offline: bool = False,
+    ray: str = "",
     say: Callable[[str], None] | None = None,
     **values: Any,
 ) -> Run:
@@ -233,16 +234,18 @@ def run(
         output: the run's folder; by default a new one in `results/runs`.
         resume: continue an unfinished run, with its own values.
         offline: use no network.
+        ray: share the prompts among the GPUs of a Ray cluster: "auto", "local" or its address.
         say: receives a line per finished sample and message, such as `print`.
         values: further fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
             `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
 
     Raises:
-        UserError: an unknown name, a value that is wrong or out of range, or a missing file.
+        UserError: an unknown name, a value that is wrong or out of range, a missing file, or a
+            cluster that cannot be reached.
     """
     wait_briefly()
     from specbench.run.folder import RUNS, claim_folder, new_run, resumed_run
-    from specbench.run.plan import make_plan
+    from specbench.run.plan import make_plan, setup_maker
     from specbench.run.progress import Lines
     from specbench.run.session import run_plan
     from specbench.run.spec import make_spec
@@ -253,10 +256,11 @@ def run(
         spec = make_spec(**{"repeats": None} | values)
         choose = resumed_run if resume else new_run
         chosen = choose(spec, [*values], Path(output) if output else None, RUNS)
-        plan = make_plan(chosen.spec, is_offline=offline)
-        path = chosen.path if output or resume else claim_folder(chosen.path)
         progress = Lines(say or (lambda text: None))
-        return Run(run_plan(plan, path, progress, given=chosen.given))
+        with setup_maker(ray) as maker:
+            plan = make_plan(chosen.spec, is_offline=offline, setup_maker=maker)
+            path = chosen.path if output or resume else claim_folder(chosen.path)
+            return Run(run_plan(plan, path, progress, given=chosen.given))
 
 
 @contextmanager

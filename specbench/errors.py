@@ -34,13 +34,14 @@ class UserError(SpecbenchError):
 
 
 class TooLarge(UserError):
-    """A model that needs more memory than a device has free, both in bytes."""
+    """A model that needs more memory than a device has free.
 
-    def __init__(
-        self, message: str, hint: str = "", *, need_bytes: int = 0, free_bytes: int = 0
-    ) -> None:
+    `num_gpus_needed` counts GPUs like those of the device; 0 on a CPU.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, num_gpus_needed: int = 0) -> None:
         super().__init__(message, hint)
-        self.need_bytes, self.free_bytes = need_bytes, free_bytes
+        self.num_gpus_needed = num_gpus_needed
 
 
 class CheckpointError(UserError):

@@ -27,7 +27,9 @@ def read_toml(path: Path, kind: type[T], *, what: str, hint: str) -> T:
     try:
         text = path.read_text(encoding="utf-8")
         return _convert(text, kind)
-    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+    except OSError as error:
+        raise UserError(f"{what} {path} cannot be read: {error.strerror}.", hint) from error
+    except ValueError as error:  # msgspec's too
         raise UserError(f"{what} {path} cannot be read: {error}", hint) from error
 
 

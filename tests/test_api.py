@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import torch
 
 import specbench
 from specbench.errors import UserError
+from specbench.run.launch import ray_cluster
+from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint
+from tests.support.cluster import FakeCluster
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +108,25 @@ def test_a_run_from_python_is_what_its_folder_holds(model: Path, tmp_path: Path)
     with pytest.raises(UserError, match="holds a run already"):
         specbench.run(str(model), "pld", output=folder, **values)
     assert specbench.run(output=folder, resume=True).records == run.records
+
+
+def test_a_run_from_python_on_a_cluster_is_that_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def cluster(address: str) -> nullcontext[FakeCluster]:
+        asked.append(address)
+        return nullcontext(FakeCluster({"vanilla": answering(1), "pld": answering(2)}, 2))
+
+    monkeypatch.setattr(ray_cluster, "RayCluster", cluster)
+    run = specbench.run("tiny", "pld", tasks="gsm8k", limit=3, output=tmp_path / "run", ray="local")
+    assert asked == ["local"]
+    assert set(run.samples["worker"]) == {"worker-1", "worker-2"}
+    with pytest.raises(UserError, match=r"^ray two is not an address"):
+        monkeypatch.undo()
+        monkeypatch.setitem(sys.modules, "ray", object())
+        specbench.run("tiny", ray="two", output=tmp_path / "none")
 
 
 def test_running_does_not_hide_the_function_behind_its_package(model: Path) -> None:

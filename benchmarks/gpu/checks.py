@@ -32,7 +32,7 @@ from specbench.errors import reason_of
 from specbench.machine import environment
 from specbench.machine.bandwidth import bandwidth
 from specbench.models.cards import find_model
-from specbench.run.backends.engine_setup import pick_device
+from specbench.run.backends.device import pick_device
 
 Checker: TypeAlias = Callable[[CheckSettings], Iterator[Check]]
 

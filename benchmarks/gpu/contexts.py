@@ -29,8 +29,8 @@ from specbench.engine.tree import DraftTree
 from specbench.engine.weights import pass_bytes
 from specbench.machine.bandwidth import bandwidth
 from specbench.models.cards import find_model
+from specbench.run.backends.device import Device, pick_device, pick_mode
 from specbench.run.backends.engine_load import make_execution
-from specbench.run.backends.engine_setup import Device, pick_device, pick_mode
 from specbench.run.stand_ins import stand_in_of
 
 ROWS = (1, 6, 26, 60)

@@ -40,10 +40,11 @@ from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
 from specbench.log.store import StoredRun
 from specbench.models.cards import find_model
+from specbench.run.backends.device import pick_mode
 from specbench.run.backends.drafters import build_drafters
 from specbench.run.backends.engine import EngineBackend
 from specbench.run.backends.engine_load import LoadedEngine, load_model, make_execution
-from specbench.run.backends.engine_setup import EngineSetup, pick_mode
+from specbench.run.backends.engine_setup import EngineSetup
 from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.run.doctor import generate
 from specbench.run.plan import Plan, make_plan

@@ -65,8 +65,9 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
     import torch
 
     from specbench.machine import environment
+    from specbench.run.backends.device import pick_device
     from specbench.run.backends.engine import EngineBackend
-    from specbench.run.backends.engine_setup import EngineSetup, pick_device
+    from specbench.run.backends.engine_setup import EngineSetup
     from specbench.run.requests import warm_up_requests
 
     began = time.monotonic()

@@ -29,7 +29,7 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="DEVICE",
-        help="auto, cpu, cuda or cuda:1.",
+        help="auto, cpu, cuda, cuda:1 or cuda:0-1. A model too large for one GPU gets several.",
         autocompletion=complete.choice("auto", "cpu", "cuda"),
     ),
 ]

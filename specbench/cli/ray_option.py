@@ -1,19 +1,15 @@
-"""The option `--ray`, whose value may be left out, and the cluster that it names."""
+"""The option `--ray`, whose value may be left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from specbench.cli import complete
-
-if TYPE_CHECKING:
-    from specbench.run.plan import SetupMaker
 
 _OPTION, _WORDS = "--ray", ("local", "auto")
 
@@ -43,18 +39,3 @@ def with_address(words: Sequence[str]) -> list[str]:
         if word == _OPTION and after not in _WORDS and ":" not in after:
             filled.append("auto")
     return filled
-
-
-@contextmanager
-def setup_maker(address: str) -> Iterator[SetupMaker | None]:
-    """The maker of setups in the cluster at an address, until the end of its runs; None without."""
-    if not address:
-        yield None
-        return
-    from functools import partial
-
-    from specbench.run.launch.backend import make_cluster_setup
-    from specbench.run.launch.ray_cluster import RayCluster
-
-    with RayCluster(address) as cluster:
-        yield partial(make_cluster_setup, cluster)

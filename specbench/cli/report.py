@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -40,10 +43,11 @@ def report(
     from specbench.report.results import check_sort
 
     formula, exporter = check_arithmetic(arithmetic), load_format(format)
-    stored = [read_runs(path, is_lenient=lenient) for path in run]
-    made = make_report(
-        [pool_runs(stored)] if pool else stored, arithmetic=formula, sort=check_sort(sort)
-    )
+    with _without_collections():
+        stored = [read_runs(path, is_lenient=lenient) for path in run]
+        made = make_report(
+            [pool_runs(stored)] if pool else stored, arithmetic=formula, sort=check_sort(sort)
+        )
     if format == FORMATS[0]:
         print_report(made, is_full=full)
     else:
@@ -51,3 +55,15 @@ def report(
     if out is not None:
         for path in write_report(made, out):
             say(str(path))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Look for no cycles of objects: among a million records, a search takes seconds."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -28,7 +28,7 @@ from specbench.cli.options import (
     temperatures,
     words,
 )
-from specbench.cli.ray_option import Ray, setup_maker
+from specbench.cli.ray_option import Ray
 from specbench.cli.run_options import (
     Apart,
     Baseline,
@@ -226,7 +226,7 @@ def _run(
     view: ProgressView,
 ) -> Sequence[Record]:
     from specbench.run.folder import claim_folder, new_run, resumed_run
-    from specbench.run.plan import make_plan
+    from specbench.run.plan import make_plan, setup_maker
     from specbench.run.session import run_plan
 
     choose = resumed_run if is_resumed else new_run

@@ -11,8 +11,9 @@ import typer
 
 from specbench.cli.interrupts import resumable
 from specbench.cli.options import REPORTS, Full, Offline, Sort, quiet_libraries
-from specbench.cli.ray_option import Ray, setup_maker
+from specbench.cli.ray_option import Ray
 from specbench.cli.run_options import Force, LogJson, Quiet
+from specbench.errors import UserError
 
 if TYPE_CHECKING:
     from specbench.run.suite.recipe import Suite
@@ -46,6 +47,7 @@ def suite(
     from specbench.report.export.terminal import print_report
     from specbench.report.files import write_report
     from specbench.report.results import check_sort
+    from specbench.run.plan import setup_maker
     from specbench.run.suite.recipe import read_recipe
     from specbench.run.suite.runs import run_suite
 
@@ -90,7 +92,12 @@ def _preview(chosen: Suite) -> None:
     from specbench.run.suite.preview import preview
 
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device)))
-    found = [preview(run, bytes_per_s) for run in chosen.runs]
+    found, refused = [], list[str]()
+    for run in chosen.runs:
+        try:
+            found.append(preview(run, bytes_per_s))
+        except UserError as error:
+            refused.append(f"{run.name}: {error.message} {error.hint}")
     table = Table(title=chosen.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for heading in ("run", "methods", "answers", "download", "memory", "at most"):
         table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
@@ -99,20 +106,30 @@ def _preview(chosen: Suite) -> None:
             one.name,
             str(one.num_methods),
             _number(one.num_samples, "{:,.0f}"),
-            _number(one.download_bytes, "{:.1f} GB", 1e9),
+            _number(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
             _number(one.memory_bytes, "{:.1f} GB", 1e9),
-            _number(one.max_seconds, "{:.1f} h", 3600),
+            _time(one.max_seconds),
         )
     console = SafeConsole()
     console.print(table)
     for one in found:
         for sentence in one.missing:
             console.print(f"{one.name}: {sentence}")
+    for sentence in refused:
+        console.print(sentence)
     console.print(
         "At most: every method at the speed of a baseline that waits for memory alone, every "
         "answer of full length. ?: unknown."
     )
+    if refused:
+        raise typer.Exit(UserError.exit_code)
 
 
 def _number(value: float | None, shown: str, unit: float = 1) -> str:
     return "?" if value is None else shown.format(value / unit)
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None or seconds >= 3600:
+        return _number(seconds, "{:,.1f} h", 3600)
+    return _number(seconds, "{:.1f} min", 60) if seconds >= 60 else f"{seconds:.0f} s"

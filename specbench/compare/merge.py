@@ -64,7 +64,9 @@ def merge(runs: Sequence[StoredRun]) -> MergedRun:
         traces = {line.key: line.steps for line in read_trace(run.path)}
         for record in run.records:
             moved = _moved(record, offsets, traces.get(record.key, ()))
-            records.append(replace(moved, origin=record.origin or run.header.id))
+            origin = record.origin or run.header.id
+            worker = record.worker and _worker(record.worker, run.header)
+            records.append(replace(moved, origin=origin, worker=worker))
             prompt = record.key.task, record.key.sample_id
             passes[prompt] = max(passes[prompt], moved.key.repeat + 1)
     return MergedRun(_header(runs, records, every_offset), tuple(records))
@@ -166,7 +168,15 @@ def _header(
         blocks=tuple(blocks),
         warnings=tuple(dict.fromkeys(_warnings(headers))),
         origins=tuple(origin for run in runs for origin in _origins(run)),
+        workers={
+            _worker(name, one): about for one in headers for name, about in one.workers.items()
+        },
     )  # fmt: skip
+
+
+def _worker(name: str, header: RunHeader) -> str:
+    """The name of a run's worker in the merged run: every run has a worker-1."""
+    return name if header.origins else f"{header.id}/{name}"
 
 
 def _shared(name: str, headers: Sequence[RunHeader]) -> int | None:

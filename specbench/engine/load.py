@@ -20,7 +20,8 @@ from transformers import (
 from specbench.engine.graphs.execution import Execution
 from specbench.engine.probe import TESTED, replay_fault, tree_fault
 from specbench.engine.quantize import prepare_stored, quantization_config
-from specbench.engine.source import WeightSource, make_target
+from specbench.engine.source import WeightSource, make_target, without_weights
+from specbench.engine.spread import Spread, send_inputs
 from specbench.engine.target import Target
 from specbench.engine.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
 from specbench.errors import CheckpointError, UserError, reason_of
@@ -34,32 +35,36 @@ def load_target(
     device: torch.device,
     execution: Execution | None = None,
     quantize: str = "",
+    spread: Spread | None = None,
 ) -> Target:
     """Load the causal language model in `path`, or of a source, as a target.
 
-    A model larger than its CUDA device is spread over all devices (`device_map="auto"`). `quantize`
-    is "int8" or "int4" to quantise a folder's weights while they are loaded.
+    With `spread` its layers are spread over several GPUs, of which `device` is the first.
+    `quantize` is "int8" or "int4" to quantise a folder's weights while they are loaded.
 
     Raises:
         CheckpointError: the folder is not a causal language model, has missing or misshapen
             weights, or has attention that trees cannot use yet.
     """
     if not isinstance(path, Path):
-        target = make_target(path, dtype=dtype, device=device, execution=execution)
+        target = make_target(path, dtype=dtype, device=device, execution=execution, spread=spread)
         return with_graphs_proven(target)
     try:
         check_type(PreTrainedConfig.get_config_dict(path)[0].get("model_type"), path)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         check_attention(config, path)
         prepare_stored(config, path, device)
+        placed = spread.place(without_weights(config, dtype)) if spread else {"": device}
         model, report = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=dtype, device_map=_device_map(path, device),
+            path, config=config, dtype=dtype, device_map=None if device.type == "cpu" else placed,
             **({"quantization_config": quantization_config(quantize, device)} if quantize else {}),
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_complete refuses them
             trust_remote_code=False,
         )  # fmt: skip
         check_complete(path, report, config)
         check_positions(model, path)
+        if spread:
+            send_inputs(model, placed)
         target = Target(model, execution)
         check_tree(target, path)
         return with_graphs_proven(target)
@@ -177,13 +182,3 @@ def with_graphs_proven(target: Target) -> Target:
     if target.unfused_reason and target.execution.is_static and not target.eager_reason:
         target.eager_reason = replay_fault(target)
     return target
-
-
-def _device_map(path: Path, device: torch.device) -> str | dict[str, torch.device] | None:
-    if device.type != "cuda":
-        return None
-    weights = sum(f.stat().st_size for f in path.glob("*.safetensors"))
-    free, _ = torch.cuda.mem_get_info(device)
-    if weights > free and torch.cuda.device_count() > 1:
-        return "auto"
-    return {"": device}

@@ -73,8 +73,8 @@ class Target:
         self._stack = None
         if self.unfused_reason is None:
             self._stack = Stack(model, self.execution.ops, self._kinds)
-        devices = {parameter.device for parameter in model.parameters()}
-        self.eager_reason = self.unfused_reason if len(devices) > 1 else None
+        self.devices = tuple(dict.fromkeys(parameter.device for parameter in model.parameters()))
+        self.eager_reason = self.unfused_reason if len(self.devices) > 1 else None
         self._samplers: dict[Sampling, Sampler] = {}
         self._prepare()
 
@@ -266,7 +266,7 @@ class Target:
         return Forward(
             out.logits[0],
             captured["hidden"][0] if self._needs.hidden else None,
-            {i: captured[i][0] for i in self._needs.layer_inputs},
+            {i: captured[i][0].to(self.device) for i in self._needs.layer_inputs},
         )
 
     def _hooks(self, needs: Needs) -> list[Any]:

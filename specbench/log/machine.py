@@ -14,6 +14,18 @@ from specbench.types import doc
 UNKNOWN = "unknown"
 
 
+def gpu_numbers(device: str) -> range:
+    """The numbers of the GPUs that a device names: "cuda" (the first), "cuda:1" or "cuda:0-3".
+
+    None of them for a CPU. Raises ValueError for what is no number.
+    """
+    kind, _, numbers = device.partition(":")
+    if kind != "cuda":
+        return range(0)
+    first, dash, last = (numbers or "0").partition("-")
+    return range(int(first), int(last if dash else first) + 1)
+
+
 class Git(Struct, frozen=True):
     """The checkout that the package runs from."""
 
@@ -95,14 +107,13 @@ class Environment(Struct, frozen=True):
     ] = {}  # msgspec copies it
 
     def gpu(self, device: str) -> Gpu | None:
-        """The GPU of "cuda" or "cuda:1"; None for a CPU.
+        """The GPU of "cuda" or "cuda:1", the first of "cuda:0-1"; None for a CPU.
 
         The driver lists GPUs in another order than torch: the name links the two.
         """
-        kind, _, number = device.partition(":")
-        if kind != "cuda":
+        if not gpu_numbers(device):
             return None
-        index = int(number) if number.isdigit() else 0
+        index = gpu_numbers(device)[0]
         if index >= len(self.torch.devices):
             return self.gpus[0] if self.gpus else None
         name = self.torch.devices[index]
@@ -114,7 +125,10 @@ class Environment(Struct, frozen=True):
         `threads` are those of the engine in this process; None for a server, which has its own.
         """
         if gpu := self.gpu(device):
-            return f"{gpu.name}{_memory(gpu.memory_bytes)}, driver {gpu.driver or UNKNOWN}"
+            number = len(gpu_numbers(device))
+            count = f"{number} x " if number > 1 else ""
+            driver = gpu.driver or UNKNOWN
+            return f"{count}{gpu.name}{_memory(gpu.memory_bytes)}, driver {driver}"
         cores = UNKNOWN if self.cpu.num_cores is None else self.cpu.num_cores
         memory = _memory(self.cpu.memory_bytes)
         used = "" if threads is None else f", {threads} thread{'s' * (threads != 1)}"

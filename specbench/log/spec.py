@@ -35,7 +35,7 @@ class SpecValues(Struct, frozen=True):
         float | None, doc("half width of the mean speedups' intervals that ends the passes")
     ] = None
     seed: Annotated[int, doc("seed of every draw")] = 0
-    device: Annotated[str, doc("auto, cpu, cuda or cuda:1")] = "auto"
+    device: Annotated[str, doc("auto, cpu, cuda, cuda:1 or cuda:0-1")] = "auto"
     threads: Annotated[int | None, doc("CPU threads of one operation; null to choose")] = None
     dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"
     quantize: Annotated[str, doc("int8 or int4 weights; absent for those of the checkpoint")] = ""

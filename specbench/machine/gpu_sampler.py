@@ -222,9 +222,9 @@ def gpu_warnings(use: GpuUse) -> list[str]:
 
 @contextmanager
 def gpu_sampler(device: str) -> Iterator[GpuSampler | None]:
-    """A sampler of the card behind "cuda:0", not started yet, and stopped when the block ends.
+    """A sampler of the card of "cuda:0", not started yet, and stopped when the block ends.
 
-    None on a CPU, or where the driver cannot be asked.
+    Of several, it samples the first. None on a CPU, or where the driver cannot be asked.
     """
     with open_card(device) as card:
         if card is None:

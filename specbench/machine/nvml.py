@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from specbench.log.machine import gpu_numbers
+
 _NEVER = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
 """Errors after which a query is not repeated."""
 
@@ -42,7 +44,7 @@ class Card:
 
 @contextmanager
 def open_card(device: str) -> Iterator[Card | None]:
-    """The GPU of "cuda" or "cuda:1"; None on a CPU or without a usable driver."""
+    """The GPU of "cuda" or "cuda:1", the first of "cuda:0-1"; None on a CPU or without a driver."""
     nvml = _open_nvml() if device.startswith("cuda") else None
     if nvml is None:
         yield None
@@ -50,7 +52,8 @@ def open_card(device: str) -> Iterator[Card | None]:
     import torch
 
     try:
-        yield find_card(nvml, torch.cuda.get_device_properties(device))
+        first = gpu_numbers(device)[0]
+        yield find_card(nvml, torch.cuda.get_device_properties(first))
     finally:
         nvml.nvmlShutdown()
 

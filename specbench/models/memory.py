@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import CheckpointError, TooLarge
+from specbench.log.machine import gpu_numbers
 from specbench.models.cards import Dtype, Shape
 from specbench.models.checkpoints import (
     quantization_of,
@@ -79,8 +80,8 @@ def check_fits(
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are the
     methods' folders, of which `source` itself counts once; `graphs` is given where steps are
     recorded, and `quantize` where weights are quantised while they are loaded. With
-    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. "cuda" counts all visible
-    GPUs, "cuda:1" only that one. Raises TooLarge with both figures.
+    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises TooLarge with both
+    figures.
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.
@@ -91,7 +92,7 @@ def check_fits(
         tables = min(2 * vocab * hidden * BYTES[dtype], weights)  # embeddings and output head
         weights = tables + int((weights - tables) * _QUANTIZED_BYTES[quantize] / BYTES[dtype])
     need = replace(need, weight_bytes=weights)
-    draft_bytes = sum(_folder_bytes(folder, dtype) for folder in drafts if folder != source)
+    draft_bytes = sum(folder_bytes(folder, dtype) for folder in drafts if folder != source)
     recorded = graph_bytes(source, dtype, graphs, context=context, what=what) if graphs else 0
     need = replace(need, draft_bytes=draft_bytes, graph_bytes=recorded)
     check_need(need, dtype, device, context=context, what=what)
@@ -109,12 +110,15 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, wha
             (need.graph_bytes, "for CUDA graphs"),
         ]
         told = ", ".join(f"{_gb(part)} {name}" for part, name in parts if part)
+        num_gpus = len(gpu_numbers(device))
+        num_needed = -(-need.total_bytes * num_gpus // max(free, 1))  # 0 on a CPU
+        has = f"the {num_gpus} GPUs {device} have" if num_gpus > 1 else f"{device} has"
+        needed = f": {num_needed} such GPUs are needed" if num_gpus else ""
         raise TooLarge(
             f"{what} does not fit: it needs about {_gb(need.total_bytes)} in {dtype} ({told}), "
-            f"and {device} has {_gb(free)} free.",
+            f"and {has} {_gb(free)} free{needed}.",
             _advice(dtype, device, has_graphs=need.graph_bytes > 0),
-            need_bytes=need.total_bytes,
-            free_bytes=free,
+            num_gpus_needed=num_needed,
         )
 
 
@@ -187,7 +191,7 @@ def _is_fused(source: Path | Shape, what: str) -> bool:
     return config.get("model_type") in known and not quantization_of(config)
 
 
-def _folder_bytes(folder: Path, dtype: Dtype) -> int:
+def folder_bytes(folder: Path, dtype: Dtype) -> int:
     """Bytes of a drafter's weights, whose folder may tell nothing of them."""
     try:
         config = read_config(folder, "The drafter")
@@ -198,16 +202,14 @@ def _folder_bytes(folder: Path, dtype: Dtype) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """Free memory of a device: a GPU, all visible GPUs ("cuda"), or this machine's ("cpu")."""
+    """Free memory of a device: a GPU, several ("cuda:0-1"), or this machine's ("cpu")."""
     if device == "cpu":
         import psutil
 
         return int(min(psutil.virtual_memory().available, _container_bytes()))
     import torch
 
-    if ":" in device:
-        return int(torch.cuda.mem_get_info(device)[0])
-    return sum(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
+    return sum(int(torch.cuda.mem_get_info(number)[0]) for number in gpu_numbers(device))
 
 
 def _weight_bytes(

@@ -5,7 +5,8 @@ All of the user's mistakes surface here, before a run folder exists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -71,6 +72,23 @@ class SetupMaker(Protocol):
     """Makes the setup of a spec: `run.backends.make_setup`, or that of a cluster."""
 
     def __call__(self, spec: RunSpec, *, is_offline: bool) -> Setup: ...
+
+
+@contextmanager
+def setup_maker(address: str) -> Iterator[SetupMaker | None]:
+    """The maker of setups in the Ray cluster at an address, until the block ends; None without one.
+
+    Raises:
+        UserError: Ray is not installed, or the cluster cannot be reached.
+    """
+    if not address:
+        yield None
+        return
+    from specbench.run.launch.backend import make_cluster_setup
+    from specbench.run.launch.ray_cluster import RayCluster
+
+    with RayCluster(address) as cluster:
+        yield partial(make_cluster_setup, cluster)
 
 
 def make_plan(

@@ -85,11 +85,13 @@ def check_stand_in_fits(
     """
     what, context = f"The stand-in of {stand_in.name}", stand_in.target.config[_CONTEXT]
     drafters = [made.num_numbers for made in weights if not isinstance(made, Path | None)]
-    numbers = stand_in.target.num_numbers + sum(drafters) + max(drafters, default=0)
+    draft_numbers = sum(drafters) + max(drafters, default=0)
     shape = stand_in.shape
     cached = estimate(shape, dtype, context=context, what=what).kv_bytes
     recorded = graph_bytes(shape, dtype, graphs, context=context, what=what) if graphs else 0
-    need = MemoryNeed(numbers * BYTES[dtype], cached, graph_bytes=recorded)
+    size = BYTES[dtype]
+    weight_bytes = stand_in.target.num_numbers * size
+    need = MemoryNeed(weight_bytes, cached, draft_numbers * size, recorded)
     check_need(need, dtype, device, context=context, what=what)
     return need
 

@@ -27,6 +27,8 @@ MEAN = "Mean"
 NO_PRICE = Missing("no price given")
 NOT_PUBLISHED = Missing("not published")
 OWN_ENGINE = "specbench"
+_SERVED = ", served by "
+"""Before the engine in the title of a served model; a row has the engine apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Itera
     make = partial(
         SiteRow,
         machine=machine,
-        model=facts.model_label(info),
+        model=facts.model_label(info).partition(_SERVED)[0],
         engine=engine_name(info),
         run=number,
     )
@@ -118,7 +120,10 @@ def published_rows() -> Iterator[SiteRow]:
 def engine_name(info: RunHeader) -> str:
     """The engine with its version, and its load: "vLLM 0.32.0, 8 requests at once"."""
     loads = [load.text for load in loads_of(info.spec.values) if load != Load()]
-    software = dict.fromkeys(server.software for server in info.servers.values())
+    # llama.cpp without a git checkout has the build number alone.
+    software = dict.fromkeys(
+        server.software.removesuffix("-unknown") for server in info.servers.values()
+    )
     return ", ".join([*(software or [OWN_ENGINE]), *loads])
 
 

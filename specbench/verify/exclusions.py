@@ -54,7 +54,9 @@ def _completeness(header: RunHeader, records: Sequence[Record]) -> Iterator[str]
 def _machine(header: RunHeader) -> Iterator[str]:
     """A checkout with changes, other programs on the machine, throttling, several machines."""
     parts: Sequence[RunHeader | Origin | WorkerHeader]
-    parts = header.origins or list(header.workers.values()) or [header]
+    elsewhere = {name.rpartition("/")[0] for name in header.workers}  # of merged runs
+    own = [one for one in header.origins if one.id not in elsewhere]
+    parts = [*own, *header.workers.values()] or [header]
     environments = [part.environment for part in parts]
     environments += [segment.environment for segment in header.segments]
     if any(one.git and one.git.is_dirty for one in environments):

@@ -16,7 +16,7 @@ from specbench.engine.graphs.cuda import Graphs
 from specbench.log.backend import ExecutionHeader
 from specbench.log.store import read_run
 from specbench.run.backends import engine_setup
-from specbench.run.backends.engine_setup import Mode
+from specbench.run.backends.device import Mode
 from tests.cli.conftest import Specbench
 from tests.support.architectures import config_of, random_of
 from tests.support.models import save

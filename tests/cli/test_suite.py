@@ -137,7 +137,7 @@ def test_the_recipes_of_the_project_can_be_planned(
         assert one.num_samples and one.num_methods > 1 and one.memory_bytes and one.max_seconds
         assert not [text for text in one.missing if "checkpoint" in text]
         if path.stem != "gate":
-            assert one.download_bytes is None or one.download_bytes > 10e9
+            assert one.download_bytes > 10e9
 
 
 def test_a_dry_run_shows_what_each_run_takes_and_runs_nothing(
@@ -151,6 +151,21 @@ def test_a_dry_run_shows_what_each_run_takes_and_runs_nothing(
         ["02-tiny", "3", "6", "0.0", "GB"],
     ]
     assert not Path("results").exists()
+
+
+def test_a_dry_run_names_the_runs_that_would_be_refused(
+    specbench: Specbench, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "wrong.toml"
+    recipe.write_text(
+        'title = "W"\n[values]\nmethods = ["pld"]\nlimit = 1\n[[runs]]\nmodels = ["tini", "tiny"]\n'
+    )
+    said = specbench("suite", recipe, "--dry-run")
+    assert said.code == 2
+    assert "01-tini: No model 'tini'. Did you mean 'tiny'?" in said.out
+    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("02")] == [
+        "02-tiny"
+    ]
 
 
 def test_prompts_cut_from_a_text_are_counted_for_each_length(recipe: Path) -> None:

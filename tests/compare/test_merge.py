@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.compare.merge import merge, write_merged
 from specbench.errors import UserError
+from specbench.log.backend import WorkerHeader
 from specbench.log.store import StoredRun
 from tests.analysis.run_factory import FakeRun, full_run
 from tests.compare.changing import slower, with_header, with_records
@@ -51,6 +53,23 @@ def test_the_same_prompts_are_further_passes_and_others_are_not() -> None:
     assert merged.header.spec.values.repeats == 2
     metrics = measure(merged, Bootstrap(50))
     assert metrics.pooled("pld", 0.0).num_pairs == 5
+
+
+def test_workers_of_several_runs_are_told_apart() -> None:
+    def on_a_worker(run: FakeRun, name: str, core: str) -> StoredRun:
+        one = stored(with_records(run, lambda record: replace(record, worker="worker-1")), name)
+        machine = with_header(run, environment__cpu__model=core).header.environment
+        about = WorkerHeader(node=core, gpu_ids=(), environment=machine)
+        return replace(one, header=structs.replace(one.header, workers={"worker-1": about}))
+
+    merged = merge([on_a_worker(only([0]), "a", "A"), on_a_worker(only([1]), "b", "B")])
+    assert {r.worker for r in merged.records} == {*merged.header.workers}
+    cores = {name: one.environment.cpu.model for name, one in merged.header.workers.items()}
+    assert cores == {"a/worker-1": "A", "b/worker-1": "B"}
+    whole = StoredRun(Path("/nowhere/c"), merged.header, merged.records)
+    again = merge([whole, stored(only([2]), "d")])
+    assert {r.worker for r in again.records} == {"a/worker-1", "b/worker-1", ""}
+    assert [*again.header.workers] == ["a/worker-1", "b/worker-1"]
 
 
 def test_a_merge_of_a_merge_keeps_the_first_origins() -> None:

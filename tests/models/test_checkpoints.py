@@ -2,13 +2,12 @@ import hashlib
 import json
 import re
 import zipfile
-from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import (
     check_checkpoint,
@@ -246,18 +245,29 @@ def test_a_containers_limit_counts_before_the_machines_memory(
     assert free_bytes("cpu") > 5000
 
 
-def test_several_gpus_count_together_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_free_memory_is_that_of_the_gpus_a_device_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import torch
 
-    Memory = namedtuple("Memory", "free total")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: ((10, 20, 40)[number], 100))
+    free = {"cuda": 10, "cuda:1": 20, "cuda:1-2": 60, "cuda:0-2": 70}
+    assert {device: free_bytes(device) for device in free} == free
 
-    def mem_get_info(device: Any) -> Memory:
-        return Memory({0: 10, 1: 20, "cuda:1": 20}[device], 100)
 
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
-    assert free_bytes("cuda") == 30
-    assert free_bytes("cuda:1") == 20
+def test_what_is_too_large_for_gpus_is_told_with_the_number_that_is_needed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need = check_fits(folder, "float32", "cpu")
+    monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: need.total_bytes - 1)
+    for device, words, number in (
+        ("cuda:1", "cuda:1 has ", 2), ("cuda:0-2", "the 3 GPUs cuda:0-2 have ", 4)
+    ):  # fmt: skip
+        with pytest.raises(TooLarge) as caught:
+            check_fits(folder, "float32", device)
+        assert words in caught.value.message
+        assert caught.value.message.endswith(f" free: {number} such GPUs are needed.")
+        assert caught.value.num_gpus_needed == number
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,20 @@ class Nodes:
     """A cluster: the head, which has no GPU, and nodes with a GPU that is declared only."""
 
     cluster: Any
+    scratch: Path
     nodes: list[Any] = field(default_factory=list)
 
     @property
     def address(self) -> str:
         return str(self.cluster.address)
 
-    def add(self, **options: Any) -> None:
+    def add(self, *, code: str = "", **options: Any) -> None:
+        """Add a node. `code` runs in each of its processes before anything else."""
+        if code:
+            folder = self.scratch / f"node-{len(self.nodes)}"
+            folder.mkdir()
+            (folder / "sitecustomize.py").write_text(code)
+            options["env_vars"] = {"PYTHONPATH": f"{folder}:{ROOT}"}
         options = {"num_cpus": 2, "num_gpus": 1, "node_ip_address": "127.0.0.1", **options}
         self.nodes.append(self.cluster.add_node(**options))
 
@@ -54,14 +61,14 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     for name, value in LOOPBACK.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "num_gpus": 0, "node_ip_address": "127.0.0.1"}
-    found = Nodes(Cluster(initialize_head=True, head_node_args=head))
+    found = Nodes(Cluster(initialize_head=True, head_node_args=head), tmp_path)
     try:
         yield found
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from specbench import __version__
 from specbench.cli import main
 from specbench.log.store import StoredRun, read_header, read_run
 from tests.ray.conftest import Nodes
@@ -156,6 +157,49 @@ def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Pat
     assert "Error: On 127.0.0.1: " in (said := refused("--model", "vicuna-7b", "--offline"))
     assert "vicuna-7b" in said
     assert "On 127.0.0.1: --device cuda cannot be used" in refused("--device", "cuda")
+
+
+def test_a_node_with_another_version_is_named(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.add()
+    nodes.add(code='import specbench; specbench.__version__ = "0.0.9"')
+    code, said = finished(nodes, "run", "--limit", 1, "--output", tmp_path / "run",
+                          "--ray", nodes.address)  # fmt: skip
+    assert code == 2, said
+    there, here = "specbench 0.0.9", f"(here {__version__})"
+    assert f"Error: 127.0.0.1 has other versions: {there} {here}." in said
+    assert not (tmp_path / "run").exists()
+
+
+CARDS = """
+from specbench.models import memory
+from specbench.run.backends import device
+
+def count(torch):
+    import os
+    return len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+
+device._count = count
+memory.free_bytes = lambda name: 8 * 10**9 * len(memory.gpu_numbers(name))
+"""
+"""Declared GPUs that are taken for real ones with 8 GB free, until something is put there."""
+
+
+def test_a_worker_has_as_many_gpus_as_its_model_needs(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.add(num_gpus=1, code=CARDS)
+    nodes.add(num_gpus=2, code=CARDS)
+
+    def said_of(model: str) -> str:
+        code, said = finished(
+            nodes, "run", "--model", model, "--weights", "stand-in", "--method", "pld",
+            "--limit", 1, "--output", tmp_path / model, "--ray", nodes.address,
+        )  # fmt: skip
+        assert code
+        return said
+
+    # 13 GB: the setup is that of two GPUs, and loading it fails, since there are none.
+    assert "Vicuna 7B (float16, cuda:0-1) on 1 worker" in said_of("vicuna-7b")
+    too_large = " ".join(said_of("vicuna-13b").split())
+    assert "4 such GPUs are needed. The largest machine of the cluster has 2." in too_large
 
 
 def test_one_local_worker_gives_the_run_without_ray(

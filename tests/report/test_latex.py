@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specbench.report.build import make_report
 from specbench.report.export.latex import escape, files
-from tests.analysis.run_factory import FakeRun, header, record
+from tests.analysis.run_factory import FakeRun, full_run, header, record
 from tests.report.drawing import (
     GOLDEN,
     LATEX,
@@ -107,6 +107,11 @@ def test_the_table_compiles_as_it_is(engine: str, tmp_path: Path) -> None:
             log = compiled(engine, folder, name)
             assert "Overfull" not in log, f"{make.__name__}, {name}"
             assert (folder / f"{name}.pdf").stat().st_size > 5000
+
+
+def test_intervals_are_explained_where_a_table_has_some() -> None:
+    for make, has_some in ((full_run, True), (one_sample, False)):
+        assert ("In brackets" in files(make_report(make()))["table_standalone.tex"]) is has_some
 
 
 def article(table: str) -> str:

@@ -14,7 +14,8 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
     assert plot.name == "sweep_EAGLE-2_depth"
     assert all(f"depth={depth}:" in plot.alt for depth in (3, 5, 7))
     assert plot.name in [one.name for one in make_plots(report)]
-    assert b"mean accepted tokens" in to_svg(plot.draw())
+    drawn = to_svg(plot.draw())
+    assert b"mean accepted tokens" in drawn and b"Pareto front" in drawn
 
 
 def test_a_run_without_a_sweep_has_no_such_plot() -> None:

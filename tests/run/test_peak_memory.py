@@ -28,7 +28,12 @@ class FakeGpu:
 
     @property
     def target(self) -> Any:
-        return SimpleNamespace(device=torch.device("cuda"), cache=self.cache, execution=self)
+        return SimpleNamespace(
+            device=torch.device("cuda"),
+            devices=(torch.device("cuda"),),
+            cache=self.cache,
+            execution=self,
+        )
 
     def take(self, num_bytes: int) -> None:
         self.allocated += num_bytes

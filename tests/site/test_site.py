@@ -94,6 +94,16 @@ def test_the_load_of_a_server_is_part_of_its_engine() -> None:
     assert engine_name(header) == "vLLM 1, 8 requests at once"
 
 
+def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
+    software = "llama.cpp b7-unknown"
+    server = {"url": "u", "software": software, "model": "m", "protocol": "chat"}
+    served = with_header(
+        runs()["tiny"], servers={"vanilla": server}, model__label="tiny, served by llama.cpp"
+    )
+    row = next(iter(run_rows(measure(served, FEW), 0, {})))
+    assert (row.model, row.engine) == ("tiny", "llama.cpp b7")
+
+
 def test_published_rows_have_their_source_and_titles() -> None:
     rows = [*published_rows()]
     (row,) = [

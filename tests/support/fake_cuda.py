@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import copyreg
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,19 @@ def refusals(
     return watch.refused
 
 
+@contextmanager
+def fake_gpus(devices: Sequence[torch.device], *, free_bytes: int) -> Iterator[None]:
+    """Tensors made in this block have no values, and must be on one device to be used together."""
+    fake_free = dict.fromkeys(devices, (free_bytes, free_bytes))
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(torch.cuda, "mem_get_info", fake_free.__getitem__))
+        for mode in (FakeTensorMode(), torch.inference_mode()):
+            stack.enter_context(mode)
+        if torch.version.cuda is None:
+            stack.enter_context(_CopyingBindings())
+        yield
+
+
 class _Watch(TorchDispatchMode):
     """Finds host copies, mixed devices and unseeded draws."""
 
@@ -128,6 +141,17 @@ class _Bindings(TorchFunctionMode):
             fill = torch.ops.aten.fill_.Tensor if part.dim() and not value.dim() else None
             return (fill or torch.ops.aten.copy_.default)(part, value)
         return func(*args, **(kwargs or {}))
+
+
+class _CopyingBindings(_Bindings):
+    """Copies values from the host too, which a capture would refuse."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.tensor and kwargs and kwargs.get("device"):
+            device = kwargs.pop("device")
+            made = torch.tensor(*args, **kwargs)
+            return torch.empty(made.shape, dtype=made.dtype, device=device)
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 _UNGUARDED = {

@@ -10,7 +10,10 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from specbench.log.audit import write_audit
+from specbench.log.backend import WorkerHeader
+from specbench.log.machine import Origin
 from specbench.types import Phases, Record
+from specbench.verify.exclusions import find_exclusions
 from specbench.verify.run import verify
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 from tests.verify.making import (
@@ -196,3 +199,15 @@ def test_a_run_recorded_in_the_project_is_sound() -> None:
     found = verify(Path(__file__).parents[2] / "results/recorded/vllm-cpu")
     assert found.faults == ()
     assert any("tiny" in text for text in found.exclusions)
+
+
+def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() -> None:
+    header = good_header()
+    origin = Origin(id="a", created="", num_records=2, environment=header.environment)
+    worker = WorkerHeader(node="", gpu_ids=(), environment=header.environment, cpu=header.cpu)
+    for name, is_known in (("a/worker-1", True), ("b/worker-1", False)):
+        merged = replaced(header, cpu=None, origins=(origin,), workers={name: worker})
+        told = "The load of the machine was not recorded." in find_exclusions(
+            merged, good_records(), None
+        )
+        assert told is not is_known

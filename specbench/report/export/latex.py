@@ -44,7 +44,7 @@ _STANDALONE = Template(
 \newcommand{\specbenchinterval}[2]{\,{\tiny[#1,\,#2]}}
 \begin{document}
 \input{table}
-\noindent In brackets: the 95\,\% interval of the speedup (${scope}).
+${note}
 \end{document}
 """.lstrip()
 )
@@ -135,10 +135,13 @@ def files(report: Report) -> Mapping[str, str]:
     results = report.results
     rows = sum(2 + len(block.runs) + len(block.methods) for block in results.blocks)
     width = 60 + max(110, 44 * len(results.tasks))
+    table = render(report)
+    note = rf"\noindent In brackets: the 95\,\% interval of the speedup ({escape(results.scope)})."
+    has_intervals = r"\specbenchinterval{" in table
     standalone = _STANDALONE.substitute(
-        width=width, height=75 + 6 * rows, scope=escape(results.scope)
+        width=width, height=75 + 6 * rows, note=note if has_intervals else ""
     )
-    made = {"table.tex": render(report), "table_standalone.tex": standalone}
+    made = {"table.tex": table, "table_standalone.tex": standalone}
     return {**made, "categories.tex": render_categories(report)} if report.categories else made
 
 

@@ -31,9 +31,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CAPTION = (
-    "One point for each value of the option, with its interval. Ringed points are the Pareto "
+    "Points are means over the tasks, with their intervals. Ringed points are the Pareto "
     "front: no other value of the line has both a higher speedup and more accepted tokens."
 )
+
+_RING: Mapping[str, Any] = {
+    "marker": "o",
+    "markersize": 12,
+    "markerfacecolor": "none",
+    "markeredgecolor": INK,
+    "markeredgewidth": 1,
+}
+"""Mark of a point of the front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,8 @@ def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
 
 
 def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
+    from matplotlib.lines import Line2D
+
     drawn, every_axes = tiles(
         title, report.results.caption, 2 * len(lines), most_columns=2, height=2.6
     )
@@ -142,7 +153,8 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
             frame(axes, heading, x=drawable(option), y=y, grid="both")
             axes.margins(0.08, 0.12)
             axes.set_xticks(sorted({one.value for line in several for one in line.points}))
-    legend(drawn, points(_distinct(lines)))
+    front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
+    legend(drawn, [*points(_distinct(lines)), front])
     return drawn
 
 
@@ -164,9 +176,6 @@ def _draw_line(axes: Axes, line: _Line, name: str) -> None:
     axes.plot(
         [one.value for one in line.front],
         [getattr(one, name).value for one in line.front],
-        "o",
-        markersize=12,
-        markerfacecolor="none",
-        markeredgecolor=INK,
-        markeredgewidth=1,
+        linestyle="",
+        **_RING,
     )

@@ -82,6 +82,7 @@ class EngineBackend:
         self._late_before = 0
         self._stopwatch: Stopwatch | None = None
         self._sampler: GpuSampler | None = None
+        self._meter: GpuSampler | None = None
         self._preparation: Preparation | None = None
         self._roofline: RooflineHeader | None = None
         self._execution: dict[str, ExecutionHeader] = {}
@@ -93,7 +94,10 @@ class EngineBackend:
 
         with ExitStack() as stack:
             if self._is_metered:
-                self._sampler = stack.enter_context(gpu_sampler(self._setup.device.name))
+                device = self._setup.device
+                self._sampler = stack.enter_context(gpu_sampler(device.name))
+                # The energy of one GPU would be a part of what a step takes.
+                self._meter = self._sampler if device.num_gpus == 1 else None
             loaded = self._loaded or load_engine(self._setup)
             self._use(loaded)
             stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -114,6 +118,9 @@ class EngineBackend:
         if self._preparation and (late := num_late(self.target) - self._late_before):
             warnings.insert(0, LATE_WARNING.format(late))
             self._preparation = replace_part(self._preparation, num_late=late)
+        gpu = self._sampler.describe() if self._sampler else None
+        if gpu and not self._meter:
+            gpu = replace_part(gpu, energy_source=None)
         if self._threads and (num := self._threads.num_changes):
             warnings.append(THREADS_WARNING.format(num))
         read = draft_bytes(self._drafters, records)
@@ -123,7 +130,7 @@ class EngineBackend:
             roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
             kernels=describe_kernels(self.target) if self._preparation else None,
             execution=self._execution,
-            gpu=self._sampler.describe() if self._sampler else None,
+            gpu=gpu,
             warnings=tuple(warnings),
         )
 
@@ -180,7 +187,7 @@ class EngineBackend:
         try:
             if self._is_metered and is_cuda:
                 self._prime(method, request)
-                return self._ledger.measure(method, partial(metered, run, self._sampler))
+                return self._ledger.measure(method, partial(metered, run, self._meter))
             return run()
         except torch.OutOfMemoryError:
             if is_cuda:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from specbench.log.machine import gpu_numbers
 from specbench.run.backends.drafters import build_drafters
 from specbench.run.backends.peak_memory import MemoryLedger
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
     from specbench.engine.graphs.execution import Execution
     from specbench.engine.target import Target
-    from specbench.run.backends.engine_setup import EngineSetup, Mode
+    from specbench.run.backends.device import Mode
+    from specbench.run.backends.engine_setup import EngineSetup
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,24 @@ def load_engine(setup: EngineSetup) -> LoadedEngine:
 
 
 def load_model(setup: EngineSetup) -> Target:
-    """Load the target onto its device."""
+    """Load the target onto its device, or spread over its GPUs."""
     import torch
 
     from specbench.engine.load import load_target
+    from specbench.engine.spread import Spread
 
-    dtype, device = getattr(torch, setup.dtype), torch.device(setup.device.name)
+    dtype = getattr(torch, setup.dtype)
+    gpus = [torch.device("cuda", number) for number in gpu_numbers(setup.device.name)]
+    device = gpus[0] if gpus else torch.device("cpu")
     source = setup.stand_in.target if setup.stand_in else setup.path
     execution = make_execution(setup.mode, device, dtype)
     return load_target(
-        source, dtype=dtype, device=device, execution=execution, quantize=setup.quantize
+        source,
+        dtype=dtype,
+        device=device,
+        execution=execution,
+        quantize=setup.quantize,
+        spread=Spread(tuple(gpus), setup.draft_bytes) if len(gpus) > 1 else None,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from specbench.errors import CheckpointError, UserError
 from specbench.log.header import ModelHeader, RunHeader
@@ -26,6 +26,7 @@ from specbench.models.hub import resolve_model
 from specbench.models.memory import GraphUse, check_fits
 from specbench.models.tokenizers import load_tokenizer
 from specbench.run.backends.base import SetupInfo
+from specbench.run.backends.device import EAGER, Device, Mode, fitted, pick_mode
 from specbench.run.backends.engine import EngineBackend
 from specbench.run.methods import (
     RunMethod,
@@ -40,24 +41,12 @@ from specbench.run.stand_ins import STAND_IN_WARNING, check_stand_in_fits, find_
 if TYPE_CHECKING:
     from specbench.zoo.stand_in.plan import StandIn
 
+SPREAD_WARNING = (
+    "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "
+    "graphs. Clocks, heat and load are those of the first GPU, and energy is not measured."
+)
 EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
 """Default new tokens: of `tiny` and stand-ins, and of real models, as in papers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """Device of a run. `reason` says why it is not a GPU, if none can be used."""
-
-    name: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """Execution of steps. `reason` says why graphs are not used, unless that was asked for."""
-
-    name: Literal["eager", "graph"]
-    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +68,13 @@ class EngineSetup:
     missing: tuple[RunMethod, ...]
     broken: tuple[str, ...] = ()
     stand_in: StandIn | None = None
-    mode: Mode = Mode("eager")
+    mode: Mode = EAGER
     has_phases: bool = False
     is_traced: bool = False
     checks_drafts: bool = False
     quantize: str = ""
     quantization: str = ""
+    draft_bytes: int = 0
     threads: int | None = None
 
     @property
@@ -132,7 +122,11 @@ class EngineSetup:
             "template": self.codec.template.name,
             "execution": self.mode.name,
         }
-        warnings = (self.codec.template.warning, STAND_IN_WARNING if self.stand_in else None)
+        warnings = (
+            self.codec.template.warning,
+            STAND_IN_WARNING if self.stand_in else None,
+            SPREAD_WARNING.format(self.device.num_gpus) if self.device.num_gpus > 1 else None,
+        )
         methods = {one.label: one.describe() for one in self.methods + self.missing}
         told = (*self.broken, *(text for text in warnings if text))
         return SetupInfo(model, methods, values, told)
@@ -144,13 +138,26 @@ class EngineSetup:
 def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup:
     """Resolve and check the model and the methods that `spec` names, the cheap things first.
 
+    A model too large for one GPU gets as many as it needs, unless `spec` names one.
+
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
     methods = parse_methods(spec.methods)
     check_scopes(spec, methods)
+    setup_on = partial(_setup_on, spec=spec, methods=methods, is_offline=is_offline)
+    return fitted(spec.device, setup_on)
+
+
+def _setup_on(
+    device: Device, *, spec: RunSpec, methods: Sequence[RunMethod], is_offline: bool
+) -> EngineSetup:
+    """The setup on a device.
+
+    Raises:
+        TooLarge: the model does not fit there.
+    """
     card = find_model(spec.model)
-    device = pick_device(spec.device)
     mode = pick_mode(spec.execution, device)
     if spec.weights == "stand-in":
         setup = _stand_in_setup(spec, card, methods, device=device, mode=mode)
@@ -202,7 +209,9 @@ def _setup(
     drafts = [weights for weights in found if weights.is_dir()]
     graphs = _graph_use(spec, mode, chosen.methods)
     stored, is_plain = _stored_weights(spec, card, path, device)
-    check_memory(path, dtype, device.name, drafts=drafts, graphs=graphs, is_dequantized=is_plain)
+    need = check_memory(
+        path, dtype, device.name, drafts=drafts, graphs=graphs, is_dequantized=is_plain
+    )
     codec = load_codec(path, card, spec.template)
     for draft in drafts:
         if (draft / "tokenizer_config.json").is_file():
@@ -218,6 +227,7 @@ def _setup(
         broken=chosen.broken,
         quantize=spec.quantize,
         quantization=spec.quantize or (f"dequantised {stored}" if is_plain else stored),
+        draft_bytes=need.draft_bytes,
     )
 
 
@@ -243,7 +253,7 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
         )
     if stored:
         check_format(stored, path)
-    is_plain = is_dequantized(stored, torch.device(device.name))
+    is_plain = is_dequantized(stored, torch.device(device.kind))
     return stored if is_plain else stored_format(config), is_plain
 
 
@@ -258,7 +268,7 @@ def _stand_in_setup(
     dtype = pick_dtype(card, spec.dtype, device.name, folder)
     weights = [one.weights for one in chosen.methods]
     graphs = _graph_use(spec, mode, chosen.methods)
-    check_stand_in_fits(stand_in, weights, dtype=dtype, device=device.name, graphs=graphs)
+    need = check_stand_in_fits(stand_in, weights, dtype=dtype, device=device.name, graphs=graphs)
     path = stand_in.target.folder
     return EngineSetup(
         card=card,
@@ -270,48 +280,5 @@ def _stand_in_setup(
         missing=chosen.missing,
         broken=chosen.broken,
         stand_in=stand_in,
+        draft_bytes=need.draft_bytes,
     )
-
-
-def pick_device(requested: str) -> Device:
-    """The device that `--device` means on this machine.
-
-    Raises:
-        UserError: the GPU that is asked for does not exist.
-    """
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    reason = "" if count else _no_gpu_reason(torch)
-    if requested == "cpu" or (requested == "auto" and not count):
-        return Device("cpu", reason)
-    index = requested.partition(":")[2] or "0"
-    if not index.isdigit() or int(index) >= count:
-        there = f"there are {count} GPU(s)" if count else reason
-        raise UserError(
-            f"--device {requested} cannot be used: {there}.",
-            "Use --device cpu, or see `specbench doctor`.",
-        )
-    return Device(f"cuda:{index}")
-
-
-def pick_mode(requested: str, device: Device) -> Mode:
-    """Execution of steps under `--execution` on this device.
-
-    Raises:
-        UserError: graphs are asked for on a CPU.
-    """
-    if device.name != "cpu" and requested != "eager":
-        return Mode("graph")
-    if requested == "graph":
-        raise UserError(
-            "--execution graph needs a CUDA device, and this run is on the CPU.",
-            "Leave it out, or use --device cuda.",
-        )
-    return Mode("eager", None if requested == "eager" else "CUDA graphs need a CUDA device")
-
-
-def _no_gpu_reason(torch: Any) -> str:
-    if torch.version.cuda is None and torch.version.hip is None:
-        return f"this build of torch ({torch.__version__}) is for CPUs only"
-    return "torch finds no CUDA device (driver missing, or none visible)"

@@ -44,14 +44,15 @@ class MemoryLedger:
             return complete()
         import torch
 
-        execution, device = self._target.execution, self._target.device
+        execution, devices = self._target.execution, self._target.devices
         execution.used_bytes()  # forget those before
-        torch.cuda.reset_peak_memory_stats(device)
+        for device in devices:
+            torch.cuda.reset_peak_memory_stats(device)
         with self.holder(label):
             done = complete()
         others = sum(held for holder, held in self._held.items() if holder != label)
         unused = execution.buffer_bytes - execution.used_bytes()
-        peak = torch.cuda.max_memory_allocated(device) - others - unused
+        peak = sum(map(torch.cuda.max_memory_allocated, devices)) - others - unused
         return replace(done, peak_memory_bytes=peak)
 
     def _num_bytes(self) -> int:
@@ -61,5 +62,5 @@ class MemoryLedger:
         import torch
 
         cache, execution = self._target.cache, self._target.execution
-        allocated = torch.cuda.memory_allocated(self._target.device)
+        allocated = sum(map(torch.cuda.memory_allocated, self._target.devices))
         return allocated - cache.capacity * cache.bytes_per_token - execution.buffer_bytes

@@ -95,6 +95,19 @@ class RayCluster:
         self._stop()
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         demand = demand_of(spec.device, nodes, self._address)
+        while True:
+            try:
+                return self._start(spec, demand, is_offline=is_offline)
+            except TooLarge as error:
+                self._stop()
+                demand = with_more_gpus(demand, nodes, error)
+
+    def _start(self, spec: RunSpec, demand: Demand, *, is_offline: bool) -> Sequence[SetupReport]:
+        """Start workers with this demand.
+
+        Raises:
+            TooLarge: the model does not fit there.
+        """
         kind = self._ray.remote(RayWorker).options(
             max_restarts=MOST_RESTARTS, **{f"num_{demand.resource.lower()}s": demand.amount}
         )
@@ -113,10 +126,7 @@ class RayCluster:
             )
         self._num_placed = len(placed)
         reports = [(places[ref].report.remote(), ref) for ref in placed]
-        try:
-            return [self._report(report, place) for report, place in reports]
-        except TooLarge as error:
-            raise with_gpus(error, demand) from error
+        return [self._report(report, place) for report, place in reports]
 
     def open(self, opening: Opening, *, num_before: int) -> int:
         self._num_named = num_before
@@ -206,6 +216,7 @@ def demand_of(device: str, nodes: Sequence[dict[str, float]], address: str) -> D
     """The demand of workers for `--device` on nodes with these resources.
 
     A worker has a GPU, or, on a CPU, all cores of the smallest node, so that none disturbs another.
+    `with_more_gpus` is for a model that is too large for one.
 
     Raises:
         UserError: the device is one of this machine, or the cluster has too few.
@@ -213,7 +224,7 @@ def demand_of(device: str, nodes: Sequence[dict[str, float]], address: str) -> D
     num_gpus = int(sum(node.get("GPU", 0) for node in nodes))
     if ":" in device:
         raise UserError(
-            f"--device {device} names one GPU, and Ray chooses those of its workers.",
+            f"--device {device} names GPUs, and Ray chooses those of its workers.",
             "Give --device cuda, or leave it out.",
         )
     if device == "cuda" and not num_gpus:
@@ -232,16 +243,23 @@ def demand_of(device: str, nodes: Sequence[dict[str, float]], address: str) -> D
     return Demand("CPU", min(cores), sum(count // min(cores) for count in cores))
 
 
-def with_gpus(error: TooLarge, demand: Demand) -> TooLarge:
-    """The error of a model that is too large for a worker, with the numbers of GPUs."""
-    if demand.resource == "CPU":
-        return error
-    needed = -(-error.need_bytes // max(error.free_bytes, 1))
-    return TooLarge(
-        f"{error.message} It needs {needed} such GPUs; a worker has {demand.amount}, and the "
-        f"cluster {demand.amount * demand.number}.",
-        error.hint,
-    )
+def with_more_gpus(demand: Demand, nodes: Sequence[dict[str, float]], error: TooLarge) -> Demand:
+    """The demand of workers with as many GPUs as a model needs that is too large for `demand`.
+
+    Raises:
+        TooLarge: no node has so many, or the model is too large for a CPU.
+    """
+    if not error.num_gpus_needed:
+        raise error
+    amount = max(error.num_gpus_needed, demand.amount + 1)
+    counts = [int(node.get("GPU", 0)) for node in nodes]
+    if amount > max(counts):
+        raise TooLarge(
+            f"{error.message} The largest machine of the cluster has {max(counts)}.",
+            error.hint,
+            num_gpus_needed=amount,
+        ) from error
+    return Demand("GPU", amount, sum(count // amount for count in counts))
 
 
 def _import_ray() -> Any:
@@ -266,7 +284,9 @@ def _check_reachable(address: str) -> None:
         )
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except (OSError, ValueError, OverflowError) as error:
+    except OSError as error:
+        raise _unreachable(address, error.strerror or reason_of(error)) from error
+    except (ValueError, OverflowError) as error:
         raise _unreachable(address, reason_of(error)) from error
 
 

@@ -6,18 +6,20 @@ Downloads and loads nothing. Sizes are those of cached files or of the model car
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.data.long_prompts import MOST_PROMPTS
 from specbench.data.prompts import load_prompt_sets, plan_tasks
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
-from specbench.models.memory import MemoryNeed, estimate, free_bytes
+from specbench.models.memory import BYTES, MemoryNeed, check_need, estimate, folder_bytes
 from specbench.models.sizes import num_parameters
-from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET, pick_device
+from specbench.run.backends.device import fitted, pick_device
+from specbench.run.backends.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
 from specbench.run.methods import (
     ResolvedWeights,
     find_checkpoint,
@@ -41,6 +43,7 @@ CONTEXT = 2048
 class Preview:
     """A run that has not started. What is None is unknown.
 
+    `download_bytes` are those of known size; with `has_more_files`, there are others.
     `max_seconds` is the time at the speed of a baseline that waits for memory alone, with the whole
     budget used by every answer. `missing` are sentences.
     """
@@ -48,7 +51,8 @@ class Preview:
     name: str
     num_methods: int
     num_samples: int | None
-    download_bytes: int | None
+    download_bytes: int
+    has_more_files: bool
     memory_bytes: int | None
     max_seconds: float | None
     missing: tuple[str, ...]
@@ -56,15 +60,18 @@ class Preview:
 
 @dataclass(slots=True)
 class _Files:
-    """The sizes of files that are not on this machine, and sentences about what cannot be had."""
+    """The sizes of files that are not on this machine, and sentences about what cannot be had.
+
+    `draft_bytes` are those of the methods' own weights in memory, without those of unknown size.
+    """
 
     sizes: list[int | None] = field(default_factory=list)
+    draft_bytes: int = 0
     missing: list[str] = field(default_factory=list)
 
     @property
-    def download_bytes(self) -> int | None:
-        known = [size for size in self.sizes if size is not None]
-        return sum(known) if len(known) == len(self.sizes) else None
+    def download_bytes(self) -> int:
+        return sum(filter(None, self.sizes))
 
 
 def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
@@ -79,7 +86,8 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     files = _Files()
     need = _target(card, dtype, spec, files)
     named = parse_methods(spec.methods)
-    chosen = select_methods(spec, card, named, resolve_weights=_finder(spec, card, files))
+    chosen = select_methods(spec, card, named, resolve_weights=_finder(spec, card, dtype, files))
+    need = need and replace(need, draft_bytes=files.draft_bytes)
     files.missing += [f"{one.label} has no checkpoint." for one in chosen.missing]
     num_answers = _num_answers(spec, files)
     is_short = card.is_embedded or spec.weights == "stand-in"
@@ -88,8 +96,8 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     if num_answers is not None:
         passes = len(chosen.methods) * len(spec.temperatures) * (spec.repeats or 1)
         num_samples = num_answers * passes
-    if need and need.total_bytes > (free := free_bytes(device)):
-        files.missing.append(f"{device} has {free / 1e9:.1f} GB of memory free, too little.")
+    if need:
+        files.missing += _lack_of_memory(need, dtype, spec)
     if need and num_samples is not None:
         max_seconds = num_samples * budget * need.weight_bytes / bytes_per_s(device)
     return Preview(
@@ -97,10 +105,21 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
         num_methods=len(chosen.methods),
         num_samples=num_samples,
         download_bytes=files.download_bytes,
+        has_more_files=None in files.sizes,
         memory_bytes=need.total_bytes if need else None,
         max_seconds=max_seconds,
         missing=tuple(files.missing),
     )
+
+
+def _lack_of_memory(need: MemoryNeed, dtype: Dtype, spec: RunSpec) -> list[str]:
+    """A sentence if the device, or all GPUs if none is named, have too little memory free."""
+    check = partial(check_need, need, dtype, context=CONTEXT, what=f"Model {spec.model}")
+    try:
+        fitted(spec.device, lambda device: check(device=device.name))
+    except TooLarge as error:
+        return [error.message]
+    return []
 
 
 def _target(card: ModelCard, dtype: Dtype, spec: RunSpec, files: _Files) -> MemoryNeed | None:
@@ -123,16 +142,22 @@ def _target(card: ModelCard, dtype: Dtype, spec: RunSpec, files: _Files) -> Memo
 
 
 def _finder(
-    spec: RunSpec, card: ModelCard, files: _Files
+    spec: RunSpec, card: ModelCard, dtype: Dtype, files: _Files
 ) -> Callable[[Method, Any], ResolvedWeights]:
-    """Finds a method's weights; notes them if they are to be downloaded."""
+    """Finds a method's weights; notes their memory, and if they are to be downloaded."""
     stand_in = stand_in_of(card) if spec.weights == "stand-in" else None
 
     def find(method: Method, options: Any) -> ResolvedWeights:
         if stand_in is not None:
-            return find_weights(stand_in, method, options)
+            found = find_weights(stand_in, method, options)
+            if not isinstance(found.weights, Path | None):
+                files.draft_bytes += found.weights.num_numbers * BYTES[dtype]
+            return found
         try:
-            return find_checkpoint(card, method, options, is_offline=True)
+            found = find_checkpoint(card, method, options, is_offline=True)
+            if isinstance(found.weights, Path) and found.weights.is_dir():
+                files.draft_bytes += folder_bytes(found.weights, dtype)
+            return found
         except CheckpointError:
             name = method.weights_with(options) or method.name
             known = card.weights_of(method.name) or card.weights_of(name)
@@ -140,6 +165,7 @@ def _finder(
             if known and not getattr(options, "weights", ""):
                 count = num_parameters(card, known)
             files.sizes.append(None if count is None else count * STORED_BYTES)
+            files.draft_bytes += (count or 0) * BYTES[dtype]
             return ResolvedWeights(None)
 
     return find

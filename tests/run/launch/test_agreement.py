@@ -15,7 +15,7 @@ from msgspec import structs
 from specbench.errors import CheckpointError, SpecbenchError, TooLarge, UserError
 from specbench.run.launch.backend import make_cluster_setup
 from specbench.run.launch.cluster import Opening, SetupReport
-from specbench.run.launch.ray_cluster import Demand, RayCluster, demand_of, with_gpus
+from specbench.run.launch.ray_cluster import Demand, RayCluster, demand_of, with_more_gpus
 from specbench.run.spec import RunSpec
 from tests.run.launch.test_driver import METHODS, plan_on, run
 from tests.support.cluster import FakeCluster
@@ -122,7 +122,7 @@ def test_a_worker_has_a_gpu_or_the_cores_of_the_smallest_node() -> None:
     ("device", "nodes", "message"),
     [
         ("cuda", NODES[1:2], "A worker needs 1 GPU, and the cluster at 10.0.0.9:6379 has 0."),
-        ("cuda:1", NODES, "--device cuda:1 names one GPU"),
+        ("cuda:1", NODES, "--device cuda:1 names GPUs"),
         ("cpu", [{"GPU": 1.0}], "A worker needs 1 CPU, and the cluster at 10.0.0.9:6379 has 0."),
     ],
 )
@@ -134,14 +134,25 @@ def test_a_cluster_that_cannot_hold_a_worker_is_refused(
     assert message in error.value.message and error.value.hint
 
 
-def test_a_model_larger_than_a_card_is_told_with_the_gpus_it_needs() -> None:
-    error = TooLarge("It does not fit.", "Use another.", need_bytes=141, free_bytes=70)
-    told = with_gpus(pickle.loads(pickle.dumps(error)).at("10.0.0.2"), Demand("GPU", 1, 4))
-    assert told.message == (
-        "On 10.0.0.2: It does not fit. It needs 3 such GPUs; a worker has 1, and the cluster 4."
+def test_a_model_larger_than_a_card_gets_workers_with_more_of_them() -> None:
+    error = pickle.loads(pickle.dumps(TooLarge("No.", num_gpus_needed=2))).at("10.0.0.2")
+    nodes = [{"GPU": 5.0}, {"CPU": 8.0}, {"GPU": 2.0}, {"GPU": 1.0}]
+    two = with_more_gpus(Demand("GPU", 1, 8), nodes, error)
+    assert two == Demand("GPU", 2, 3)
+    assert with_more_gpus(two, nodes, error) == Demand("GPU", 3, 1)  # its estimate was too low
+
+
+def test_a_model_larger_than_a_machine_is_told_with_the_gpus_it_needs() -> None:
+    error = TooLarge("It does not fit: 3 such GPUs are needed.", "Other.", num_gpus_needed=3)
+    with pytest.raises(TooLarge) as told:
+        with_more_gpus(Demand("GPU", 1, 4), [{"GPU": 2.0}, {"GPU": 2.0}], error.at("10.0.0.2"))
+    assert told.value.message == (
+        "On 10.0.0.2: It does not fit: 3 such GPUs are needed. "
+        "The largest machine of the cluster has 2."
     )
-    assert told.hint == "Use another."
-    assert with_gpus(error, Demand("CPU", 8, 4)) is error
+    assert told.value.hint == "Other."
+    with pytest.raises(TooLarge, match="for a CPU"):
+        with_more_gpus(Demand("GPU", 1, 4), [{"GPU": 4.0}], TooLarge("It is too large for a CPU."))
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

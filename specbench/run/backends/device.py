@@ -1,0 +1,138 @@
+"""The device of a run, and the execution of steps on it.
+
+Asks torch for the number of GPUs. Must not know models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from specbench.errors import TooLarge, UserError
+from specbench.log.machine import gpu_numbers
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Device of a run: "cpu", "cuda:1", or "cuda:0-1" for layers spread over GPUs.
+
+    `reason` says why it is not a GPU, if none can be used.
+    """
+
+    name: str
+    reason: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The name without numbers: "cpu" or "cuda"."""
+        return self.name.partition(":")[0]
+
+    @property
+    def num_gpus(self) -> int:
+        return len(gpu_numbers(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Execution of steps. `reason` says why graphs are not used, unless that was asked for."""
+
+    name: Literal["eager", "graph"]
+    reason: str | None = None
+
+
+EAGER = Mode("eager")
+
+
+def pick_device(requested: str) -> Device:
+    """The device that `--device` means on this machine.
+
+    Raises:
+        UserError: the GPU that is asked for does not exist.
+    """
+    import torch
+
+    count = _count(torch)
+    reason = "" if count else _no_gpu_reason(torch)
+    if requested == "cpu" or (requested == "auto" and not count):
+        return Device("cpu", reason)
+    try:
+        numbers = gpu_numbers("cuda" if requested == "auto" else requested)
+    except ValueError:
+        numbers = range(0)
+    if not numbers or numbers[-1] >= count:
+        there = f"there are {count} GPU(s)" if count else reason
+        raise UserError(
+            f"--device {requested} cannot be used: {there}.",
+            "Use --device cpu, or see `specbench doctor`.",
+        )
+    return _gpus(numbers)
+
+
+def fitted(requested: str, use: Callable[[Device], T]) -> T:
+    """The result of `use` on the device, or, where that is one GPU, on as many as the model needs.
+
+    Raises:
+        UserError: the GPU that is asked for does not exist.
+        TooLarge: `use` raised it, and there are no more GPUs, or the user names one.
+    """
+    device = pick_device(requested)
+    while True:
+        try:
+            return use(device)
+        except TooLarge as error:
+            device = _with_more_gpus(device, requested, error)
+
+
+def pick_mode(requested: str, device: Device) -> Mode:
+    """Execution of steps under `--execution` on this device.
+
+    Raises:
+        UserError: graphs are asked for on a CPU.
+    """
+    if device.num_gpus > 1:
+        if requested == "graph":
+            raise UserError(
+                f"--execution graph needs one GPU, and the model is spread over {device.num_gpus}.",
+                "Leave it out.",
+            )
+        return Mode("eager", f"the model is spread over {device.num_gpus} GPUs")
+    if device.kind == "cuda" and requested != "eager":
+        return Mode("graph")
+    if requested == "graph":
+        raise UserError(
+            "--execution graph needs a CUDA device, and this run is on the CPU.",
+            "Leave it out, or use --device cuda.",
+        )
+    return Mode("eager", None if requested == "eager" else "CUDA graphs need a CUDA device")
+
+
+def _with_more_gpus(device: Device, requested: str, error: TooLarge) -> Device:
+    import torch
+
+    count = _count(torch)
+    needed = max(error.num_gpus_needed, device.num_gpus + 1)
+    if device.name == "cpu" or ":" in requested or count < 2:
+        raise error
+    if needed > count:
+        raise TooLarge(
+            f"{error.message} There are {count}.", error.hint, num_gpus_needed=needed
+        ) from error
+    return _gpus(range(needed))
+
+
+def _gpus(numbers: range) -> Device:
+    ends = dict.fromkeys((numbers[0], numbers[-1]))
+    return Device(f"cuda:{'-'.join(map(str, ends))}")
+
+
+def _count(torch: Any) -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _no_gpu_reason(torch: Any) -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"this build of torch ({torch.__version__}) is for CPUs only"
+    return "torch finds no CUDA device (driver missing, or none visible)"
