@@ -172,6 +172,13 @@ def _sentences(audit: Audit) -> Iterable[str]:
                 "Use --dtype float32 to run these steps again: near-ties are a thousand times "
                 "rarer there."
             )
+    names = {test.name for one in audit.methods for test in one.tests}
+    dtype = audit.recheck_dtype or audit.dtype
+    if dtype != "float32" and "deviation" in names and "bits" not in names:
+        yield (
+            f"In {dtype} rounding hides small differences of logits, such as those of one "
+            "layer's stale keys. --dtype float32 finds them."
+        )
     if any(one.num_tokens for one in audit.methods):
         yield (
             f"p: corrected for all tests (Holm); a test fails below {ALPHA}. smallest TV: the mean "
