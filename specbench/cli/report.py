@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from specbench.cli.options import Format, Full, RunArguments, Sort, say, write_data
+from specbench.garbage import no_garbage_collection
 from specbench.report.export import FORMATS
 
 
@@ -43,7 +41,7 @@ def report(
     from specbench.report.results import check_sort
 
     formula, exporter = check_arithmetic(arithmetic), load_format(format)
-    with _without_collections():
+    with no_garbage_collection():  # among a million records, a search takes seconds
         stored = [read_runs(path, is_lenient=lenient) for path in run]
         made = make_report(
             [pool_runs(stored)] if pool else stored, arithmetic=formula, sort=check_sort(sort)
@@ -55,15 +53,3 @@ def report(
     if out is not None:
         for path in write_report(made, out):
             say(str(path))
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Look for no cycles of objects: among a million records, a search takes seconds."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

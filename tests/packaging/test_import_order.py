@@ -12,9 +12,9 @@ import pytest
 from tests.packaging.shell import ROOT, python
 
 ROOMS = (
-    "errors", "outside", "types", "toml_files", "choices", "log", "engine", "methods", "registry",
-    "data", "models", "machine", "zoo", "training", "analysis", "run", "report", "compare", "check",
-    "audit", "verify", "site", "contract", "api", "cli",
+    "errors", "outside", "garbage", "types", "toml_files", "choices", "log", "engine", "methods",
+    "registry", "data", "models", "machine", "zoo", "training", "analysis", "run", "report",
+    "compare", "check", "audit", "verify", "site", "contract", "api", "cli",
 )  # fmt: skip
 """In order. `methods` sees the engine only: all a method may know is in the contract."""
 

@@ -5,7 +5,6 @@ Knows streams, captures and their memory, not the functions or how often they ar
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specbench.errors import reason_of
+from specbench.garbage import no_garbage_collection
 
 Outputs: TypeAlias = tuple[Tensor, ...]
 
@@ -83,7 +83,8 @@ class CudaRecorder:
             graph.register_generator_state(generator)
         try:
             pool = None if self._first is None else self._first.pool()
-            with _no_garbage_collection(), torch.cuda.graph(graph, pool, self._stream):
+            # The collector must not destroy graphs during a capture.
+            with no_garbage_collection(), torch.cuda.graph(graph, pool, self._stream):
                 for output, made in zip(outputs, function(), strict=True):
                     output.copy_(made)
         except Exception as error:  # after a failed capture, no other one can begin
@@ -107,15 +108,3 @@ def _no_waiting() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode(before)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector: it must not destroy graphs during a capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
