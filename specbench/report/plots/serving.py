@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from specbench.report.plots.style import LINE, Plot, figure, frame, legend, look
 from specbench.report.plots.style import rows_of_axes as rows
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _FRONTIER = "Throughput against the speed of a request"
@@ -51,7 +52,11 @@ def frontier(report: Report) -> Plot | None:
         caption="A point is a load. Right is faster for each user, up is cheaper for who serves "
         "them: a method is better where its line lies further to the upper right.",
         draw=lambda: _draw(
-            report, found, _FRONTIER, x="tokens/s of one request", y="tokens/s of all requests"
+            report,
+            found,
+            _FRONTIER,
+            x="tokens/s of one request (at points: requests at once, or each second)",
+            y="tokens/s of all requests",
         ),
     )
 
@@ -125,12 +130,6 @@ def _draw(
         for one in own:
             if is_speedup and (span := interval_of(one.y)):
                 axes.plot([one.x, one.x], [span.low, span.high], color=look.colour, linewidth=0.9)
-            elif not is_speedup:
-                label = str(one.load.concurrency or f"{one.load.request_rate:g}/s")
-                axes.annotate(
-                    label, (one.x, one.y.value), xytext=(5, 4), textcoords="offset points",
-                    fontsize=7.5,
-                )  # fmt: skip
     if is_speedup:
         axes.axhline(1, **LINE)
         ticks = sorted({one.x for own in lines.values() for one in own})
@@ -138,8 +137,29 @@ def _draw(
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
     else:
+        _name_loads(axes, [one for method in shown for one in lines[method]])
         axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     frame(axes, x=x, y=y, grid="both")
     legend(drawn, points(shown.values()))
     return drawn
+
+
+def _name_loads(axes: Axes, points: Sequence[_Point]) -> None:
+    """Write the load beside each point, once for equal loads of points close together."""
+    right, top = max(one.x for one in points), max(one.y.value for one in points)
+    axes.set_ylim(0, 1.1 * top)
+    named: list[tuple[str, float, float]] = []
+    for one in points:
+        label = str(one.load.concurrency or f"{one.load.request_rate:g}/s")
+        at = (label, one.x / right, one.y.value / top)
+        if any(_is_close(at, other) for other in named):
+            continue
+        named.append(at)
+        axes.annotate(
+            label, (one.x, one.y.value), xytext=(5, 4), textcoords="offset points", fontsize=7.5
+        )
+
+
+def _is_close(one: tuple[str, float, float], other: tuple[str, float, float]) -> bool:
+    return one[0] == other[0] and abs(one[1] - other[1]) < 0.05 and abs(one[2] - other[2]) < 0.1
