@@ -42,8 +42,8 @@ class Options:
 class Rest(Drafter):
     """Looks up the last tokens in a datastore, the longest context first.
 
-    The continuations of the first context that has any form a trie. Its most frequent nodes are the
-    draft; then the nodes with the longest paths are dropped until the paths of all nodes have
+    The first context that has continuations is used. They form a trie. Its most frequent nodes are
+    the draft; then the nodes with the longest paths are dropped until the paths of all nodes have
     `num_tokens` distinct tokens together, each path counted by itself.
 
     Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour checked against
