@@ -163,10 +163,11 @@ def test_a_part_that_cannot_be_run_is_left_out_with_its_reason(tmp_path: Path) -
 
 
 KILLED = """
-import sys
+import signal, sys
 from pathlib import Path
 from tests.benchmarks.test_gpu_plan import FIGURE, part, run
 slow = "print('here', flush=True); import time; time.sleep(600)"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
 run([part("first", FIGURE), part("slow", slow), part("last", FIGURE)], Path(sys.argv[1]))
 """
 
