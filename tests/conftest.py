@@ -9,6 +9,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to others
 
+import gc
 import signal
 from pathlib import Path
 
@@ -22,6 +23,10 @@ for _ending in (signal.SIGHUP, signal.SIGQUIT):
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+# A search for garbage through all that the modules have made takes half a second.
+gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="session")
