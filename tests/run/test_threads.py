@@ -81,6 +81,18 @@ def test_a_load_that_changed_in_the_warm_up_makes_the_choice_anew(
     assert chosen.num_changes == (now == 0.5)
 
 
+@pytest.mark.parametrize("second", [2, 1])
+def test_more_threads_have_to_be_the_best_choice_twice(
+    second: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = [Threads(num, "measured", "brief", {str(num): 0.1}) for num in (2, second)]
+    monkeypatch.setattr(threads, "step_s", lambda *given: 0.1)
+    monkeypatch.setattr(threads, "choose_threads", lambda *given: choices.pop(0))
+    before = Threads(1, "measured", "brief", {"1": 0.2})
+    chosen = threads.choose_again(random_target(), before)
+    assert (chosen.num, chosen.num_changes) == (second, second - 1)
+
+
 def test_a_few_slow_steps_alone_change_nothing(
     steps: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,8 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 def choose_again(target: Target, chosen: Threads) -> Threads:
     """The choice, made anew if a step now takes much longer or shorter than when it was made.
 
-    A few steps are timed, and more of them only if these differ.
+    A few steps are timed, and more of them only if these differ. More threads than before have to
+    be the best choice twice: beside other work they are much slower, and it may have paused.
     """
     if not (before := chosen.step_s.get(str(chosen.num))):
         return chosen
@@ -66,6 +67,8 @@ def choose_again(target: Target, chosen: Threads) -> Threads:
         if 1 / CHANGED < step_s(target, chosen.num, least_s) / before < CHANGED:
             return chosen
     now = choose_threads(target, None)
+    if now.num > chosen.num:
+        now = choose_threads(target, None)
     return replace(now, num_changes=chosen.num_changes + (now.num != chosen.num))
 
 
