@@ -154,7 +154,8 @@ def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Pat
     no_gpus = refused("--device", "cuda")
     assert no_gpus.startswith(f"Error: A worker needs 1 GPU, and the cluster at {nodes.address} ")
     nodes.add(env_vars={"HF_HOME": str(tmp_path / "empty")})
-    assert "Error: On 127.0.0.1: " in (said := refused("--model", "vicuna-7b", "--offline"))
+    said = refused("--model", "vicuna-7b", "--prompts", "bundled", "--offline")
+    assert "Error: On 127.0.0.1: " in said
     assert "vicuna-7b" in said
     assert "On 127.0.0.1: --device cuda cannot be used" in refused("--device", "cuda")
 
