@@ -81,6 +81,12 @@ def test_a_load_that_changed_in_the_warm_up_makes_the_choice_anew(
     assert chosen.num_changes == (now == 0.5)
 
 
+def test_faster_steps_of_all_threads_keep_the_choice(steps: dict[int, float]) -> None:
+    steps[4] = 0.05
+    chosen = Threads(4, "measured", "brief", {"4": 0.2, "2": 0.25})
+    assert threads.choose_again(random_target(), chosen) is chosen
+
+
 @pytest.mark.parametrize("second", [2, 1])
 def test_more_threads_have_to_be_the_best_choice_twice(
     second: int, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +94,7 @@ def test_more_threads_have_to_be_the_best_choice_twice(
     choices = [Threads(num, "measured", "brief", {str(num): 0.1}) for num in (2, second)]
     monkeypatch.setattr(threads, "step_s", lambda *given: 0.1)
     monkeypatch.setattr(threads, "choose_threads", lambda *given: choices.pop(0))
-    before = Threads(1, "measured", "brief", {"1": 0.2})
+    before = Threads(1, "measured", "brief", {"2": 0.3, "1": 0.2})
     chosen = threads.choose_again(random_target(), before)
     assert (chosen.num, chosen.num_changes) == (second, second - 1)
 

@@ -56,15 +56,17 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 
 
 def choose_again(target: Target, chosen: Threads) -> Threads:
-    """The choice, made anew if a step now takes much longer or shorter than when it was made.
+    """The choice, made anew if steps are now much slower or faster than when it was made.
 
-    A few steps are timed, and more of them only if these differ. More threads than before have to
-    be the best choice twice: beside other work they are much slower, and it may have paused.
+    A few steps are timed, and more of them only if these differ. If the choice is all threads, a
+    faster step does not change it. More threads than before have to be the best choice twice:
+    beside other work they are much slower, and it may have paused.
     """
     if not (before := chosen.step_s.get(str(chosen.num))):
         return chosen
+    least = 0.0 if chosen.num == max(map(int, chosen.step_s)) else 1 / CHANGED
     for least_s in (0.0, LEAST_S):
-        if 1 / CHANGED < step_s(target, chosen.num, least_s) / before < CHANGED:
+        if least < step_s(target, chosen.num, least_s) / before < CHANGED:
             return chosen
     now = choose_threads(target, None)
     if now.num > chosen.num:
