@@ -230,7 +230,7 @@ def run(
 
     Args:
         model: a known model, a folder or a Hub id.
-        methods: the methods with their options, in one text or several; without any, the papers'.
+        methods: methods with options, in one text or several; by default those of the command.
         output: the run's folder; by default a new one in `results/runs`.
         resume: continue an unfinished run, with its own values.
         offline: use no network.
@@ -240,8 +240,7 @@ def run(
             `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
 
     Raises:
-        UserError: an unknown name, a value that is wrong or out of range, a missing file, or a
-            cluster that cannot be reached.
+        UserError: a name, value, file or cluster that is unknown, wrong or missing.
     """
     wait_briefly()
     from specbench.run.folder import RUNS, claim_folder, new_run, resumed_run

@@ -11,7 +11,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 from specbench.errors import SpecbenchError, TooLarge, UserError, reason_of
 from specbench.machine.environment import VARIABLES
@@ -25,6 +25,7 @@ from specbench.run.launch.cluster import (
     SetupReport,
     WorkerState,
 )
+from specbench.run.launch.demand import Demand, demand_of, with_more_gpus
 from specbench.run.launch.ray_worker import RayWorker, Restarted
 from specbench.run.spec import RunSpec
 
@@ -34,14 +35,6 @@ MOST_RESTARTS = 3
 """Restarts of a worker by Ray, each where there is room."""
 _OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
 """Variables that belong to a machine or to Ray's choice of a GPU."""
-
-
-class Demand(NamedTuple):
-    """The resources of one worker, and the number of workers that the cluster can hold."""
-
-    resource: Literal["GPU", "CPU"]
-    amount: int
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,56 +203,6 @@ class RayCluster:
         for actor in self._actors:
             self._ray.kill(actor)
         self._actors, self._names, self._calls = [], {}, {}
-
-
-def demand_of(device: str, nodes: Sequence[dict[str, float]], address: str) -> Demand:
-    """The demand of workers for `--device` on nodes with these resources.
-
-    A worker has a GPU, or, on a CPU, all cores of the smallest node, so that none disturbs another.
-    `with_more_gpus` is for a model that is too large for one.
-
-    Raises:
-        UserError: the device is one of this machine, or the cluster has too few.
-    """
-    num_gpus = int(sum(node.get("GPU", 0) for node in nodes))
-    if ":" in device:
-        raise UserError(
-            f"--device {device} names GPUs, and Ray chooses those of its workers.",
-            "Give --device cuda, or leave it out.",
-        )
-    if device == "cuda" and not num_gpus:
-        raise UserError(
-            f"A worker needs 1 GPU, and the cluster at {address} has 0.",
-            "Start its machines with `ray start --num-gpus N`, or use --device cpu.",
-        )
-    if num_gpus and device != "cpu":
-        return Demand("GPU", 1, num_gpus)
-    cores = [int(node.get("CPU", 0)) for node in nodes if node.get("CPU", 0) >= 1]
-    if not cores:
-        raise UserError(
-            f"A worker needs 1 CPU, and the cluster at {address} has 0.",
-            "Start its machines with `ray start --num-cpus N`.",
-        )
-    return Demand("CPU", min(cores), sum(count // min(cores) for count in cores))
-
-
-def with_more_gpus(demand: Demand, nodes: Sequence[dict[str, float]], error: TooLarge) -> Demand:
-    """The demand of workers with as many GPUs as a model needs that is too large for `demand`.
-
-    Raises:
-        TooLarge: no node has so many, or the model is too large for a CPU.
-    """
-    if not error.num_gpus_needed:
-        raise error
-    amount = max(error.num_gpus_needed, demand.amount + 1)
-    counts = [int(node.get("GPU", 0)) for node in nodes]
-    if amount > max(counts):
-        raise TooLarge(
-            f"{error.message} The largest machine of the cluster has {max(counts)}.",
-            error.hint,
-            num_gpus_needed=amount,
-        ) from error
-    return Demand("GPU", amount, sum(count // amount for count in counts))
 
 
 def _import_ray() -> Any:

@@ -15,7 +15,8 @@ from msgspec import structs
 from specbench.errors import CheckpointError, SpecbenchError, TooLarge, UserError
 from specbench.run.launch.backend import make_cluster_setup
 from specbench.run.launch.cluster import Opening, SetupReport
-from specbench.run.launch.ray_cluster import Demand, RayCluster, demand_of, with_more_gpus
+from specbench.run.launch.demand import Demand, demand_of, with_more_gpus
+from specbench.run.launch.ray_cluster import RayCluster
 from specbench.run.spec import RunSpec
 from tests.run.launch.test_driver import METHODS, plan_on, run
 from tests.support.cluster import FakeCluster
