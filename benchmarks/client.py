@@ -17,10 +17,10 @@ import multiprocessing
 import time
 from multiprocessing.connection import Connection
 
-from specbench.run.backends.server.client import Client
-from specbench.run.backends.server.load import closed_loop
-from specbench.run.backends.server.protocols import Completions
-from specbench.run.backends.server.stream import ChatRequest
+from specbench.measure.server.client import Client
+from specbench.measure.server.load import closed_loop
+from specbench.measure.server.protocols import Completions
+from specbench.measure.server.stream import ChatRequest
 from specbench.types import Request
 
 SHORT, LONG = 1, 256

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench.engine.fused import triton_attention as attention
-from specbench.engine.fused import triton_kernels as kernels
-from specbench.engine.fused import triton_topk as triton_best
-from specbench.engine.fused.products import FEW, ROW
-from specbench.engine.fused.triton_experts import project_experts
-from specbench.engine.fused.triton_few import project_few
-from specbench.engine.fused.triton_ops import CHUNK, TILES
-from specbench.engine.fused.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT
-from specbench.engine.fused.triton_products import (
+from specbench.engine.kernels import triton_attention as attention
+from specbench.engine.kernels import triton_kernels as kernels
+from specbench.engine.kernels import triton_topk as triton_best
+from specbench.engine.kernels.products import FEW, ROW
+from specbench.engine.kernels.triton_experts import project_experts
+from specbench.engine.kernels.triton_few import project_few
+from specbench.engine.kernels.triton_ops import CHUNK, TILES
+from specbench.engine.kernels.triton_plan import CACHE_ROWS, MOST_SPLITS, RESIDENT
+from specbench.engine.kernels.triton_products import (
     EXPERT_BLOCK,
     EXPERT_ROWS,
     FEW_BLOCK,

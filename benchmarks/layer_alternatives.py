@@ -17,7 +17,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 from benchmarks.measured import Made
-from specbench.engine.fused.operands import CacheSlots, Heads, Norm, TreeMask
+from specbench.engine.layers.operands import CacheSlots, Heads, Norm, TreeMask
 
 if TYPE_CHECKING:
     from benchmarks.layer_time import Layer

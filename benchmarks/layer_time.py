@@ -33,10 +33,10 @@ from torch.nn.functional import silu
 
 from benchmarks.layer_alternatives import Rows, alternatives
 from benchmarks.measured import Meter
-from specbench.engine.fused.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
-from specbench.engine.fused.ops import Ops
-from specbench.engine.fused.pick_ops import pick_ops
 from specbench.engine.graphs.recorder import CudaRecorder
+from specbench.engine.kernels.pick_ops import pick_ops
+from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
+from specbench.engine.layers.ops import Ops
 from specbench.machine.bandwidth import bandwidth, cache_bytes
 from specbench.models.cards import find_model
 from specbench.types import Shape
@@ -120,7 +120,7 @@ def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:
     if ops.kernels_unsupported_reason:
         print(f"No kernels: {ops.kernels_unsupported_reason}", file=sys.stderr)
         return {"torch": ops}
-    from specbench.engine.fused.triton_ops import TritonOps
+    from specbench.engine.kernels.triton_ops import TritonOps
 
     assert isinstance(ops, TritonOps)
     plain = TritonOps(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 
 from benchmarks.openvino_peer import openvino
 from specbench.machine.threads import usable_threads, wait_briefly
-from specbench.run.backends.server.engines.llamacpp import FLOAT32
+from specbench.measure.server.engines.llamacpp import FLOAT32
 
 Complete: TypeAlias = Callable[[Sequence[int]], int]
 """Completes a prompt and returns the number of new tokens."""
@@ -176,9 +176,9 @@ def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
 
 def ours(stack: ExitStack, given: Given, num_threads: int) -> dict[str, Complete]:
     """Our methods on our engine; on a stand-in, vanilla."""
-    from specbench.run.backends.engine import EngineBackend
-    from specbench.run.backends.engine_setup import make_engine_setup
-    from specbench.run.spec import RunSpec
+    from specbench.measure.local.engine import EngineBackend
+    from specbench.measure.local.engine_setup import make_engine_setup
+    from specbench.measure.spec import RunSpec
     from specbench.types import Request
 
     methods = OURS[:1] if given.stand_in else OURS
@@ -261,7 +261,7 @@ def served(
     """A server in a process of its own, asked at `path`. `count` reads the tokens of its answer."""
     import requests
 
-    from specbench.run.backends.server.process import ServerProcess, free_port
+    from specbench.measure.server.process import ServerProcess, free_port
 
     port = free_port()
     log = Path(stack.enter_context(TemporaryDirectory()), "log")

@@ -12,21 +12,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from specbench.audit.contract import checks
+from specbench.audit.contract.run import run_contract
+from specbench.audit.contract.subject import Subject
 from specbench.audit.run import audit
 from specbench.audit.verdicts import ALPHA, Audit, GreedyAudit
 from specbench.audit.white_box import Effort
-from specbench.contract import checks
-from specbench.contract.run import run_contract
-from specbench.contract.subject import Subject
 from specbench.engine.drafter import Drafter
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.log.audit import MethodAudit
-from specbench.run.backends.engine_load import load_engine
-from specbench.run.backends.engine_setup import EngineSetup
-from specbench.run.plan import make_plan
-from specbench.run.requests import user
-from specbench.run.spec import RunSpec
+from specbench.measure.local.engine_load import load_engine
+from specbench.measure.local.engine_setup import EngineSetup
+from specbench.measure.plan import make_plan
+from specbench.measure.requests import user
+from specbench.measure.spec import RunSpec
 from tests.support.bugs import Variant
 from tests.support.models import prompts, random_llama
 from tests.support.toy_run import ToyModel

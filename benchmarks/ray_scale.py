@@ -25,11 +25,11 @@ from specbench.cli.progress import ProgressView
 from specbench.data.prompts import Prompt
 from specbench.log.backend import WorkerHeader
 from specbench.log.store import SAMPLES, RunFolder
-from specbench.run.backends.base import BackendInfo
-from specbench.run.launch.cluster import Event, Finished, Job, Lost, Ready, WorkerState
-from specbench.run.launch.driver import ClusterRunner
-from specbench.run.requests import count_records
-from specbench.run.spec import RunSpec
+from specbench.measure.base import BackendInfo
+from specbench.measure.cluster.cluster import Event, Finished, Job, Lost, Ready, WorkerState
+from specbench.measure.cluster.driver import ClusterRunner
+from specbench.measure.requests import count_records
+from specbench.measure.spec import RunSpec
 from specbench.types import Record, RecordKey
 from tests.support.backend import answering, fake_plan
 from tests.support.headers import make_header

@@ -28,8 +28,8 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.run.backends.device import Device, pick_mode
-from specbench.run.backends.engine_load import make_execution
+from specbench.measure.local.device import Device, pick_mode
+from specbench.measure.local.engine_load import make_execution
 from specbench.types import Request
 
 ROWS: dict[str, tuple[str, dict[str, str], float]] = {

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from specbench.engine.fused.layer import FusedLayer, Projections, Rotary, activation
-from specbench.engine.fused.mlp import DenseMlp
-from specbench.engine.fused.operands import CacheSlots, CacheSpan, Norm, TreeMask
-from specbench.engine.fused.ops import Ops
 from specbench.engine.kv import KVCache, LayerShape
+from specbench.engine.layers.layer import FusedLayer, Projections, Rotary, activation
+from specbench.engine.layers.mlp import DenseMlp
+from specbench.engine.layers.operands import CacheSlots, CacheSpan, Norm, TreeMask
+from specbench.engine.layers.ops import Ops
 from specbench.engine.tree import additive
 from specbench.methods._checkpoint import Checkpoint
 

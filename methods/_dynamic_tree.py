@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.fused.operands import CacheSpan
-from specbench.engine.fused.ops import TORCH, Ops
+from specbench.engine.layers.operands import CacheSpan
+from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._eagle import DraftModel, EagleDrafter
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from specbench.engine.drafter import BuildContext, State
-from specbench.engine.fused.operands import CacheSpan, Norm
+from specbench.engine.layers.operands import CacheSpan, Norm
+from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Forward, Needs
-from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureDrafter, FeatureModel

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.fused.operands import CacheSpan
+from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
 from specbench.methods._static_tree import StaticTree

@@ -11,9 +11,9 @@ from torch.nn.functional import silu
 
 from specbench.engine.accept import AcceptedPath, typical
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
+from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
-from specbench.engine.weights import weight_bytes
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._static_tree import StaticTree
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.fused.operands import Norm
 from specbench.engine.kv import KVCache
+from specbench.engine.layers.operands import Norm
+from specbench.engine.layers.weights import weight_bytes
+from specbench.engine.layers.windows import attention_kinds
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, additive
-from specbench.engine.weights import weight_bytes
-from specbench.engine.windows import attention_kinds
 from specbench.methods._chain import draft_chain
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import FeatureDrafter, FeatureModel

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method, State
-from specbench.engine.fused.operands import CacheSpan
+from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._eagle import Eagle3Model, EagleDrafter

@@ -10,9 +10,9 @@ from torch import Tensor
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.graphs.capture import run_in_every_bucket
+from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, padded_size
-from specbench.engine.weights import pass_bytes
 from specbench.methods._chain import draft_chain
 from specbench.methods._draft_model import fit_vocabulary, load_draft_model
 

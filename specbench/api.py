@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specbench.log.store import StoredRun
-    from specbench.run.backends.engine import EngineBackend
-    from specbench.run.backends.engine_setup import EngineSetup
+    from specbench.measure.local.engine import EngineBackend
+    from specbench.measure.local.engine_setup import EngineSetup
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -102,7 +102,7 @@ class LoadedModel:
         else:
             chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
             ids = codec.render(chat or ())
-        from specbench.run.spec import make_spec
+        from specbench.measure.spec import make_spec
 
         with _python_words():
             spec = make_spec(
@@ -138,9 +138,9 @@ def load(
         UserError: an unknown name or option, a missing file, or too little memory.
     """
     wait_briefly()
-    from specbench.run.backends.engine import EngineBackend
-    from specbench.run.backends.engine_setup import make_engine_setup
-    from specbench.run.spec import make_spec
+    from specbench.measure.local.engine import EngineBackend
+    from specbench.measure.local.engine_setup import make_engine_setup
+    from specbench.measure.spec import make_spec
 
     with _python_words(), _quiet_libraries():
         spec = make_spec(
@@ -190,8 +190,8 @@ class Run:
         import pandas as pd
 
         from specbench.analysis.frames import summary_frame
-        from specbench.analysis.loads import parts_by_load
         from specbench.analysis.metrics import measure
+        from specbench.log.loads import parts_by_load
 
         frames = {load: summary_frame(measure(part)) for load, part in parts_by_load(self).items()}
         if len(frames) == 1:
@@ -243,11 +243,11 @@ def run(
         UserError: a name, value, file or cluster that is unknown, wrong or missing.
     """
     wait_briefly()
-    from specbench.run.folder import RUNS, claim_folder, new_run, resumed_run
-    from specbench.run.plan import make_plan, setup_maker
-    from specbench.run.progress import Lines
-    from specbench.run.session import run_plan
-    from specbench.run.spec import make_spec
+    from specbench.measure.folder import RUNS, claim_folder, new_run, resumed_run
+    from specbench.measure.plan import make_plan, setup_maker
+    from specbench.measure.progress import Lines
+    from specbench.measure.session import run_plan
+    from specbench.measure.spec import make_spec
 
     with _python_words(), _quiet_libraries():
         values |= {"model": model} if model != "tiny" else {}

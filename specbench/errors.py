@@ -1,9 +1,22 @@
-"""Errors for users: a message with the offending value, and a hint with the fix."""
+"""Errors for users, and defences against what comes from outside.
 
-from collections.abc import Iterable
+An error has a message with the offending value, and a hint with the fix. The defences are text that
+is safe to print, a limit on the time of foreign code, and readers that name a broken file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from difflib import get_close_matches
-from typing import Self
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 
 class SpecbenchError(Exception):
@@ -97,3 +110,109 @@ def describe_error(error: BaseException) -> str:
     """The class and first line of an error that is not ours: "KeyError: 'weights'"."""
     first = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+_UNSEEN = {
+    **{code: 0x2400 + code for code in range(0x20)},  # the picture of the control character
+    0x7F: 0x2421,
+    **dict.fromkeys(
+        [*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF, *range(0x202A, 0x202F),
+         *range(0x2066, 0x206A), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF],
+        0xFFFD,
+    ),
+}  # fmt: skip
+"""Control characters, marks that reorder text, and what is no character, each as a visible sign."""
+_PROSE = {code: sign for code, sign in _UNSEEN.items() if chr(code) not in "\n\t"}
+_LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
+_COMMAND = "##["
+"""Start of a command of GitHub Actions anywhere in a line. "::" does at the start of a line."""
+
+
+def printable(text: str) -> str:
+    """The text on one line, with control characters as visible signs: "␛" for an escape."""
+    shown = text if text.isprintable() else text.translate(_UNSEEN)
+    return shown.replace(_COMMAND, "## [")
+
+
+def printable_values(value: Any) -> Any:
+    """The value with every text in it on one line, without control characters."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): printable_values(item) for key, item in value.items()}
+    return [*map(printable_values, value)] if isinstance(value, list) else value
+
+
+def visible(text: str) -> str:
+    """The text, as long and with its lines, with other control characters as visible signs."""
+    return _LEADING_COLONS.sub("\\1\ua789", text.translate(_PROSE))
+
+
+def terminal_text(text: str) -> str:
+    """Text of several lines for a terminal or the log of a CI system: no line is a command."""
+    shown = "\n".join(map(printable, text.split("\n")))
+    is_ci = os.environ.get("GITHUB_ACTIONS") == "true"
+    return shown.replace("::", "\ua789\ua789") if is_ci else shown
+
+
+class _TimedOut(BaseException):
+    """Not an Exception, so that the code that is interrupted does not handle it."""
+
+
+@contextmanager
+def time_limit(seconds: float, what: str, hint: str = "") -> Iterator[None]:
+    """Interrupt the block if it takes longer.
+
+    Only the main thread can be interrupted, on systems with SIGALRM. Elsewhere there is no limit.
+
+    Raises:
+        UserError: `what` took longer.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _TimedOut
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    # Again each second, for code that catches everything.
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    except _TimedOut:
+        raise UserError(f"{what} took longer than {seconds:g} s.", hint) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+
+
+@contextmanager
+def containing(what: str) -> Iterator[None]:
+    """Turn whatever a method's code raises into a MethodFault: `what`, and the cause.
+
+    Messages to users and Ctrl-C pass.
+    """
+    try:
+        yield
+    except (SpecbenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a plug-in can raise anything, and exit
+        raise MethodFault(f"{what}: {describe_error(error)}") from error
+
+
+@contextmanager
+def reading(file: Path, what: str, hint: str) -> Iterator[None]:
+    """Turn any failure to read a file into a CheckpointError that names the file and the reason.
+
+    A damaged or hostile file makes the libraries that read it raise anything.
+    """
+    try:
+        yield
+    except SpecbenchError:
+        raise
+    except Exception as error:
+        reason = "not enough memory" if isinstance(error, MemoryError) else reason_of(error)
+        raise CheckpointError(f"{what}: {file} cannot be read: {reason}", hint) from error

@@ -13,7 +13,7 @@ import torch
 
 import specbench
 from specbench.errors import UserError
-from specbench.run.launch import ray_cluster
+from specbench.measure.cluster import ray_cluster
 from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint
 from tests.support.cluster import FakeCluster
@@ -130,7 +130,7 @@ def test_a_run_from_python_on_a_cluster_is_that_of_the_command_line(
 
 
 def test_running_does_not_hide_the_function_behind_its_package(model: Path) -> None:
-    from specbench.run.spec import RunSpec
+    from specbench.measure.spec import RunSpec
 
     assert RunSpec().seed == 0
     with pytest.raises(UserError, match="No model"):

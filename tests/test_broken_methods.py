@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from specbench import registry
-from specbench.choices import MethodChoice
 from specbench.engine.drafter import BuildContext, Drafter, Method
 from specbench.engine.target import Target
-from specbench.errors import MethodFault, SpecbenchError, UserError
-from specbench.outside import containing, time_limit
-from specbench.run.backends.drafters import build_drafters
-from specbench.run.backends.peak_memory import MemoryLedger
-from specbench.run.methods import RunMethod, parse_methods
+from specbench.errors import MethodFault, SpecbenchError, UserError, containing, time_limit
+from specbench.measure.local.drafters import build_drafters
+from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.methods import RunMethod, parse_methods
+from specbench.registry import MethodChoice
 from tests.packaging.shell import ROOT, python
 from tests.support.models import random_llama
 

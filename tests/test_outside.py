@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from specbench.data.prompts import Prompt
+from specbench.errors import printable, terminal_text, visible
 from specbench.log.header import RunHeader
 from specbench.log.store import HEADER, RunFolder, header_json, read_header, read_run
-from specbench.outside import printable, terminal_text, visible
+from specbench.measure.folder import claim_folder
 from specbench.report.console import SafeConsole
 from specbench.report.export.csv import safe_cell
 from specbench.report.export.latex import escape as latex
 from specbench.report.export.markdown import escape
 from specbench.report.plots.style import as_written, figure, to_png, to_svg
-from specbench.run.folder import claim_folder
 from specbench.types import Record, RecordKey
 from tests.support.backend import answering, fake_plan
 from tests.support.headers import make_header, values_of

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
+from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
-from specbench.toml_files import read_toml
 
 
 class Card(Struct, forbid_unknown_fields=True):

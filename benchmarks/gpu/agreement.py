@@ -21,8 +21,8 @@ from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.target import Target
 from specbench.log.header import RunHeader
 from specbench.log.store import StoredRun
-from specbench.run.plan import Plan
-from specbench.run.requests import make_chat
+from specbench.measure.plan import Plan
+from specbench.measure.requests import make_chat
 from specbench.types import Record, Request, Sampling
 
 OWN = "graph"

@@ -16,17 +16,17 @@ from benchmarks.gpu.check import Check, CheckSettings
 from benchmarks.gpu.fake_capture import FakeRecorder
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
-from specbench.engine.fused.pick_ops import pick_ops
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.graphs.recorder import CudaRecorder
+from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.run.backends.drafters import build_drafters
-from specbench.run.backends.engine_setup import EngineSetup
-from specbench.run.backends.peak_memory import MemoryLedger
-from specbench.run.plan import Plan, make_plan
-from specbench.run.spec import RunSpec
+from specbench.measure.local.drafters import build_drafters
+from specbench.measure.local.engine_setup import EngineSetup
+from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.plan import Plan, make_plan
+from specbench.measure.spec import RunSpec
 from specbench.types import Request
 
 STATEMENTS = ("x[:, 0] = True", "x[0] = True", "x[:1] = True", "x[0, 0] = True", "x.fill_(True)")

@@ -31,8 +31,8 @@ from benchmarks.gpu.operations import attention_at_new_lengths, overlapping_laye
 from specbench.errors import reason_of
 from specbench.machine import environment
 from specbench.machine.bandwidth import bandwidth
+from specbench.measure.local.device import pick_device
 from specbench.models.cards import find_model
-from specbench.run.backends.device import pick_device
 
 Checker: TypeAlias = Callable[[CheckSettings], Iterator[Check]]
 

@@ -22,16 +22,16 @@ import torch
 from benchmarks.gpu.lines import FIGURES, append_line
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import DeviceClock
+from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.load import load_target
 from specbench.engine.source import WeightSource
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
-from specbench.engine.weights import pass_bytes
 from specbench.machine.bandwidth import bandwidth
+from specbench.measure.local.device import Device, pick_device, pick_mode
+from specbench.measure.local.engine_load import make_execution
+from specbench.measure.stand_ins import stand_in_of
 from specbench.models.cards import find_model
-from specbench.run.backends.device import Device, pick_device, pick_mode
-from specbench.run.backends.engine_load import make_execution
-from specbench.run.stand_ins import stand_in_of
 
 ROWS = (1, 6, 26, 60)
 ROUNDS, STEPS = 5, 4

@@ -15,9 +15,9 @@ from torch.nn.functional import linear, scaled_dot_product_attention, silu
 from benchmarks.gpu.check import Check, CheckSettings
 from benchmarks.layer_time import Layer, _heads, _layers, _seconds
 from specbench.engine.attention import without_cudnn_attention
-from specbench.engine.fused.operands import CacheSlots, CacheSpan, Norm, TreeMask
-from specbench.engine.fused.ops import Ops
 from specbench.engine.graphs.recorder import CudaRecorder, Recorder
+from specbench.engine.layers.operands import CacheSlots, CacheSpan, Norm, TreeMask
+from specbench.engine.layers.ops import Ops
 from specbench.machine.bandwidth import bandwidth
 from specbench.types import Shape
 
@@ -135,7 +135,7 @@ def overlapping_layers(settings: CheckSettings) -> Iterator[Check]:
     if properties.major < 9:
         yield Check(name, None, "needs compute capability 9.0")
         return
-    from specbench.engine.fused.triton_ops import TritonOps
+    from specbench.engine.kernels.triton_ops import TritonOps
 
     num_processors = properties.multi_processor_count
     plain, early = (TritonOps(num_processors, is_early=is_early) for is_early in (False, True))

@@ -39,17 +39,17 @@ from specbench.engine.clock import DeviceClock
 from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
 from specbench.log.store import StoredRun
+from specbench.measure.doctor import generate
+from specbench.measure.local.device import pick_mode
+from specbench.measure.local.drafters import build_drafters
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import LoadedEngine, load_model, make_execution
+from specbench.measure.local.engine_setup import EngineSetup
+from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.plan import Plan, make_plan
+from specbench.measure.session import failures, run_plan
+from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
-from specbench.run.backends.device import pick_mode
-from specbench.run.backends.drafters import build_drafters
-from specbench.run.backends.engine import EngineBackend
-from specbench.run.backends.engine_load import LoadedEngine, load_model, make_execution
-from specbench.run.backends.engine_setup import EngineSetup
-from specbench.run.backends.peak_memory import MemoryLedger
-from specbench.run.doctor import generate
-from specbench.run.plan import Plan, make_plan
-from specbench.run.session import failures, run_plan
-from specbench.run.spec import RunSpec
 
 TASK = "gsm8k"
 """The task of all but the first run."""

@@ -31,8 +31,8 @@ from benchmarks.official_eagle.turns import (
 )
 from benchmarks.official_eagle.weights import Folders, write_weights
 from specbench.errors import SpecbenchError
-from specbench.run.plan import make_plan
-from specbench.run.spec import RunSpec
+from specbench.measure.plan import make_plan
+from specbench.measure.spec import RunSpec
 
 _OPTIONS = ("total_tokens", "depth", "top_k", "max_new_tokens", "limit", "repeats")
 
@@ -65,10 +65,10 @@ def run(given: argparse.Namespace, say: Callable[[str], object]) -> dict[str, An
     import torch
 
     from specbench.machine import environment
-    from specbench.run.backends.device import pick_device
-    from specbench.run.backends.engine import EngineBackend
-    from specbench.run.backends.engine_setup import EngineSetup
-    from specbench.run.requests import warm_up_requests
+    from specbench.measure.local.device import pick_device
+    from specbench.measure.local.engine import EngineBackend
+    from specbench.measure.local.engine_setup import EngineSetup
+    from specbench.measure.requests import warm_up_requests
 
     began = time.monotonic()
     source = describe_checkout(given.checkout)

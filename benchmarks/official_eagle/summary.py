@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.official_eagle.turns import METHODS, SIDES, Measured
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate
-from specbench.compare.pairs import Pair, pair_cell, pair_requests
+from specbench.judge.compare.pairs import Pair, pair_cell, pair_requests
 from specbench.types import Record
 
 Lengths: TypeAlias = tuple[int, ...]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from specbench.run.plan import Plan
+from specbench.measure.plan import Plan
 from specbench.types import Completion, Record, RecordKey, Request
 
 SIDES = ("official", "specbench")

@@ -33,8 +33,8 @@ def write_weights(model: str, folders: Folders, device: str, dtype: Dtype) -> No
     """
     import torch
 
+    from specbench.measure.stand_ins import stand_in_of
     from specbench.models.cards import find_model
-    from specbench.run.stand_ins import stand_in_of
     from specbench.zoo.stand_in.files import is_written, write_head, write_model
 
     stand_in = stand_in_of(find_model(model))

@@ -22,12 +22,12 @@ import numpy as np
 
 from specbench.analysis.acceptance import DepthAcceptance, acceptance_by_depth, count_steps
 from specbench.analysis.latency import Latency, latency, missing_latency
-from specbench.analysis.loads import NO_LOAD, Load
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import IntArray, RecordTable, cluster_sums
 from specbench.analysis.stats.bootstrap import Draws, Estimate, FloatArray, Missing, Ratio, Value
 from specbench.analysis.stats.effects import EXACT, Variance
 from specbench.analysis.units import log_ratios
+from specbench.log.loads import NO_LOAD, Load
 
 NOT_RUN = Missing("not run")
 NO_CHECKPOINT = Missing("no checkpoint")

@@ -17,7 +17,7 @@ from specbench.audit.model import RunModel
 from specbench.types import Record, Request, Sampling
 
 if TYPE_CHECKING:
-    from specbench.engine.evidence import GuessNumbers, LogitNumbers, TokenNumbers
+    from specbench.audit.evidence import GuessNumbers, LogitNumbers, TokenNumbers
 
 LONGEST = 256
 """Most tokens of an answer that is drawn anew."""

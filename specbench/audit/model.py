@@ -9,8 +9,8 @@ from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.types import Record, Request, Sampling
 
 if TYPE_CHECKING:
-    from specbench.engine.evidence import Evidence, LogitNumbers, TokenNumbers
-    from specbench.engine.rule_cases import Outcomes
+    from specbench.audit.evidence import Evidence, LogitNumbers, TokenNumbers
+    from specbench.audit.rule_cases import Outcomes
 
 
 class RunModel(Protocol):

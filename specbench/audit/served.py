@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from specbench.analysis.divergence import Agreement, Divergence
-from specbench.analysis.loads import loads_of
 from specbench.analysis.records import BASELINE, RecordTable
 from specbench.audit.model import RunModel
 from specbench.log.header import RunHeader
+from specbench.log.loads import loads_of
 from specbench.types import Request
 
 

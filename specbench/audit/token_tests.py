@@ -15,8 +15,8 @@ import numpy as np
 from specbench.log.audit import AuditTest
 
 if TYPE_CHECKING:
-    from specbench.engine.evidence import GuessNumbers, LogitNumbers, TokenNumbers
-    from specbench.engine.rule_cases import Outcomes
+    from specbench.audit.evidence import GuessNumbers, LogitNumbers, TokenNumbers
+    from specbench.audit.rule_cases import Outcomes
 
 POWER = 0.8
 """Share of audits that find the smallest difference."""

@@ -31,7 +31,7 @@ from specbench.log.header import RunHeader
 from specbench.types import Record
 
 if TYPE_CHECKING:
-    from specbench.engine.evidence import LogitNumbers
+    from specbench.audit.evidence import LogitNumbers
 
 Records: TypeAlias = Mapping[float, Mapping[str, Sequence[Record]]]
 

@@ -23,8 +23,7 @@ def main() -> None:
     from specbench.cli.app import app
     from specbench.cli.interrupts import Interrupted
     from specbench.cli.streams import check_arguments, checked_streams
-    from specbench.errors import SpecbenchError
-    from specbench.outside import terminal_text
+    from specbench.errors import SpecbenchError, terminal_text
 
     words = sys.argv[1:]
     try:

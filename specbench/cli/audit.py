@@ -46,13 +46,13 @@ def audit(
     offline: Offline = False,
 ) -> None:
     """Check that outputs are lossless; tell numerics from bugs."""
+    from specbench.audit.replay import Replay
     from specbench.audit.run import audit as audit_run
     from specbench.audit.store import store_audit
     from specbench.audit.terminal import print_audit
     from specbench.audit.white_box import make_effort
     from specbench.log.store import read_run
     from specbench.report.export.terminal import report_console
-    from specbench.run.replay import Replay
 
     effort = make_effort(tokens, power)
     stored = read_run(run)

@@ -17,13 +17,12 @@ from specbench import registry
 from specbench.cli import complete
 from specbench.cli.options import RUNS
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, printable, unknown_name
 from specbench.log.header import RunHeader
 from specbench.log.state import num_records, run_folder, state
 from specbench.log.store import HEADER, ListedRun, list_runs, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.models.sizes import num_parameters
-from specbench.outside import printable
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method

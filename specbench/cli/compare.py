@@ -30,10 +30,10 @@ def compare(
 
     The first run is the reference. A folder of several runs, as of `run --runs`, is one side.
     """
-    from specbench.compare.comparison import compare_runs
-    from specbench.compare.files import check_format, render_comparison, write_comparison
-    from specbench.compare.pool import read_runs
-    from specbench.compare.terminal import print_comparison
+    from specbench.judge.compare.comparison import compare_runs
+    from specbench.judge.compare.files import check_format, render_comparison, write_comparison
+    from specbench.judge.compare.terminal import print_comparison
+    from specbench.log.pool import read_runs
 
     check_format(format)
     comparisons = compare_runs([read_runs(path) for path in run], cross, is_forced=force)

@@ -31,7 +31,7 @@ def doctor(
     offline: Offline = False,
 ) -> None:
     """Check this machine, and that its baseline is fair."""
-    from specbench.run.doctor import examine
+    from specbench.measure.doctor import examine
 
     quiet_libraries()
     is_sound = True

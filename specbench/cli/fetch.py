@@ -30,7 +30,7 @@ def fetch(
     ] = None,
 ) -> None:
     """Download prompts, models and draft weights ahead of a run."""
-    from specbench.run.fetch import fetch as fetch_files
+    from specbench.measure.fetch import fetch as fetch_files
 
     tasks = split(dataset) or (() if model else None)
     errors: list[UserError] = []

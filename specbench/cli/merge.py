@@ -15,8 +15,8 @@ def merge(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the merged run.")],
 ) -> None:
     """Join runs of the same work: more prompts or passes, from other times or machines."""
-    from specbench.compare.merge import merge as merge_runs
-    from specbench.compare.merge import write_merged
+    from specbench.log.merge import merge as merge_runs
+    from specbench.log.merge import write_merged
     from specbench.log.store import read_run
 
     merged = merge_runs([read_run(path) for path in run])

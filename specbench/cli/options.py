@@ -12,11 +12,10 @@ from typing import Annotated, TypeVar
 import typer
 
 from specbench.cli import complete
-from specbench.errors import UserError
+from specbench.errors import UserError, terminal_text
 from specbench.log.state import run_folder, run_folders
-from specbench.outside import terminal_text
+from specbench.measure.folder import RUNS as RUNS
 from specbench.report.export import FORMATS
-from specbench.run.folder import RUNS as RUNS
 
 REPORTS = Path("reports")
 """Default folder of the reports of runs."""

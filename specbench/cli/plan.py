@@ -12,7 +12,7 @@ from specbench.cli.options import RUNS, RunArguments
 if TYPE_CHECKING:
     from specbench.analysis.metrics import RunMetrics
     from specbench.analysis.planning import Pilot
-    from specbench.run.spec import RunSpec
+    from specbench.measure.spec import RunSpec
 
 
 def plan(run: RunArguments) -> None:
@@ -21,7 +21,7 @@ def plan(run: RunArguments) -> None:
     A folder of several runs, as of `run --runs`, tells how far runs differ, not only passes.
     """
     from specbench.analysis.metrics import measure
-    from specbench.compare.pool import read_runs
+    from specbench.log.pool import read_runs
 
     for path in run:
         typer.echo("\n".join(_lines(path, measure(read_runs(path)))))
@@ -32,8 +32,8 @@ def print_plan(spec: RunSpec, *, is_offline: bool) -> None:
     from specbench.analysis.metrics import measure
     from specbench.log.header import RunHeader
     from specbench.log.store import list_runs, read_run
-    from specbench.run.plan import make_plan
-    from specbench.run.requests import count_records
+    from specbench.measure.plan import make_plan
+    from specbench.measure.requests import count_records
 
     made = make_plan(spec, is_offline=is_offline)
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())

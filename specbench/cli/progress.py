@@ -28,8 +28,8 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from specbench.measure.progress import MethodTotal, Tally, first_line, sample_line
 from specbench.report.console import SafeConsole
-from specbench.run.progress import MethodTotal, Tally, first_line, sample_line
 from specbench.types import Record
 
 _REDRAW_S = 0.1

@@ -25,9 +25,9 @@ from specbench.cli.options import (
 from specbench.cli.run_options import Dtype, MaxNewTokens, Method, Model, Seed
 
 if TYPE_CHECKING:
-    from specbench.run.backends.base import Codec
-    from specbench.run.backends.engine_setup import EngineSetup
-    from specbench.run.race import Recording, Written
+    from specbench.measure.base import Codec
+    from specbench.measure.local.engine_setup import EngineSetup
+    from specbench.measure.race import Recording, Written
     from specbench.types import Completion, Request
 
 NOTE = "One prompt, once: a demonstration. `specbench run` measures."
@@ -59,10 +59,10 @@ def race(
     offline: Offline = False,
 ) -> None:
     """Watch methods answer one prompt, one after the other or side by side."""
+    from specbench.measure.local.engine_setup import make_engine_setup
+    from specbench.measure.requests import user
+    from specbench.measure.spec import RunSpec
     from specbench.report.console import SafeConsole
-    from specbench.run.backends.engine_setup import make_engine_setup
-    from specbench.run.requests import user
-    from specbench.run.spec import RunSpec
     from specbench.types import Request
 
     spec = RunSpec(
@@ -98,7 +98,7 @@ def _watch(
     console: Console, setup: EngineSetup, request: Request, *, in_turns: bool
 ) -> Mapping[str, Completion]:
     """Show the answers while they are written, or all of them afterwards. Completions by label."""
-    from specbench.run.race import Recording, Written, race
+    from specbench.measure.race import Recording, Written, race
 
     recording = Recording()
     with _View(console, setup.codec) as view:
@@ -138,7 +138,7 @@ class _View:
 
     def replay(self, recording: Recording) -> None:
         """Show all methods below each other as they wrote, then the whole answers."""
-        from specbench.run.race import Written
+        from specbench.measure.race import Written
 
         latest = {label: Written((), ()) for label in recording.done}
         began = perf_counter()

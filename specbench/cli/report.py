@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from specbench.cli.options import Format, Full, RunArguments, Sort, say, write_data
-from specbench.garbage import no_garbage_collection
+from specbench.engine.garbage import no_garbage_collection
 from specbench.report.export import FORMATS
 
 
@@ -32,8 +32,8 @@ def report(
 ) -> None:
     """Print the table of finished runs, in any format."""
     from specbench.analysis.metrics import check_arithmetic
-    from specbench.compare.pool import pool as pool_runs
-    from specbench.compare.pool import read_runs
+    from specbench.log.pool import pool as pool_runs
+    from specbench.log.pool import read_runs
     from specbench.report.build import make_report
     from specbench.report.export import load_format
     from specbench.report.export.terminal import print_report

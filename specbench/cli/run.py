@@ -80,8 +80,8 @@ from specbench.errors import UserError
 if TYPE_CHECKING:
     from specbench.analysis.metrics import Run
     from specbench.cli.progress import ProgressView
+    from specbench.measure.spec import RunSpec
     from specbench.report.results import Sort as SortName
-    from specbench.run.spec import RunSpec
     from specbench.types import Record
 
 
@@ -139,13 +139,13 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Measure methods on tasks; keep the run and its report."""
-    from specbench.check.limits import share
     from specbench.cli.plan import print_plan
     from specbench.cli.progress import progress_view
     from specbench.cli.runs import run_several
-    from specbench.compare.pool import read_runs
+    from specbench.judge.check.limits import share
+    from specbench.log.pool import read_runs
+    from specbench.measure.spec import RunSpec
     from specbench.report.results import check_sort
-    from specbench.run.spec import RunSpec
 
     spec = RunSpec(
         model=model,
@@ -225,9 +225,9 @@ def _run(
     ray: str,
     view: ProgressView,
 ) -> Sequence[Record]:
-    from specbench.run.folder import claim_folder, new_run, resumed_run
-    from specbench.run.plan import make_plan, setup_maker
-    from specbench.run.session import run_plan
+    from specbench.measure.folder import claim_folder, new_run, resumed_run
+    from specbench.measure.plan import make_plan, setup_maker
+    from specbench.measure.session import run_plan
 
     choose = resumed_run if is_resumed else new_run
     path, spec, given = choose(spec, given, output, RUNS)

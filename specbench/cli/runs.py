@@ -19,7 +19,7 @@ from specbench.log.store import HEADER
 
 if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView
-    from specbench.run.spec import RunSpec
+    from specbench.measure.spec import RunSpec
 
 
 def run_several(
@@ -39,7 +39,7 @@ def run_several(
     Raises:
         UserError: a run failed, or the folder has runs and `--resume` is not given.
     """
-    from specbench.run.folder import claim_folder, new_run
+    from specbench.measure.folder import claim_folder, new_run
 
     arguments = sys.argv[1:]
     is_resumed = "--resume" in arguments

@@ -9,8 +9,7 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
-from specbench.errors import UserError
-from specbench.outside import printable
+from specbench.errors import UserError, printable
 
 
 def check_arguments(arguments: Sequence[str]) -> None:

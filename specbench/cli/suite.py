@@ -16,7 +16,7 @@ from specbench.cli.run_options import Force, LogJson, Quiet
 from specbench.errors import UserError
 
 if TYPE_CHECKING:
-    from specbench.run.suite.recipe import Suite
+    from specbench.measure.suite.recipe import Suite
 
 SUITES = Path("results/suites")
 """Default folder of suites."""
@@ -43,13 +43,13 @@ def suite(
 ) -> None:
     """Measure all runs of a recipe; keep them and one report."""
     from specbench.cli.progress import progress_view
+    from specbench.measure.plan import setup_maker
+    from specbench.measure.suite.recipe import read_recipe
+    from specbench.measure.suite.runs import run_suite
     from specbench.report.build import make_report
     from specbench.report.export.terminal import print_report
     from specbench.report.files import write_report
     from specbench.report.results import check_sort
-    from specbench.run.plan import setup_maker
-    from specbench.run.suite.recipe import read_recipe
-    from specbench.run.suite.runs import run_suite
 
     order, chosen = check_sort(sort), read_recipe(recipe)
     if dry_run:
@@ -88,8 +88,8 @@ def _preview(chosen: Suite) -> None:
     from rich.table import Table
 
     from specbench.machine.bandwidth import bandwidth
+    from specbench.measure.suite.preview import preview
     from specbench.report.console import SafeConsole
-    from specbench.run.suite.preview import preview
 
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device)))
     found, refused = [], list[str]()

@@ -50,10 +50,10 @@ def train(
     offline: Offline = False,
 ) -> None:
     """Train a method's head for a model that has none."""
+    from specbench.measure.local.device import pick_device
     from specbench.models.cards import find_model
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
-    from specbench.run.backends.device import pick_device
     from specbench.training.command import check_method, train_head
     from specbench.training.layouts import check_format
     from specbench.training.recipe import Settings

@@ -21,9 +21,8 @@ from specbench.data.downloads import (
     raise_hint,
 )
 from specbench.data.tasks import PaperSource
-from specbench.errors import UserError
+from specbench.errors import UserError, time_limit
 from specbench.log.files import write_whole
-from specbench.outside import time_limit
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -14,8 +14,7 @@ from specbench.data.downloads import LIMIT_VARIABLE, download_limits, raise_hint
 from specbench.data.hub import failure_reason, unreachable
 from specbench.data.prompt_files import Prompt
 from specbench.data.tasks import HubSource
-from specbench.errors import UserError
-from specbench.outside import printable, time_limit
+from specbench.errors import UserError, printable, time_limit
 
 LIMIT_S = 3600.0
 """Seconds that a data set may take to download."""

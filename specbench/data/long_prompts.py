@@ -15,8 +15,7 @@ from pathlib import Path
 from specbench.data.prompt_files import Prompt
 from specbench.data.prompts import SOURCES, PromptSet, own_file
 from specbench.data.tasks import Task
-from specbench.errors import UserError
-from specbench.outside import printable
+from specbench.errors import UserError, printable
 
 INSTRUCTION = "Summarize: "
 """Text before each part of the file, as in CNN/DM."""

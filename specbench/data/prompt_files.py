@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import UserError
-from specbench.outside import printable
+from specbench.errors import UserError, printable
 
 _HINT = (
     'A line looks like {"question_id": 1, "category": "math", "turns": ["first user turn"]}; '

@@ -17,9 +17,8 @@ from specbench.data.cache import file_sha256, paper_file
 from specbench.data.hub_prompts import hub_prompts
 from specbench.data.prompt_files import Prompt, parse_prompts
 from specbench.data.tasks import Task, TaskCard, default_tasks, find_tasks
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, printable, unknown_name
 from specbench.log.header import PromptsHeader
-from specbench.outside import printable
 
 __all__ = ["SOURCES", "Prompt", "PromptSet", "load_prompt_sets", "load_prompts", "plan_tasks"]
 

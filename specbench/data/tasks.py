@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 import specbench
+from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
-from specbench.toml_files import read_toml
 
 
 class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from specbench.engine.fused.operands import CacheRows
+from specbench.engine.layers.operands import CacheRows
 
 GRANULE = 256
 """Capacities are multiples of this many tokens, so growth is rare."""

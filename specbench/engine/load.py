@@ -18,14 +18,13 @@ from transformers import (
 )  # fmt: skip
 
 from specbench.engine.graphs.execution import Execution
+from specbench.engine.layers.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
 from specbench.engine.probe import TESTED, replay_fault, tree_fault
 from specbench.engine.quantize import prepare_stored, quantization_config
 from specbench.engine.source import WeightSource, make_target, without_weights
 from specbench.engine.spread import Spread, send_inputs
 from specbench.engine.target import Target
-from specbench.engine.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
-from specbench.errors import CheckpointError, UserError, reason_of
-from specbench.outside import printable
+from specbench.errors import CheckpointError, UserError, printable, reason_of
 
 
 def load_target(

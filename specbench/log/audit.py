@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Struct
 
-from specbench.errors import RunFolderError
+from specbench.errors import RunFolderError, printable_values
 from specbench.log.files import folder_errors, write_whole
-from specbench.outside import printable_values
 from specbench.types import doc
 
 AUDIT = "audit.json"

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from specbench.errors import printable
 from specbench.log.header import SCHEMA
-from specbench.outside import printable
 from specbench.types import Phases, Record, RecordKey, Serving, StopReason, doc
 
 Whole = Annotated[int, Meta(ge=0, lt=2**31)]

@@ -19,14 +19,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from specbench.errors import RunFolderError
+from specbench.errors import RunFolderError, printable_values
 from specbench.log.audit import StoredAudit, read_audit
 from specbench.log.checks import ImpossibleRecord, RecordCheck
 from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
 from specbench.log.record import RecordLine, RecordReader, to_line
 from specbench.log.trace import TraceLine, to_trace_line
-from specbench.outside import printable_values
 from specbench.types import Record, RecordKey
 
 HEADER, SAMPLES, TRACE = "run.json", "samples.jsonl", "trace.jsonl"

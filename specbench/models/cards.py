@@ -13,8 +13,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
-from specbench.toml_files import read_toml
 from specbench.types import Shape as Shape
 
 Dtype = Literal["float32", "bfloat16", "float16"]

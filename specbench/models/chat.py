@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import UserError, reason_of, unknown_name
+from specbench.errors import UserError, reason_of, time_limit, unknown_name
 from specbench.models.cards import ModelCard, chat_templates
 from specbench.models.special_tokens import (
     continuation_ids,
@@ -18,7 +18,6 @@ from specbench.models.special_tokens import (
     special_tokens,
 )
 from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer
-from specbench.outside import time_limit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

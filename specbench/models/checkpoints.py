@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import msgspec
 
 from specbench.data.cache import cached_sha256
-from specbench.errors import CheckpointError
+from specbench.errors import CheckpointError, reading
 from specbench.log.header import FileHeader, WeightsHeader
-from specbench.outside import reading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

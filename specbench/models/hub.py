@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.data.hub import TIMEOUT_S, HubFailure
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.models.cards import DRAFT_MODELS, DraftWeights, ModelCard
 from specbench.models.checkpoints import (
     WEIGHT_SUFFIXES,
@@ -21,7 +21,6 @@ from specbench.models.checkpoints import (
     missing_files,
 )
 from specbench.models.download import DownloadFailed, download
-from specbench.outside import time_limit
 
 LIST_LIMIT_S = 60.0
 _TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")

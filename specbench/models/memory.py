@@ -182,7 +182,7 @@ def _dimensions(source: Path | Shape, what: str) -> tuple[int, int, int]:
 
 def _is_fused(source: Path | Shape, what: str) -> bool:
     """True if the layers of such a model can run fused."""
-    from specbench.engine.fused.models import KNOWN
+    from specbench.engine.layers.models import KNOWN
 
     known = {model.config_class.model_type for model in KNOWN}
     if isinstance(source, Shape):

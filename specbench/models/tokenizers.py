@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.errors import CheckpointError
-from specbench.outside import reading
+from specbench.errors import CheckpointError, reading
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from specbench.analysis.metrics import Run
-from specbench.outside import visible
+from specbench.errors import visible
 from specbench.types import Record, RequestKey
 
 SAMPLES_PER_TASK = 2

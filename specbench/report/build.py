@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specbench.analysis.calibration import Calibration, calibrate
-from specbench.analysis.loads import split_by_load
 from specbench.analysis.metrics import Run, RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
+from specbench.log.loads import split_by_load
 from specbench.log.store import read_trace
 from specbench.report.answers import Answers, pick_answers
 from specbench.report.categories import category_tables, measure_categories

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from specbench.outside import terminal_text
+from specbench.errors import terminal_text
 
 
 class SafeConsole(Console):

@@ -9,8 +9,8 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.analysis.units import PROMPTS_ONLY
 from specbench.machine.cpu_sampler import others_warning
+from specbench.measure.progress import first_line
 from specbench.report import facts, sentences, serving_notes
-from specbench.run.progress import first_line
 
 _MOST_WARNINGS = 3
 _GIST = 150

@@ -11,13 +11,13 @@ from typing import Literal, get_args
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
-from specbench.analysis.loads import loads_of
 from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.errors import unknown_name
 from specbench.log.header import RunHeader
+from specbench.log.loads import loads_of
 from specbench.report import facts, formats
 from specbench.report.notes import Note, notes, scope_text
 from specbench.report.sentences import verdict

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from specbench.analysis.loads import loads_of
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.serving import is_slow_client
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.log.header import RunHeader
+from specbench.log.loads import loads_of
 
 DEFINITIONS = (
     "Times are the client's. TTFT: to the first token. TPOT: per token after it. ITL: between "

@@ -9,9 +9,8 @@ from typing import Any
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.choices import parse_choices
 from specbench.log.header import RunHeader
-from specbench.registry import get
+from specbench.registry import get, parse_choices
 from specbench.types import Record, RecordKey
 from tests.support.headers import make_header
 

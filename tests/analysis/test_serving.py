@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from specbench.analysis.loads import Load, loads_of, split_by_load
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
 from specbench.api import Run
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
+from specbench.log.loads import Load, loads_of, split_by_load
 from specbench.log.store import StoredRun
 from specbench.types import Record, RecordKey, Serving
 from tests.analysis.run_factory import FakeRun

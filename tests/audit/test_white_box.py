@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from specbench.audit.contract.oracle import NoisyTarget
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
-from specbench.contract.oracle import NoisyTarget
 from specbench.engine.drafter import Drafter, State
-from specbench.engine.fused.native_build import BuildError, user_folder
-from specbench.engine.fused.native_ops import native_ops
 from specbench.engine.graphs.execution import Eager
+from specbench.engine.kernels.native_build import BuildError, user_folder
+from specbench.engine.kernels.native_ops import native_ops
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError

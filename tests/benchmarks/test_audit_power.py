@@ -11,8 +11,8 @@ from benchmarks import audit_power
 from benchmarks.audit_power import Summary, parts_of, run_part
 from benchmarks.gpu.ledger import Ended, Ledger
 from benchmarks.planting import Ground, audit_bug, audit_real, audit_sound, random_ground
+from specbench.audit.contract import checks
 from specbench.audit.white_box import Effort
-from specbench.contract import checks
 from tests.support.bugs import BUGS, SOUND
 
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ from benchmarks.gpu.fake_capture import FakeRecorder
 from benchmarks.gpu.lines import read_figures
 from benchmarks.layer_time import _layers
 from specbench.engine.decode import decode
-from specbench.engine.fused.operands import Norm
-from specbench.engine.fused.ops import Ops
 from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.layers.operands import Norm
+from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
 from specbench.registry import names
 from specbench.types import Request, Sampling, Shape

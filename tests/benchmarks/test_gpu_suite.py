@@ -19,11 +19,11 @@ from benchmarks.gpu.lines import read_figures, read_lines
 from benchmarks.gpu.parts import Settings
 from specbench.engine.target import Target
 from specbench.log.store import read_run
+from specbench.measure.local.engine_load import load_model
+from specbench.measure.local.engine_setup import EngineSetup
+from specbench.measure.plan import Plan, make_plan
+from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
-from specbench.run.backends.engine_load import load_model
-from specbench.run.backends.engine_setup import EngineSetup
-from specbench.run.plan import Plan, make_plan
-from specbench.run.spec import RunSpec
 from specbench.types import Shape
 from tests.benchmarks.test_official_eagle import checkout
 from tests.zoo.stand_in_shapes import write_config

@@ -14,8 +14,8 @@ from msgspec import structs
 from benchmarks import layer_alternatives, layer_time
 from benchmarks.layer_alternatives import compiled_layers, flex_layers, plain_layer
 from benchmarks.measured import Meter
-from specbench.engine.fused.operands import CacheSlots
-from specbench.engine.fused.ops import TORCH
+from specbench.engine.layers.operands import CacheSlots
+from specbench.engine.layers.ops import TORCH
 from specbench.models.cards import find_model
 from specbench.types import Shape
 

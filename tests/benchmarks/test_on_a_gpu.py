@@ -14,16 +14,16 @@ import torch
 from specbench.engine.clock import phase_stopwatch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
-from specbench.engine.fused.pick_ops import pick_ops
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.recorder import CudaRecorder
+from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.target import Target
 from specbench.log.store import read_run
 from specbench.machine.bandwidth import bandwidth, cache_bytes
 from specbench.machine.gpu_sampler import gpu_sampler
+from specbench.measure.local.engine import metered
+from specbench.measure.local.peak_memory import MemoryLedger
 from specbench.registry import get
-from specbench.run.backends.engine import metered
-from specbench.run.backends.peak_memory import MemoryLedger
 from specbench.types import Request
 from tests.packaging.shell import ROOT
 from tests.support.fallbacks import fallbacks, fallbacks_of_run

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from specbench.cli import main
+from specbench.measure import plan
+from specbench.measure.spec import RunSpec
 from specbench.report import plots
 from specbench.report.plots import make_plots
-from specbench.run import plan
-from specbench.run.spec import RunSpec
 from tests.support.backend import Answer, FakeSetup, answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
 

@@ -7,13 +7,13 @@ import time
 
 from specbench.cli import main, run
 from specbench.machine import environment
+from specbench.measure import plan
+from specbench.measure.methods import BASELINE
+from specbench.measure.spec import RunSpec
 from specbench.registry import default_entries
 from specbench.report import plots
 from specbench.report.build import Report
 from specbench.report.plots.style import Plot
-from specbench.run import plan
-from specbench.run.methods import BASELINE
-from specbench.run.spec import RunSpec
 from specbench.types import Completion, Request, Step
 from tests.support.backend import Answer, FakeSetup
 from tests.support.headers import make_header

@@ -10,9 +10,9 @@ import torch
 
 from specbench.engine.load import load_target
 from specbench.log.store import read_run
+from specbench.measure.plan import with_defaults
+from specbench.measure.spec import RunSpec
 from specbench.registry import get, names
-from specbench.run.plan import with_defaults
-from specbench.run.spec import RunSpec
 from tests.cli.conftest import Specbench
 from tests.support.checkpoint import write_prompts
 from tests.support.weights import WEIGHTS

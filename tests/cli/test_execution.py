@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
-from specbench.engine.fused import pick_ops
-from specbench.engine.fused.ops import TORCH
 from specbench.engine.graphs import recorder
 from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.kernels import pick_ops
+from specbench.engine.layers.ops import TORCH
 from specbench.log.backend import ExecutionHeader
 from specbench.log.store import read_run
-from specbench.run.backends import engine_setup
-from specbench.run.backends.device import Mode
+from specbench.measure.local import engine_setup
+from specbench.measure.local.device import Mode
 from tests.cli.conftest import Specbench
 from tests.support.architectures import config_of, random_of
 from tests.support.models import save

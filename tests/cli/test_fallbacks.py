@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from specbench.engine.fused import pick_ops
-from specbench.engine.fused.ops import Ops
+from specbench.engine.kernels import pick_ops
+from specbench.engine.layers.ops import Ops
 from tests.cli.conftest import Specbench
 
 

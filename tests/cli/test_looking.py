@@ -55,7 +55,7 @@ def test_doctor_compares_our_baseline_with_generate(specbench: Specbench, model:
 def test_doctor_finds_a_baseline_with_other_tokens(
     specbench: Specbench, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specbench.run import doctor
+    from specbench.measure import doctor
 
     monkeypatch.setattr(doctor, "generate", lambda target, ids, num_tokens: [0])
     said = specbench("doctor", "--model", model, "--offline")

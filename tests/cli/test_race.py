@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from specbench.cli.race import _View
+from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.race import Recording, Written, race
+from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
-from specbench.run.backends.engine_setup import make_engine_setup
-from specbench.run.race import Recording, Written, race
-from specbench.run.spec import RunSpec
 from specbench.types import Completion, Request, Step
 from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
@@ -54,7 +54,7 @@ def test_the_streamed_tokens_are_the_answer_and_cost_no_time(
             assert done.token_ids[: len(one.token_ids)] == one.token_ids
         assert done.decode_s > 0
     slow = iter(range(0, 10**6, 1000))
-    monkeypatch.setattr("specbench.run.race.perf_counter", lambda: float(next(slow)))
+    monkeypatch.setattr("specbench.measure.race.perf_counter", lambda: float(next(slow)))
     (_, done), *_ = race(replace(setup, methods=setup.methods[:1]), request, lambda *_: None)
     assert done.decode_s < -1000, "a thousand seconds of watching a step are taken off"
 

@@ -10,7 +10,7 @@ import pytest
 
 from specbench.cli.ray_option import with_address
 from specbench.log.store import read_run
-from specbench.run.launch import ray_cluster
+from specbench.measure.cluster import ray_cluster
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
 from tests.support.cluster import FakeCluster
@@ -87,11 +87,11 @@ def test_without_the_option_no_module_of_clusters_is_loaded(
     specbench: Specbench, answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is Ray: where it is not installed, `import ray` would fail."""
-    for name in [name for name in sys.modules if name.startswith("specbench.run.launch")]:
+    for name in [name for name in sys.modules if name.startswith("specbench.measure.cluster")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert specbench(*RUN).code == 0
-    assert not [name for name in sys.modules if name.startswith("specbench.run.launch")]
+    assert not [name for name in sys.modules if name.startswith("specbench.measure.cluster")]
     run = read_run(Path("run"))
     assert not run.header.workers and {record.worker for record in run.records} == {""}
     assert '"worker' not in Path("run/run.json").read_text()

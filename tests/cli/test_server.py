@@ -12,10 +12,10 @@ import pytest
 
 from specbench.cli.run import run as run_command
 from specbench.log.store import read_run
+from specbench.measure.folder import _FIELDS
+from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
-from specbench.run.folder import _FIELDS
-from specbench.run.spec import RunSpec
 from specbench.zoo import TINY
 from tests.cli.conftest import Said, Specbench
 from tests.support.checkpoint import write_prompts

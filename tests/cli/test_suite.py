@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UserError
-from specbench.run.suite.preview import preview
-from specbench.run.suite.recipe import read_recipe
+from specbench.measure.suite.preview import preview
+from specbench.measure.suite.recipe import read_recipe
 from specbench.types import Completion, Request
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering

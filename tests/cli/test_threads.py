@@ -11,7 +11,7 @@ from specbench.errors import UserError
 from specbench.log.machine import Threads
 from specbench.log.store import read_run
 from specbench.machine.threads import waiting
-from specbench.run.spec import RunSpec
+from specbench.measure.spec import RunSpec
 from tests.cli.conftest import Specbench
 
 

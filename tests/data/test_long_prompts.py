@@ -8,10 +8,10 @@ import pytest
 
 from specbench.data.long_prompts import INSTRUCTION, MOST_PROMPTS, long_prompt_sets, read_text
 from specbench.errors import UserError
+from specbench.measure.plan import make_plan
+from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
-from specbench.run.plan import make_plan
-from specbench.run.spec import RunSpec
 from specbench.zoo import TINY
 from tests.packaging.shell import ROOT
 

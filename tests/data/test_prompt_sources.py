@@ -18,7 +18,7 @@ from specbench.data.hub_prompts import hub_prompts, import_datasets
 from specbench.data.prompts import load_prompt_sets, load_prompts, plan_tasks
 from specbench.data.tasks import HubSource, PaperSource
 from specbench.errors import UserError
-from specbench.run.fetch import fetch
+from specbench.measure.fetch import fetch
 
 CONTENT = b'{"question_id": 1, "turns": ["Why?"]}\n'
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

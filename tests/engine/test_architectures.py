@@ -12,11 +12,11 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from specbench.engine import load
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
+from specbench.engine.layers.windows import attention_kinds, windowed
 from specbench.engine.load import load_target
 from specbench.engine.model_parts import decoder, decoder_layers, with_first_layers
 from specbench.engine.probe import TESTED, tree_fault
 from specbench.engine.target import Needs, Target
-from specbench.engine.windows import attention_kinds, windowed
 from specbench.errors import CheckpointError
 from specbench.types import Request
 from tests.engine.test_target import Oracle

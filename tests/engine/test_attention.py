@@ -13,8 +13,8 @@ from torch.backends import cuda
 import specbench
 from specbench.engine.attention import attention_kernels, without_cudnn_attention
 from specbench.engine.target import Target
-from specbench.run import doctor
-from specbench.run.spec import RunSpec
+from specbench.measure import doctor
+from specbench.measure.spec import RunSpec
 from tests.support.checkpoint import save_checkpoint
 
 
@@ -72,8 +72,8 @@ def test_doctor_measures_without_it(
 
 
 def test_generate_is_measured_without_it(setting: bool, tmp_path: Path) -> None:
-    from specbench.run.backends.engine_load import load_model
-    from specbench.run.backends.engine_setup import make_engine_setup
+    from specbench.measure.local.engine_load import load_model
+    from specbench.measure.local.engine_setup import make_engine_setup
 
     spec = RunSpec(str(save_checkpoint(tmp_path)), ("vanilla",), device="cpu", template="none")
     target = load_model(make_engine_setup(spec, is_offline=True))

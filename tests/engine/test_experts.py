@@ -12,8 +12,8 @@ from torch.nn.functional import silu
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from specbench.engine.decode import decode
-from specbench.engine.fused import experts as ways
-from specbench.engine.fused.experts import GROUPED_MM, Clamp, Experts
+from specbench.engine.layers import experts as ways
+from specbench.engine.layers.experts import GROUPED_MM, Clamp, Experts
 from specbench.engine.target import Target
 from specbench.types import Request
 from tests.engine.test_target import GROUPED

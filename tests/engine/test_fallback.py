@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.fused import pick_ops as picking
-from specbench.engine.fused.operands import CacheRows, CacheSpan, Heads, TreeMask
-from specbench.engine.fused.ops import TORCH
-from specbench.engine.fused.pick_ops import pick_ops
-from specbench.engine.fused.products import FEW
+from specbench.engine.kernels import pick_ops as picking
+from specbench.engine.kernels.pick_ops import pick_ops
+from specbench.engine.kernels.products import FEW
+from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.layers.ops import TORCH
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from specbench.engine.fused import triton_ops
-from specbench.engine.fused.triton_ops import TritonOps
+from specbench.engine.kernels import triton_ops
+from specbench.engine.kernels.triton_ops import TritonOps
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS = Heads(2, 1, 16)

@@ -8,9 +8,9 @@ import pytest
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
-from specbench.engine.fused.ops import Ops
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.execution import Eager
+from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
 from specbench.registry import get
 from specbench.types import Request

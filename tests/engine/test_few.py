@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.fused.operands import Norm
-from specbench.engine.fused.ops import TORCH
-from specbench.engine.fused.pick_products import LIMITS, off_by
-from specbench.engine.fused.products import FEW, FewLaunch, LinearCall, Product
+from specbench.engine.kernels.pick_products import LIMITS, off_by
+from specbench.engine.kernels.products import FEW, FewLaunch, LinearCall, Product
+from specbench.engine.layers.operands import Norm
+from specbench.engine.layers.ops import TORCH
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from specbench.engine.fused.triton_ops import TritonOps
-from specbench.engine.fused.triton_products import FEW_BLOCK, Products
+from specbench.engine.kernels.triton_ops import TritonOps
+from specbench.engine.kernels.triton_products import FEW_BLOCK, Products
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = (torch.float16, torch.bfloat16 if torch.cuda.is_available() else torch.float32)

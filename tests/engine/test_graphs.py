@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from specbench.engine.decode import decode
-from specbench.engine.fused.operands import CacheSpan, TreeMask
-from specbench.engine.fused.pick_ops import pick_ops
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs, bucket, buckets
 from specbench.engine.graphs.recorder import CudaRecorder
+from specbench.engine.kernels.pick_ops import pick_ops
+from specbench.engine.layers.operands import CacheSpan, TreeMask
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout, dense_mask
 from specbench.registry import names

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from specbench.engine.decode import decode
-from specbench.engine.fused import pick_ops
-from specbench.engine.fused.experts import Clamp, Experts
-from specbench.engine.fused.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
-from specbench.engine.fused.ops import TORCH, Ops, gelu_tanh
-from specbench.engine.fused.pick_ops import unsupported_reason
-from specbench.engine.fused.products import ROW, LinearCall
-from specbench.engine.fused.torch_attention import Scoring
 from specbench.engine.graphs.execution import Eager
+from specbench.engine.kernels import pick_ops
+from specbench.engine.kernels.pick_ops import unsupported_reason
+from specbench.engine.kernels.products import ROW, LinearCall
+from specbench.engine.layers.experts import Clamp, Experts
+from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
+from specbench.engine.layers.ops import TORCH, Ops, gelu_tanh
+from specbench.engine.layers.torch_attention import Scoring
 from specbench.engine.target import Target
 from specbench.engine.tree import TreeLayout
 from specbench.types import Request
@@ -33,8 +33,8 @@ from tests.support.weights import build
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from specbench.engine.fused import triton_products
-from specbench.engine.fused.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps
+from specbench.engine.kernels import triton_products
+from specbench.engine.kernels.triton_ops import CHUNK, MAX_TOPK, MOST_FEW, TritonOps
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 KERNELS = TritonOps(num_processors=8)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from specbench.engine.decode import decode
-from specbench.engine.fused import torch_attention
-from specbench.engine.fused.operands import CacheRows, CacheSpan, Heads, TreeMask
-from specbench.engine.fused.ops import TORCH
-from specbench.engine.fused.torch_attention import PLAIN, Scoring
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.layers import torch_attention
+from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.layers.ops import TORCH
+from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.engine.target import Target
 from specbench.types import Request
 from tests.engine.test_target import ARCHITECTURES, random_model
@@ -104,7 +104,7 @@ def test_replayed_steps_give_the_tokens_of_eager_ones(
     recorded = Graphs(TraceRecorder())
     eager, graph = Target(deepcopy(model)), Target(model, recorded)
     if "experts" in dict(model.named_modules()) or name == "gpt-oss":
-        monkeypatch.setattr("specbench.engine.fused.experts._one_by_one", _gathered())
+        monkeypatch.setattr("specbench.engine.layers.experts._one_by_one", _gathered())
     request = Request(prompts()[1], 30)
     plain, replayed = (
         decode(target, build("eagle2", target, tmp_path), request) for target in (eager, graph)
@@ -129,6 +129,6 @@ def test_every_fused_architecture_is_tested_with_its_limits() -> None:
 
 
 def _gathered() -> object:
-    from specbench.engine.fused import experts
+    from specbench.engine.layers import experts
 
     return experts._gathered

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from specbench.engine.fused import native_build
-from specbench.engine.fused.native_build import BuildError, load_library
-from specbench.engine.fused.native_ops import NativeOps, native_ops
-from specbench.engine.fused.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
-from specbench.engine.fused.ops import TORCH
-from specbench.engine.fused.pick_ops import pick_native_ops, unsupported_reason
 from specbench.engine.graphs.execution import Eager
+from specbench.engine.kernels import native_build
+from specbench.engine.kernels.native_build import BuildError, load_library
+from specbench.engine.kernels.native_ops import NativeOps, native_ops
+from specbench.engine.kernels.pick_ops import pick_native_ops, unsupported_reason
+from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
+from specbench.engine.layers.ops import TORCH
 from specbench.engine.load import load_target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.zoo import TINY

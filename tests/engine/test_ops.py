@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from specbench.engine.fused import experts
-from specbench.engine.fused.operands import Norm
-from specbench.engine.fused.ops import TORCH, Ops
-from specbench.engine.fused.pick_ops import unsupported_reason
 from specbench.engine.graphs.recorder import Recording
+from specbench.engine.kernels.pick_ops import unsupported_reason
+from specbench.engine.layers import experts
+from specbench.engine.layers.operands import Norm
+from specbench.engine.layers.ops import TORCH, Ops
 from tests.support.tracing import TraceRecorder
 
 CPU = torch.device("cpu")

@@ -33,7 +33,7 @@ def targets() -> list[Target]:
     device = torch.device("cuda:0")
     if torch.cuda.get_device_capability(device) < (9, 0):
         pytest.skip("kernels overlap from compute capability 9.0 on")
-    from specbench.engine.fused.triton_ops import TritonOps
+    from specbench.engine.kernels.triton_ops import TritonOps
 
     num_processors = torch.cuda.get_device_properties(device).multi_processor_count
     model = random_llama(layers=8, **SHAPE).to(device, torch.bfloat16)

@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.fused import chain, pick_products
-from specbench.engine.fused.ops import TORCH, Ops
-from specbench.engine.fused.products import FEW, ROW, Launch, LinearCall, Product
-from specbench.engine.fused.stack import Stack
+from specbench.engine.kernels import pick_products
+from specbench.engine.kernels.products import FEW, ROW, Launch, LinearCall, Product
+from specbench.engine.layers import chain
+from specbench.engine.layers.ops import TORCH, Ops
+from specbench.engine.layers.stack import Stack
 from tests.support.models import random_llama
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from specbench.engine.fused.triton_ops import TritonOps
+from specbench.engine.kernels.triton_ops import TritonOps
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 70}

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.fused.operands import Norm
-from specbench.engine.fused.products import (
+from specbench.engine.kernels.products import (
     FEW,
     MARGIN,
     ROW,
@@ -22,6 +21,7 @@ from specbench.engine.fused.products import (
     choose,
     launches,
 )
+from specbench.engine.layers.operands import Norm
 
 PRODUCT = Product(64, 15360, 5120)
 

@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, TorchAoConfig
 
 from specbench.engine.decode import decode
+from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.load import load_target
-from specbench.engine.weights import pass_bytes
 from specbench.types import Request
 from tests.engine.test_target import GROUPED, Oracle
 

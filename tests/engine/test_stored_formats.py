@@ -24,14 +24,14 @@ from transformers import (
 from specbench.engine import quantize
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
+from specbench.engine.layers.weights import pass_bytes, weight_bytes
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.engine.weights import pass_bytes, weight_bytes
 from specbench.errors import CheckpointError, UserError
+from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.spec import RunSpec
 from specbench.models.memory import estimate
 from specbench.registry import get
-from specbench.run.backends.engine_setup import make_engine_setup
-from specbench.run.spec import RunSpec
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.engine.test_target import GROUPED, Oracle

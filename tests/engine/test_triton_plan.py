@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from specbench.engine.fused.operands import Heads
-from specbench.engine.fused.triton_plan import (
+from specbench.engine.kernels.triton_plan import (
     CACHE_ROWS,
     MOST_SPLITS,
     RESIDENT,
@@ -15,6 +14,7 @@ from specbench.engine.fused.triton_plan import (
     cut,
     plan_attention,
 )
+from specbench.engine.layers.operands import Heads
 
 GPUS = {"T4": 40, "A10": 72, "A100": 108, "H100": 132, "B200": 148}
 LAYERS = {

@@ -11,9 +11,9 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from specbench.engine.decode import decode
-from specbench.engine.fused.models import KNOWN
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.layers.models import KNOWN
 from specbench.engine.load import load_target
 from specbench.engine.probe import replay_fault
 from specbench.engine.target import Needs, Target

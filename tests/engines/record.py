@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specbench.run.backends.server.backend import OpenServer
-from specbench.run.backends.server.engines import ENGINES
-from specbench.run.backends.server.find import PROBE_TOKENS
-from specbench.run.backends.server.protocols import Completions
-from specbench.run.backends.server.started_setup import StartedSetup, make_started_setup
-from specbench.run.backends.server.stream import ChatRequest
-from specbench.run.spec import RunSpec
+from specbench.measure.server.backend import OpenServer
+from specbench.measure.server.engines import ENGINES
+from specbench.measure.server.find import PROBE_TOKENS
+from specbench.measure.server.protocols import Completions
+from specbench.measure.server.started_setup import StartedSetup, make_started_setup
+from specbench.measure.server.stream import ChatRequest
+from specbench.measure.spec import RunSpec
 from specbench.types import Request
 from tests.support.replay import RESPONSES, Exchange
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import specbench
-from specbench.analysis.loads import split_by_load
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
+from specbench.log.loads import split_by_load
 from specbench.log.store import StoredRun, read_run
 from tests.engines.installed import TASKS, installed
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
-from specbench.outside import time_limit
+from specbench.errors import time_limit
 from tests.faults import areas
 
 Attack = Callable[[Random, Path], None]

@@ -15,7 +15,7 @@ import torch
 from specbench.log.machine import GpuUse, Span
 from specbench.machine.gpu_sampler import PROCESS_ROUNDS, GpuSampler, gpu_sampler
 from specbench.machine.nvml import Card, find_card
-from specbench.run.backends.engine import metered
+from specbench.measure.local.engine import metered
 from specbench.types import Completion, Step
 from tests.machine.fake_nvml import MISSING, FakeNvml
 

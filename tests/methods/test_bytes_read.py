@@ -14,10 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import State
-from specbench.engine.fused.ops import Ops
+from specbench.engine.layers.ops import Ops
+from specbench.engine.layers.weights import pass_bytes, weight_bytes
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
-from specbench.engine.weights import pass_bytes, weight_bytes
 from specbench.registry import names
 from specbench.types import Request
 from tests.support.models import prompts, random_llama, random_target

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
-from specbench.engine.fused.operands import CacheSpan
+from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling
 from tests.methods.building import build_random

@@ -19,8 +19,8 @@ from transformers import (
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
+from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.target import Target
-from specbench.engine.weights import pass_bytes
 from specbench.errors import UserError
 from specbench.registry import get
 from specbench.types import Request

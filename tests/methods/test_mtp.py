@@ -19,11 +19,11 @@ from specbench.engine.decode import decode
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
+from specbench.measure.methods import find_checkpoint
 from specbench.models.cards import find_model
 from specbench.models.memory import check_fits
 from specbench.models.sizes import num_parameters
 from specbench.registry import get
-from specbench.run.methods import find_checkpoint
 from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete
 from tests.methods.checkpoints import mtp, random, write

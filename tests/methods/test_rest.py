@@ -13,10 +13,10 @@ import torch
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, State
 from specbench.errors import CheckpointError, UserError
+from specbench.measure.methods import find_datastore
 from specbench.methods._datastore import Datastore
 from specbench.methods.rest import Options, Tokens, _cut
 from specbench.registry import get, make_options
-from specbench.run.methods import find_datastore
 from specbench.types import Request, Sampling
 from tests.support.models import random_target
 

@@ -9,6 +9,7 @@ from huggingface_hub import constants, errors
 from msgspec import structs
 
 from specbench.errors import CheckpointError
+from specbench.measure.fetch import fetch
 from specbench.models.cards import find_model
 from specbench.models.hub import (
     resolve,
@@ -17,7 +18,6 @@ from specbench.models.hub import (
     resolve_weights,
     wanted_files,
 )
-from specbench.run.fetch import fetch
 from tests.models.making import make_checkpoint
 
 REPO = "org/model"

@@ -12,8 +12,8 @@ import typer
 import yaml
 
 from specbench import registry
-from specbench.check.gate import check
 from specbench.cli.app import app
+from specbench.judge.check.gate import check
 from specbench.log.store import StoredRun, read_run
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify

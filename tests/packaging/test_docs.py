@@ -14,10 +14,10 @@ import yaml
 
 import specbench
 from specbench import registry
-from specbench.choices import parse_choices
 from specbench.cli.app import app
 from specbench.data.tasks import load_cards
-from specbench.run.backends.server.engines import ENGINES
+from specbench.measure.server.engines import ENGINES
+from specbench.registry import parse_choices
 from tests.packaging.conftest import FILES, FOLDERS
 from tests.packaging.shell import ROOT
 from tools.docs import hooks

@@ -20,9 +20,9 @@ from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
+from specbench.measure.local.device import Device, pick_mode
+from specbench.measure.local.engine_load import make_execution
 from specbench.registry import get
-from specbench.run.backends.device import Device, pick_mode
-from specbench.run.backends.engine_load import make_execution
 from specbench.types import Completion, Request, Sampling
 
 FOLDER = Path(os.environ.get("SPECBENCH_PARITY", "")) / "set_a"

@@ -173,7 +173,7 @@ def test_a_node_with_another_version_is_named(nodes: Nodes, tmp_path: Path) -> N
 
 CARDS = """
 from specbench.models import memory
-from specbench.run.backends import device
+from specbench.measure.backends import device
 
 def count(torch):
     import os

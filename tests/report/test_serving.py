@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from specbench.analysis.loads import Load
 from specbench.log.backend import BlockHeader, ServerHeader
+from specbench.log.loads import Load
 from specbench.log.machine import CpuUse, Span
 from specbench.log.spec import SpecHeader, SpecValues
 from specbench.report.build import Report, make_report

@@ -10,12 +10,12 @@ from typing import Self
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.run.backends.base import BackendInfo, Message, SetupInfo, Sink
-from specbench.run.pauses import PauseCheck
-from specbench.run.plan import Plan
-from specbench.run.progress import Progress
-from specbench.run.runner import Runner
-from specbench.run.spec import RunSpec
+from specbench.measure.base import BackendInfo, Message, SetupInfo, Sink
+from specbench.measure.pauses import PauseCheck
+from specbench.measure.plan import Plan
+from specbench.measure.progress import Progress
+from specbench.measure.runner import Runner
+from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, Request, Step
 
 Answer = Callable[[Request], Completion]

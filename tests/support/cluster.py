@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specbench.errors import SpecbenchError
-from specbench.run.launch.cluster import (
+from specbench.measure.cluster.cluster import (
     Event,
     Finished,
     Job,
@@ -20,8 +20,8 @@ from specbench.run.launch.cluster import (
     SetupReport,
     WorkerState,
 )
-from specbench.run.launch.worker import Worker
-from specbench.run.spec import RunSpec
+from specbench.measure.cluster.worker import Worker
+from specbench.measure.spec import RunSpec
 from tests.support.backend import Answer, FakeSetup
 
 

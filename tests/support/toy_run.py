@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 from specbench.analysis.stats.bootstrap import FloatArray
-from specbench.engine.decode import decode
-from specbench.engine.drafter import Drafter, State
-from specbench.engine.evidence import (
+from specbench.audit.evidence import (
     Evidence,
     LogitNumbers,
     TokenNumbers,
@@ -19,10 +17,12 @@ from specbench.engine.evidence import (
     chain_evidence,
     watched_evidence,
 )
-from specbench.engine.rule_cases import Outcomes, rule_outcomes
+from specbench.audit.rule_cases import Outcomes, rule_outcomes
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
-from specbench.outside import containing
+from specbench.errors import containing
 from specbench.types import Record, RecordKey, Request, Sampling
 from tests.analysis.run_factory import FakeRun, header
 

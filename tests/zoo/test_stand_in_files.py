@@ -11,8 +11,8 @@ from safetensors import safe_open
 
 from specbench.api import load
 from specbench.errors import UserError
+from specbench.measure.stand_ins import stand_in_of
 from specbench.models.cards import find_model
-from specbench.run.stand_ins import stand_in_of
 from specbench.zoo.stand_in.files import is_written, write_head, write_model
 from specbench.zoo.stand_in.plan import StandIn
 from tests.zoo.stand_in_shapes import write_config

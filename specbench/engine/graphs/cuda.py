@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from specbench.engine.fused.operands import CacheSpan
-from specbench.engine.fused.ops import TORCH, Ops
 from specbench.engine.graphs.execution import Function
 from specbench.engine.graphs.recorder import Outputs, Recorder, Recording
+from specbench.engine.layers.operands import CacheSpan
+from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.tree import padded_size
 from specbench.errors import reason_of
 

@@ -11,8 +11,8 @@ from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
-from specbench.engine.fused.operands import CacheSpan
-from specbench.engine.fused.ops import TORCH, Ops
+from specbench.engine.layers.operands import CacheSpan
+from specbench.engine.layers.ops import TORCH, Ops
 
 Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
 """Takes tensors as positional arguments, and hashable keyword arguments that decide shapes."""

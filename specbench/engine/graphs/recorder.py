@@ -13,8 +13,8 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from specbench.engine.garbage import no_garbage_collection
 from specbench.errors import reason_of
-from specbench.garbage import no_garbage_collection
 
 Outputs: TypeAlias = tuple[Tensor, ...]
 

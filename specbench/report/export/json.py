@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from specbench.analysis.loads import loads_of
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
+from specbench.log.loads import loads_of
 from specbench.report.build import Report, Source
 from specbench.report.sentences import verdict
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specbench.analysis.loads import Load, loads_of
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.log.loads import Load, loads_of
 from specbench.report.build import Report
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import LINE, Plot, figure, frame, legend, looks, points

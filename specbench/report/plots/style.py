@@ -47,7 +47,7 @@ _ESCAPES = {
     for first, codes in ((0, {*range(0x20)} - {0x0A}), (0x2400, range(0x20)), (0, [0x7F]))
     for code in codes
 } | {0x2421: "\\x7f"}
-"""Control characters but line breaks, and the pictures that `specbench.outside` puts for them."""
+"""Control characters but line breaks, and the pictures that `specbench.errors` puts for them."""
 INK, FAINT, EDGE = "#222222", "#666666", "#333333"
 LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": (0, (4, 3))}
 

@@ -23,10 +23,10 @@ from safetensors.torch import load_file, save_file
 from specbench.cli.options import quiet_libraries
 from specbench.cli.progress import ProgressView
 from specbench.errors import UserError
+from specbench.measure.plan import make_plan
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
 from specbench.models import chat
-from specbench.run.plan import make_plan
-from specbench.run.session import run_plan
-from specbench.run.spec import RunSpec
 from tests.faults.program import model_folder
 from tests.support.checkpoint import write_prompts
 

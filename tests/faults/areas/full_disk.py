@@ -14,7 +14,7 @@ from specbench.log.header import RunHeader
 from specbench.log.machine import Environment
 from specbench.log.store import HEADER, RunFolder, header_json, read_run, read_trace
 from specbench.machine import environment
-from specbench.run.session import run_plan
+from specbench.measure.session import run_plan
 from specbench.types import Record, TracedStep
 from tests.faults.limits import file_size_limit
 from tests.support.backend import answering, fake_plan

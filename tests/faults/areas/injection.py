@@ -16,8 +16,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from specbench.cli.progress import PlainProgress
+from specbench.errors import printable
 from specbench.log.store import HEADER, SAMPLES
-from specbench.outside import printable
 from specbench.report.console import SafeConsole
 from specbench.types import Record, RecordKey
 from tests.analysis.run_factory import full_run

@@ -19,8 +19,8 @@ from specbench.cli.interrupts import interrupt_once
 from specbench.data.prompts import Prompt
 from specbench.log.store import HEADER, read_run
 from specbench.machine import environment
+from specbench.measure.session import run_plan
 from specbench.report.files import write_files
-from specbench.run.session import run_plan
 from specbench.types import Completion, Record, Request, Step
 from tests.support.backend import fake_plan
 from tests.support.headers import make_header

@@ -17,8 +17,8 @@ from unittest import mock
 from specbench.data.prompts import Prompt
 from specbench.log.audit import write_audit
 from specbench.log.store import RunFolder, read_run
-from specbench.run.session import run_plan
-from specbench.run.spec import RunSpec
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Phases, Request, Step, TracedStep
 from tests.faults.program import specbench
 from tests.support.audits import failed_audit, passed_audit, stored_audit
@@ -67,7 +67,7 @@ def attack(random: Random, folder: Path) -> None:
     file.write_bytes(_damaged(random, file.read_bytes()))
     command = _draw(random, COMMANDS)
     places = {"RUN": runs / "damaged", "WHOLE": runs / "whole"}
-    with mock.patch("specbench.run.plan.make_setup", _refuse):
+    with mock.patch("specbench.measure.plan.make_setup", _refuse):
         specbench(*(places.get(word, word) for word in command), folder=folder)
 
 

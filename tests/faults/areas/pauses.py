@@ -12,7 +12,7 @@ from random import Random
 from specbench.data.prompts import Prompt
 from specbench.log.store import read_run
 from specbench.machine import environment
-from specbench.run.session import run_plan
+from specbench.measure.session import run_plan
 from specbench.types import Completion, Request, Step
 from tests.support.backend import fake_plan
 from tests.support.headers import make_header

@@ -14,11 +14,11 @@ from specbench import registry
 from specbench.cli.options import quiet_libraries
 from specbench.cli.progress import ProgressView
 from specbench.log.store import StoredRun
+from specbench.measure.plan import make_plan
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
 from specbench.report.build import make_report
 from specbench.report.export.terminal import render
-from specbench.run.plan import make_plan
-from specbench.run.session import run_plan
-from specbench.run.spec import RunSpec
 from tests.faults.program import model_folder, specbench
 from tests.support.checkpoint import write_prompts
 

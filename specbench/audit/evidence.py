@@ -1,0 +1,296 @@
+"""Numbers that show if tokens were drawn from the target's distribution, and logits were right.
+
+The reference is one plain forward of the model over prompt and answer, without the engine's cache,
+masks or kernels. Knows targets and drafters; judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specbench.audit.watch import ProposedTree, WatchedDrafter
+from specbench.engine.accept import Sampler
+from specbench.engine.attention import without_cudnn_attention
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.types import Request, Sampling
+
+Array: TypeAlias = NDArray[Any]
+
+NUM_BEST = 100
+"""Logits of a position that are compared: the best ones. The others may be masked."""
+UNKNOWN = -1
+_CHUNK = 32
+_SLACK = {torch.float32: 1e-3, torch.float64: 1e-3}
+_HALF_SLACK = 0.05
+"""Share of top-p by which rounding may move the border of the kept tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Equally long arrays of numbers. Those of several answers can be joined."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self._arrays())))
+
+    def _arrays(self) -> list[Array]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """One object with the rows of all of them."""
+        columns = zip(*(part._arrays() for part in parts), strict=True)
+        return cls(*(np.concatenate(arrays) for arrays in columns))
+
+    def where(self, is_kept: Array) -> Self:
+        """The rows at which the array [rows] is true."""
+        return type(self)(*(array[is_kept] for array in self._arrays()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenNumbers(Columns):
+    """Emitted tokens against the distributions p that they should be drawn from; arrays [tokens].
+
+    `surprise` is -log p(token) in nats, `rank` the mass of the likelier tokens plus half its own;
+    both come with the variance and third central moment that they have if the token is a draw.
+    The expected rank is 1/2. A token is not `is_possible` if p rules it out beyond rounding.
+    `position` is uniform in [0, 1) if the token is a draw, with tokens by id; `tail` is the mass of
+    the tokens that are at most as likely. `depth` is the token's place in its step, from 1; 0 for
+    the prefill's token, with which an answer begins. `has_draft` is 1 if the step tried guesses
+    there, 0 if the token could only be the bonus. Both are UNKNOWN without steps.
+    """
+
+    surprise: Array
+    entropy: Array
+    surprise_variance: Array
+    surprise_third: Array
+    rank: Array
+    rank_variance: Array
+    rank_third: Array
+    is_best: Array
+    best: Array
+    position: Array
+    tail: Array
+    is_possible: Array
+    depth: Array
+    has_draft: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitNumbers(Columns):
+    """Logits of the engine against a plain forward's; arrays [rows].
+
+    `deviation` is the largest difference among the best logits, `scale` the largest magnitude of
+    these, `is_flipped` true if the best token is another one. `is_exact` is 1 if all logits have
+    the bits that the engine's own steps over the plain answer give, 0 if not; UNKNOWN where bits
+    depend on the shape of a step.
+    """
+
+    deviation: Array
+    scale: Array
+    is_flipped: Array
+    is_exact: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GuessNumbers(Columns):
+    """Drawn guesses against the q that they claim, as in `watch.guess_positions`; [guesses]."""
+
+    by_rank: Array
+    by_id: Array
+    probability: Array
+    mass: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Numbers about one answer."""
+
+    token_ids: tuple[int, ...]
+    tokens: TokenNumbers
+    logits: LogitNumbers
+    guesses: GuessNumbers
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def watched_evidence(target: Target, drafter: Drafter, request: Request) -> Evidence:
+    """Complete a request with a watched drafter, and compare it with a plain forward."""
+    watched = WatchedDrafter(drafter, request.seed)
+    done = decode(target, watched, request)
+    reference = plain_logits(target, request.prompt_ids, done.token_ids)
+    tokens = token_numbers(reference, done.token_ids, request.sampling)
+    depth, has_draft = places(done.accept_lengths, done.token_ids, watched.trees)
+    # The prefill's row, then a row for each token of each step: the token that follows the node.
+    rows = torch.cat([*watched.logits, reference[:0]])
+    logits = logit_numbers(rows, reference[: len(rows)])
+    if max(done.num_nodes, default=0) <= target.max_exact_rows:
+        plain = plain_steps(target, request.prompt_ids, done.token_ids[: len(rows)])
+        logits = replace(logits, is_exact=(rows == plain).all(-1).long().cpu().numpy())
+    return Evidence(
+        done.token_ids,
+        replace(tokens, depth=depth, has_draft=has_draft),
+        logits,
+        GuessNumbers(*_columns(watched.guesses)),
+    )
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def answer_evidence(
+    target: Target,
+    prompt_ids: Sequence[int],
+    token_ids: Sequence[int],
+    *,
+    accept_lengths: Sequence[int],
+    sampling: Sampling,
+) -> TokenNumbers:
+    """Numbers about the tokens of an answer from anywhere. Unknown steps are empty."""
+    numbers = token_numbers(plain_logits(target, prompt_ids, token_ids), token_ids, sampling)
+    if 1 + sum(accept_lengths) != len(token_ids):
+        return numbers
+    depth, _ = places(accept_lengths, token_ids, [])
+    return replace(numbers, depth=depth)
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def chain_evidence(
+    target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int], num_rows: int
+) -> LogitNumbers:
+    """Logits of chains of `num_rows` nodes, each after a clean prefill: rounding, and no more."""
+    reference, parts = plain_logits(target, prompt_ids, token_ids), []
+    starts = range(0, len(token_ids) - num_rows, max(num_rows, len(token_ids) // 4))
+    for start in starts:
+        target.prefill([*prompt_ids, *token_ids[:start]], num_new=num_rows)
+        chain = torch.tensor(token_ids[start : start + num_rows], device=target.device)
+        found = target.forward(DraftTree.chain(chain)).logits
+        parts.append(logit_numbers(found, reference[start + 1 : start + 1 + num_rows]))
+    target.cache.reset()
+    return LogitNumbers.join(parts) if parts else _NO_LOGITS
+
+
+def plain_logits(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
+    """Logits [tokens, vocab] before each token of an answer, by the model's own forward."""
+    ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=target.device)
+    logits: Tensor = target.model(
+        input_ids=ids, use_cache=False, logits_to_keep=len(token_ids)
+    ).logits[0]
+    return logits
+
+
+def plain_steps(target: Target, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
+    """Logits [tokens, vocab] before each token of an answer, by steps over chains of its tokens."""
+    logits = [target.prefill(prompt_ids, num_new=len(token_ids)).logits.clone()]
+    tokens = torch.tensor(token_ids[:-1], dtype=torch.long, device=target.device)
+    for start in range(0, len(tokens), target.max_exact_rows):
+        chain = DraftTree.chain(tokens[start : start + target.max_exact_rows])
+        logits.append(target.forward(chain).logits)
+        target.commit(range(chain.num_nodes))
+    target.cache.reset()
+    return torch.cat(logits)
+
+
+def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) -> TokenNumbers:
+    """Numbers about tokens drawn after these logits [tokens, vocab], whose steps are unknown."""
+    tokens = torch.tensor(token_ids, device=logits.device)[:, None]
+    slack = _SLACK.get(logits.dtype, _HALF_SLACK)
+    loose = replace(
+        sampling,
+        top_p=min(1.0, sampling.top_p + slack),
+        top_k=sampling.top_k and sampling.top_k + max(1, round(10 * slack * sampling.top_k)),
+    )
+    if sampling.is_greedy:
+        sampling = loose = Sampling(1.0)
+    samplers = [Sampler(one, logits.device) for one in (sampling, loose)]
+    within = torch.from_numpy(np.random.default_rng(token_ids).random(len(token_ids)))
+    chunks = zip(
+        *(x.split(_CHUNK) for x in (logits, tokens, within.to(logits.device))), strict=True
+    )
+    parts = [_chunk(*chunk, *samplers) for chunk in chunks]
+    arrays: list[Array] = [*torch.cat(parts, 1).cpu().numpy()]
+    depth = np.full(len(token_ids), UNKNOWN)
+    depth[0] = 0
+    arrays = [*arrays[:-1], arrays[-1] > 0, depth, np.full(len(token_ids), UNKNOWN)]
+    return TokenNumbers(*arrays)
+
+
+def _chunk(
+    logits: Tensor, tokens: Tensor, within: Tensor, sampler: Sampler, loose: Sampler
+) -> Tensor:
+    """Rows of numbers [12, tokens] for logits [tokens, vocab] and tokens [tokens, 1].
+
+    `within` [tokens] places a token within its own share of the distribution.
+    """
+    p = sampler.probs(logits.double())
+    own = p.gather(1, tokens)
+    log = p.clamp_min(torch.finfo(p.dtype).tiny).log()
+    entropy = -(p * log).sum(-1)
+    around = -log - entropy[:, None]
+    variance, third = (p * around**2).sum(-1), (p * around**3).sum(-1)
+    surprise = -log.gather(1, tokens)[:, 0]
+    likelier = p.masked_fill(p <= own, 0.0).sum(-1)
+    rank = likelier + p.masked_fill(p != own, 0.0).sum(-1) / 2
+    ordered = p.sort(-1, descending=True).values
+    middle = ordered.cumsum(-1) - ordered / 2 - 0.5
+    rank_variance = (1 - (ordered**3).sum(-1)) / 12
+    rank_third = -(ordered**3 * middle).sum(-1) / 4
+    tail = p.masked_fill(p > own, 0.0).sum(-1)
+    position = p.cumsum(-1).gather(1, tokens)[:, 0] - own[:, 0] * (1 - within)
+    best = ordered[:, 0]
+    is_ruled_out = own[:, 0] <= 0
+    is_possible = ~is_ruled_out | (loose.probs(logits.double()).gather(1, tokens)[:, 0] > 0)
+    # A token at the border of the kept ones says nothing.
+    surprise = torch.where(is_ruled_out, entropy, surprise)
+    rank = torch.where(is_ruled_out, 0.5, rank)
+    tail = torch.where(is_ruled_out & is_possible, 1.0, tail)
+    return torch.stack(
+        [
+            surprise, entropy, variance, third, rank, rank_variance, rank_third,
+            (own[:, 0] >= best).double(), best, position, tail, is_possible.double(),
+        ]
+    )  # fmt: skip
+
+
+def logit_numbers(found: Tensor, expected: Tensor) -> LogitNumbers:
+    """Numbers about logits [rows, vocab] and their reference."""
+    found, expected = found.double(), expected.double()
+    best = expected.topk(min(NUM_BEST, expected.shape[1])).indices
+    reference = expected.gather(1, best)
+    deviation = (found.gather(1, best) - reference).abs().amax(-1)
+    is_flipped = found.argmax(-1) != best[:, 0]
+    columns = (deviation, reference.abs().amax(-1), is_flipped, torch.full_like(deviation, UNKNOWN))
+    return LogitNumbers(*(column.cpu().numpy() for column in columns))
+
+
+_NO_LOGITS = LogitNumbers(*np.zeros((4, 0)))
+
+
+def places(
+    accept_lengths: Sequence[int], token_ids: Sequence[int], trees: Sequence[ProposedTree]
+) -> tuple[Array, Array]:
+    """`depth` and `has_draft` [tokens] of an answer's tokens; see `TokenNumbers`."""
+    depth, has_draft = [0], [0]
+    for step, count in enumerate(accept_lengths):
+        depth += range(1, count + 1)
+        if not trees:
+            has_draft += [UNKNOWN] * count
+            continue
+        tree, node = trees[step], 0
+        for token in token_ids[len(has_draft) : len(has_draft) + count]:
+            has_draft.append(int(bool(tree.children(node))))
+            node = tree.child(node, token) or 0
+    return np.array(depth), np.array(has_draft)
+
+
+def _columns(guesses: Sequence[Tensor]) -> Array:
+    return torch.cat(list(guesses)).numpy().T if guesses else np.zeros((4, 0))

@@ -1,0 +1,158 @@
+"""Operations on a CPU as compiled code of our own, for few rows of tokens.
+
+A step of a small model takes some hundred operations of microseconds, and torch needs as long to
+begin one. Each of these does the work of several. A row's result does not depend on the rows beside
+it, so a tree's logits equal those of vanilla bit by bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specbench.engine.kernels.native_build import BuildError, load_library
+from specbench.engine.kernels.native_layers import GATES, MAX_ROWS, NativeLayers, can_run, num_seen
+from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.layers.ops import JoinedLayers, Ops
+from specbench.engine.layers.torch_attention import PLAIN, Scoring
+
+_PLAIN, _ADDED = 0, 1
+_NO_NORM = (None, 0, 0.0)
+
+
+class NativeOps(Ops):
+    """Operations of `native.c` for float32 or bfloat16; torch's for the cases that it lacks."""
+
+    max_exact_rows = MAX_ROWS
+
+    def __init__(self, library: ctypes.CDLL, compiler: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.name = f"native code ({compiler})"
+        self._library, self._dtype = library, dtype
+        self._width: int = library.vector_width()
+        self._product, self._product_each = library.product, library.product_each
+        self._norm_rows, self._write_kv = library.norm_rows, library.write_kv
+        self._attend = library.attend
+
+    def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
+        if not all(can_run(*layer, self._dtype, self._width) for layer in layers):
+            return None
+        return NativeLayers(self._library, layers)
+
+    def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
+        out = torch.empty_like(x) if residual is None else residual
+        if not (self._takes(x) and out.is_contiguous()):
+            return super().norm(x, norm, residual)
+        self._norm_rows(
+            out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, *self._norm(norm),
+            residual is not None,
+        )  # fmt: skip
+        return out
+
+    def project(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        takes = self._takes(x) and weight.is_contiguous() and weight.dtype == self._dtype
+        if not takes or not (residual is None or residual.is_contiguous()):
+            return super().project(x, weight, bias, norm=norm, residual=residual)
+        kind, out = _ADDED, residual
+        if out is None:
+            kind, out = _PLAIN, x.new_empty(x.shape[0], weight.shape[0])
+        self._run(out, x, weight, bias, kind, norm)
+        return out
+
+    def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
+        if not (self._takes(x) and weights.is_contiguous() and weights.dtype == self._dtype):
+            return super().project_each(x, weights, biases)
+        num, columns, size = weights.shape
+        out = x.new_empty(num, columns)
+        self._product_each(
+            out.data_ptr(), x.data_ptr(), x.stride(0), num, size, weights.data_ptr(), columns,
+            None if biases is None else biases.data_ptr(), torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+    def gated(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        kind = GATES.get(act)
+        if kind is None or not self._takes(x) or weight.dtype != self._dtype:
+            return super().gated(x, weight, bias, norm, act)
+        out = x.new_empty(x.shape[0], weight.shape[0] // 2)
+        self._run(out, x, weight, bias, kind, norm)
+        return out
+
+    def write_kv(
+        self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
+        norm: HeadNorm | None = None,
+    ) -> None:  # fmt: skip
+        if not (self._takes(qkv) and slots.cos_sin.is_contiguous() and slots.rows.is_contiguous()):
+            super().write_kv(qkv, cached, slots, heads, norm)
+            return
+        head_norm = _NO_NORM if norm is None else self._norm(norm)
+        turns = slots.cos_sin
+        self._write_kv(
+            qkv.data_ptr(), qkv.stride(0), qkv.shape[0], heads.num_kv * heads.group, heads.num_kv,
+            heads.dim, turns.data_ptr(), 2 * heads.dim if turns.shape[0] > 1 else 0,
+            slots.rows.data_ptr(), cached.all.data_ptr(), cached.all.stride(0), *head_norm,
+        )  # fmt: skip
+
+    def attend(
+        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads,
+        scoring: Scoring = PLAIN, window: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        masked = tree_mask and tree_mask.within(window)
+        if (
+            masked is None or masked.begins is not None or not scoring.is_plain
+            or heads.dim % self._width or not self._takes(queries)
+        ):  # fmt: skip
+            return super().attend(queries, cached, tree_mask, heads, scoring, window)
+        bias = masked.bias.contiguous()
+        scale = heads.dim**-0.5 if scoring.scale is None else scoring.scale
+        out = queries.new_empty(queries.shape[0], heads.query_width)
+        self._attend(
+            out.data_ptr(), queries.data_ptr(), queries.stride(0), queries.shape[0], heads.num_kv,
+            heads.group, heads.dim, cached.keys.data_ptr(), cached.values.data_ptr(),
+            cached.all.stride(0), num_seen(masked), bias.data_ptr(), bias.shape[1], scale,
+            torch.get_num_threads(),
+        )  # fmt: skip
+        return out
+
+    def _takes(self, x: Tensor) -> bool:
+        """True if rows x [n, size] are few enough, of the library's dtype, and lie together."""
+        return x.shape[0] <= MAX_ROWS and x.dtype == self._dtype and x.stride(1) == 1
+
+    def _norm(self, norm: Norm | HeadNorm) -> tuple[int, bool, float]:
+        return norm.weight.data_ptr(), norm.weight.dtype == torch.float32, norm.eps
+
+    def _run(
+        self, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, kind: int,
+        norm: Norm | None,
+    ) -> None:  # fmt: skip
+        self._product(
+            out.data_ptr(), x.data_ptr(), x.stride(0), *x.shape, weight.data_ptr(), out.shape[1],
+            None if bias is None else bias.data_ptr(), kind,
+            *(_NO_NORM if norm is None else self._norm(norm)), torch.get_num_threads(),
+        )  # fmt: skip
+
+
+def native_ops(dtype: torch.dtype, folder: Path) -> NativeOps:
+    """Compiled operations; the library is kept in `folder`.
+
+    Raises:
+        BuildError: there is no code for the dtype, no compiler, or no OpenMP of torch's to share.
+    """
+    if dtype not in (torch.float32, torch.bfloat16):
+        raise BuildError(f"there is no code for {str(dtype).removeprefix('torch.')}")
+    libraries = sorted(Path(torch.__file__).with_name("lib").glob("libgomp*.so*"))
+    if not libraries:
+        raise BuildError("torch brings no GNU OpenMP to share threads with")
+    library, compiler = load_library(folder, libraries[0], is_half=dtype == torch.bfloat16)
+    return NativeOps(library, compiler, dtype)

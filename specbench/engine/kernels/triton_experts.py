@@ -1,0 +1,60 @@
+"""Triton kernel for the experts of few rows: only the weights of chosen experts are read.
+
+Knows pointers, strides and block sizes; `engine.fused.triton_products` launches it. Sums are in
+float32.
+"""
+
+import triton
+import triton.language as tl
+
+from specbench.engine.kernels.triton_kernels import follow
+
+
+@triton.jit
+def project_experts(
+    x, weight, bias, ids, shares, out, num_out, size, x_group, alpha, limit,
+    IS_GATED: tl.constexpr, IS_CLAMPED: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_SHARES: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Product of a row of x [pairs / x_group, size] and ROWS rows of its expert's weight.
+
+    `weight` is [experts, num_out, size], or [experts, 2 * num_out, size] and the result
+    silu(first half) * second half if gated. If clamped, rows of the two halves alternate, and the
+    result is that of `Clamp`. A result is multiplied by its pair's share, if given.
+    """
+    pair = tl.program_id(1).to(tl.int64)
+    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    is_row = (rows < num_out)[:, None]
+    width = num_out.to(tl.int64) * (2 if IS_GATED else 1)
+    own_rows = rows * 2 if IS_CLAMPED else rows
+    to_other = 1 if IS_CLAMPED else num_out.to(tl.int64)
+    follow(EARLY)
+    expert = tl.load(ids + pair)
+    places = weight + (expert * width + own_rows[:, None]) * size + columns[None, :]
+    values = x + pair // x_group * size + columns
+    sums = tl.zeros([ROWS, BLOCK], tl.float32)
+    other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
+    for begin in range(0, size, BLOCK):
+        is_in = begin + columns < size
+        mask = is_row & is_in[None, :]
+        own = tl.load(values + begin, mask=is_in, other=0.0).to(tl.float32)[None, :]
+        sums += tl.load(places + begin, mask=mask, other=0.0).to(tl.float32) * own
+        if IS_GATED:
+            other = tl.load(places + to_other * size + begin, mask=mask, other=0.0)
+            other_sums += other.to(tl.float32) * own
+    found, up = tl.sum(sums, 1), tl.sum(other_sums, 1)
+    if HAS_BIAS:
+        biases = bias + expert * width + own_rows
+        found += tl.load(biases, mask=rows < num_out, other=0.0).to(tl.float32)
+        if IS_GATED:
+            up += tl.load(biases + to_other, mask=rows < num_out, other=0.0).to(tl.float32)
+    if IS_CLAMPED:
+        found = tl.minimum(found, limit)
+        up = tl.minimum(tl.maximum(up, -limit), limit)
+        found = found * tl.sigmoid(alpha * found) * (up + 1.0)
+    elif IS_GATED:
+        found = found * tl.sigmoid(found) * up
+    if HAS_SHARES:
+        found *= tl.load(shares + pair).to(tl.float32)
+    tl.store(out + pair * num_out + rows, found, mask=rows < num_out)

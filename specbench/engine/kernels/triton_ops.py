@@ -1,0 +1,283 @@
+"""The operations of a decoder layer as Triton kernels, for decoding on a GPU.
+
+A captured layer of torch's own operations has about 35 small kernels. Here it has seven for a
+single row, where each product includes its norm, activation or residual in one pass over the
+weights, and seven to ten for a tree, whose products use cuBLAS if it is faster. A tree's attention
+reads the mask of its own nodes only.
+
+Knows tensors and launches. A kernel rounds once where torch's operations round several times.
+Measurements on the device do not change a single row's results by a bit. For few rows they choose
+between cuBLAS and a kernel, which add in different orders, so a run records the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.nn.functional import linear, silu
+
+from specbench.engine.kernels.pick_products import Timer, pick_launches
+from specbench.engine.kernels.products import (
+    ROW,
+    Choice,
+    FewLaunch,
+    Launch,
+    LinearCall,
+    Product,
+    RowLaunch,
+)
+from specbench.engine.kernels.triton_attention import attend_split, join_splits
+from specbench.engine.kernels.triton_fallback import GuardedOps, or_torch
+from specbench.engine.kernels.triton_kernels import gate_rows, norm_rows, rotate_and_write_kv
+from specbench.engine.kernels.triton_plan import CACHE_ROWS, plan_attention
+from specbench.engine.kernels.triton_products import MOST_PAIRS, Products
+from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
+from specbench.engine.layers.experts import Experts
+from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.layers.ops import Chain, gelu_tanh
+from specbench.engine.layers.torch_attention import PLAIN, Scoring
+from specbench.errors import reason_of
+
+MAX_TOPK = 32
+"""Largest k of the most likely tokens; torch computes larger ones."""
+CHUNK = 1024
+"""Logits per program."""
+MOST_FEW = 4096
+"""Largest number of values that one program searches for the largest."""
+TILES = {
+    16: {"num_warps": 4, "num_stages": 3},
+    32: {"num_warps": 8, "num_stages": 2},
+    64: {"num_warps": 8, "num_stages": 2},
+}
+"""Queries per program -> launch options of attention."""
+
+
+class TritonOps(GuardedOps):
+    """Kernels for the cases that have one, torch's operations for the others.
+
+    With `is_early`, each kernel begins while the previous one ends; this needs compute capability
+    9.0. If Triton cannot compile or launch an operation, torch runs it from then on, with the
+    reason in `fallbacks`. Torch also runs products of few rows unless `few` or a choice differs.
+    """
+
+    def __init__(
+        self, num_processors: int, *, is_early: bool = False, few: FewLaunch | None = None
+    ) -> None:
+        super().__init__()
+        self.name = f"triton {triton.__version__}" + (", overlapped" if is_early else "")
+        self._num_processors = num_processors
+        self._how: dict[str, bool] = {"EARLY": is_early}
+        if is_early:
+            self._how["launch_pdl"] = True
+        self.choices: dict[Product, Choice] = {}
+        self._few = few
+        self._products = Products(num_processors, self._how)
+        self._measured_by: tuple[Timer, Sequence[FewLaunch]] | None = None
+        self._linear_calls: list[LinearCall] | None = None
+
+    def measure_by(self, timer: Timer, few: Sequence[FewLaunch]) -> None:
+        """From now on, choose launches of prepared chains with `timer`; `few` are allowed."""
+        self._measured_by = timer, few
+
+    def prepare(self, chain: Chain) -> None:
+        if self._measured_by is None:
+            return
+        try:
+            pick_launches(self, chain, *self._measured_by)
+        except Exception as error:  # such as no memory: use the launches without measurements
+            self.choices.clear()
+            self.fallbacks["launches are not measured"] = reason_of(error)
+
+    def describe(self) -> dict[str, Any]:
+        choices = [choice.to_json() for choice in self.choices.values()]
+        return {**super().describe(), "products": choices}
+
+    def watch(self, run: Callable[[], object]) -> list[LinearCall]:
+        """Calls of linear layers during `run`."""
+        self._linear_calls = []
+        try:
+            run()
+            return self._linear_calls
+        finally:
+            self._linear_calls = None
+
+    @or_torch("norms")
+    def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
+        n, size = x.shape
+        if residual is not None and not residual.is_contiguous():
+            return super().norm(x, norm, residual)
+        out = residual
+        if out is None:
+            out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        block = triton.next_power_of_2(size)
+        warps = min(max(block // 512, 1), 16)
+        norm_rows[(n,)](
+            x, norm.weight, out, size, x.stride(0), norm.eps, residual is not None, block,
+            num_warps=warps, **self._how,
+        )  # fmt: skip
+        return out
+
+    def project(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        return self.linear(LinearCall(x, weight, bias, norm, residual))
+
+    def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
+        return torch.cat([
+            self.linear(LinearCall(row, weight, None if biases is None else biases[i]))
+            for i, (row, weight) in enumerate(zip(x.split(1), weights, strict=True))
+        ])  # fmt: skip
+
+    def gated(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        if act not in (silu, gelu_tanh):
+            return super().gated(x, weight, bias, norm, act)
+        is_gelu = act is gelu_tanh
+        return self.linear(LinearCall(x, weight, bias, norm, is_gated=True, is_gelu=is_gelu))
+
+    def linear(self, call: LinearCall) -> Tensor:
+        """Run a linear layer with its chosen launch."""
+        if self._linear_calls is not None:
+            self._linear_calls.append(call)
+        product, by_torch = call.product, partial(self._torchs, call)
+        launch = None if product is None else self.launch_of(product)
+        if launch is None or not call.is_dense:
+            return by_torch()
+        return self.tried(str(product), partial(self.launched, call, launch), by_torch)
+
+    def launch_of(self, product: Product) -> Launch:
+        """The launch of a product."""
+        usual = ROW[0] if product.num_rows == 1 else self._few
+        chosen = self.choices.get(product)
+        return usual if chosen is None else chosen.launch
+
+    def launched(self, call: LinearCall, launch: RowLaunch | FewLaunch) -> Tensor:
+        """Run a linear layer with this launch."""
+        if isinstance(launch, RowLaunch):
+            return self._products.row(call, launch)
+        if call.norm is not None and not launch.is_norm_inside:
+            call = replace(call, x=self.norm(call.x, call.norm), norm=None)
+        return self._products.few(call, launch)
+
+    def _torchs(self, call: LinearCall) -> Tensor:
+        """Run a linear layer with torch, its norm and gate with kernels."""
+        if not call.is_gated:
+            return super().project(
+                call.x, call.weight, call.bias, norm=call.norm, residual=call.residual
+            )
+        x = call.x if call.norm is None else self.norm(call.x, call.norm)
+        both = linear(x, call.weight, call.bias)
+        kernels, torchs = partial(self._gate, both, call.is_gelu), partial(_gated, both, call)
+        return self.tried("gates", kernels, torchs)
+
+    def _gate(self, both: Tensor, is_gelu: bool) -> Tensor:
+        n, inner = both.shape[0], both.shape[1] // 2
+        out = both.new_empty(n, inner)
+        gate_rows[(n, triton.cdiv(inner, 1024))](both, out, inner, is_gelu, BLOCK=1024, **self._how)
+        return out
+
+    @or_torch("experts")
+    def experts(
+        self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        is_dense = all(part.is_contiguous() for part in (x, experts.gate_up, experts.down))
+        if act is not silu or ids.numel() > MOST_PAIRS or not is_dense:
+            return super().experts(x, experts, ids, shares, act)
+        return self._products.experts(x, experts, ids, shares)
+
+    @or_torch("most likely tokens")
+    def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        n, vocab_size = logits.shape
+        if k > MAX_TOPK or logits.itemsize > 4:
+            return super().topk_logprobs(logits, k)
+        num_chunks = triton.cdiv(vocab_size, CHUNK)
+        best = logits.new_empty(n, num_chunks, k, dtype=torch.float32)
+        ids = torch.empty_like(best, dtype=torch.int32)
+        tops, totals = (best.new_empty(n, num_chunks) for _ in range(2))
+        topk_of_chunk[(n, num_chunks)](
+            logits, best, ids, tops, totals, vocab_size, logits.stride(0), k, CHUNK, **self._how
+        )
+        log_probs, chosen = best.new_empty(n, k), ids.new_empty(n, k, dtype=torch.long)
+        topk_of_row[(n,)](
+            best, ids, tops, totals, log_probs, chosen, num_chunks, k,
+            triton.next_power_of_2(num_chunks), triton.next_power_of_2(num_chunks * k), **self._how,
+        )  # fmt: skip
+        return log_probs, chosen
+
+    def topk_ids(self, logits: Tensor, k: int) -> Tensor:
+        return self.topk_logprobs(logits, k)[1]
+
+    @or_torch("largest candidates")
+    def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if len(values) > MOST_FEW or values.dtype != torch.float64:
+            return super().topk(values, k)
+        best, places = values.new_empty(k), values.new_empty(k, dtype=torch.long)
+        block = triton.next_power_of_2(len(values))
+        topk_of_few[(1,)](values, best, places, len(values), k, block, **self._how)
+        return best, places
+
+    @or_torch("rotary embeddings")
+    def write_kv(
+        self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
+        norm: HeadNorm | None = None,
+    ) -> None:  # fmt: skip
+        num_queries, rows, cos_sin = heads.num_kv * heads.group, cached.all, slots.cos_sin
+        grid = (qkv.shape[0], num_queries + 2 * heads.num_kv)
+        rotate_and_write_kv[grid](
+            qkv, rows, slots.rows, cos_sin, qkv if norm is None else norm.weight, qkv.stride(0),
+            rows.stride(0), cos_sin.stride(0) if cos_sin.shape[0] > 1 else 0, num_queries,
+            heads.num_kv, 0.0 if norm is None else norm.eps, norm is not None, heads.dim,
+            triton.next_power_of_2(heads.dim), num_warps=1, **self._how,
+        )  # fmt: skip
+
+    @or_torch("attention")
+    def attend(
+        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads,
+        scoring: Scoring = PLAIN, window: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        dim, rows, num_heads = heads.dim, cached.all, heads.num_kv * heads.group
+        if tree_mask is None or dim < 16 or dim & (dim - 1):
+            return super().attend(queries, cached, tree_mask, heads, scoring, window)
+        tree_mask = tree_mask.within(window)
+        n, num_more = tree_mask.bias.shape
+        span, begins, sinks = tree_mask.num_rows, tree_mask.begins, scoring.sinks
+        if begins is not None:
+            assert window is not None
+            span = min(span, window + num_more)
+        plan = plan_attention(
+            self._num_processors, heads, num_rows=n, span=span, itemsize=queries.itemsize
+        )
+        num_splits, num_places = plan.num_splits, n * num_heads
+        parts = queries.new_empty(num_splits, num_places, dim, dtype=torch.float32)
+        tops, totals = (parts.new_empty(num_splits, num_places) for _ in range(2))
+        attend_split[(heads.num_kv, plan.num_blocks, num_splits)](
+            queries, rows, tree_mask.bias.contiguous(), tree_mask.start,
+            tree_mask.start if begins is None else begins, parts, tops, totals, n, num_more,
+            heads.group, queries.stride(0), rows.stride(0), heads.kv_width,
+            dim**-0.5 if scoring.scale is None else scoring.scale, scoring.soft_cap or 0.0,
+            begins is not None, scoring.soft_cap is not None, dim, plan.block_rows,
+            CACHE_ROWS, **TILES[plan.block_rows], **self._how,
+        )  # fmt: skip
+        out = queries.new_empty(n, heads.query_width)
+        width = triton.next_power_of_2(num_splits)
+        join_splits[(num_places,)](
+            parts, tops, totals, tops if sinks is None else sinks, out, num_places, num_splits,
+            num_heads, sinks is not None, dim, width,
+            num_warps=max(width * dim // 2048, 1), **self._how,
+        )  # fmt: skip
+        return out
+
+
+def _gated(both: Tensor, call: LinearCall) -> Tensor:
+    gate, up = both.chunk(2, -1)
+    return call.act(gate).mul_(up)

@@ -1,0 +1,85 @@
+"""Plans of launches: the split of work into programs, as pure arithmetic.
+
+Knows counts of rows, steps and processors, not tensors. Needs neither Triton nor a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from specbench.engine.layers.operands import Heads
+
+CACHE_ROWS = 32
+"""Cache rows that attention loads at a time: more do not fit the registers."""
+RESIDENT = {16: 2, 32: 2, 64: 1}
+"""Queries per program -> programs of attention that a processor holds at once.
+
+Registers and shared memory allow this on every GPU for keys of up to 256 bytes per head; with
+longer ones, a processor holds one program. `benchmarks/kernels.py` compares it with the compiler's
+report.
+"""
+LONGEST_KEY = 256
+MOST_SPLITS = 32
+"""Largest number of splits: one program adds their sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Steps divided among `num_splits` programs, `num_steps` each but the last, in `waves`."""
+
+    num_steps: int
+    num_splits: int
+    waves: int
+
+
+@cache
+def cut(
+    num_steps: int, num_programs: int, slots: int, *, start: int, share: int = 0,
+    most: int = MOST_SPLITS,
+) -> Cut:  # fmt: skip
+    """The fastest cut of `num_steps` steps, for each of `num_programs`; of equals, fewest splits.
+
+    `slots` programs run at once. A program takes the time of its steps, plus `start`, plus `share`
+    if its sums must be added to those of others; all in steps.
+    """
+    best, least = Cut(num_steps, 1, 0), None
+    for wanted in range(1, min(num_steps, most) + 1):
+        steps = -(-num_steps // wanted)
+        splits = -(-num_steps // steps)
+        waves = -(-num_programs * splits // slots)
+        cost = waves * (steps + start + (share if splits > 1 else 0))
+        if least is None or cost < least:
+            best, least = Cut(steps, splits, waves), cost
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """Attention's launch: `num_blocks` of queries by `num_splits` of the cache, per key head."""
+
+    block_rows: int
+    num_blocks: int
+    split_size: int  # rows of the cache, at most
+    num_splits: int
+    waves: int
+
+
+def plan_attention(
+    num_processors: int, heads: Heads, *, num_rows: int, span: int, itemsize: int
+) -> AttentionPlan:
+    """The plan for `num_rows` rows of a tree that see `span` rows of a cache.
+
+    As many queries of one key head as fit share a program, which reads the keys once for them.
+    """
+    num_queries = num_rows * heads.group
+    widest = 64 if itemsize == 2 else 32
+    block_rows = min(max(1 << (num_queries - 1).bit_length(), 16), widest)
+    num_blocks = -(-num_queries // block_rows)
+    resident = RESIDENT[block_rows] if heads.dim * itemsize <= LONGEST_KEY else 1
+    found = cut(
+        -(-span // CACHE_ROWS), heads.num_kv * num_blocks, num_processors * resident, start=1
+    )
+    return AttentionPlan(
+        block_rows, num_blocks, CACHE_ROWS * found.num_steps, found.num_splits, found.waves
+    )

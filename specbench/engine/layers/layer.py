@@ -1,0 +1,123 @@
+"""A Llama-family decoder layer in few, large operations on the engine's own cache rows.
+
+Knows weights and the order of operations, not models, trees or methods. `engine.fused.ops`
+computes the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+from transformers.activations import ACT2FN
+
+from specbench.engine.layers.mlp import Mlp, join, project_onto
+from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.layers.ops import TORCH, Ops, gelu_tanh
+from specbench.engine.layers.torch_attention import PLAIN, Scoring
+from specbench.engine.layers.weights import weight_bytes
+
+
+class Rotary:
+    """Table of rotary position embeddings, made by a model's own module.
+
+    `layer_type` chooses among a module's tables (Gemma 3). The module's angles may be those of half
+    a head, which both halves share (gpt-oss).
+    """
+
+    def __init__(
+        self, module: nn.Module, like: Tensor, head_dim: int, layer_type: str | None = None
+    ) -> None:
+        self._module = partial(module, layer_type=layer_type) if layer_type else module
+        self._like, self._half = like.new_zeros(()), head_dim // 2
+        self._table = like.new_zeros(0)  # [positions, 2, 1, 2, head_dim / 2]
+
+    def reserve(self, num_positions: int) -> None:
+        """Extend the table to at least `num_positions`."""
+        if num_positions <= self._table.shape[0]:
+            return
+        positions = torch.arange(num_positions, device=self._like.device)[None]
+        cos, sin = (
+            part[0, :, None].unflatten(-1, (-1, self._half)).expand(-1, 1, 2, -1)
+            for part in self._module(self._like, positions)
+        )
+        self._table = torch.stack([cos, torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)], 1)
+
+    def cos_sin(self, positions: Tensor) -> Tensor:
+        """Embeddings of positions [n], in the format of `CacheSlots`."""
+        return self._table.index_select(0, positions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projections:
+    """The linear layers of an attention, as stored in a model or checkpoint."""
+
+    q: nn.Linear
+    k: nn.Linear
+    v: nn.Linear
+    o: nn.Linear
+
+
+class FusedLayer:
+    """Attention and MLP of a decoder layer.
+
+    The weights of queries, keys and values become one matrix. The given layers become views of it,
+    so nothing is stored twice.
+    """
+
+    def __init__(
+        self, attention: Projections, mlp: Mlp, head_dim: int, ops: Ops = TORCH,
+        head_norms: tuple[Norm, Norm] | None = None, *, scoring: Scoring = PLAIN,
+        post_norm: Norm | None = None,
+    ) -> None:  # fmt: skip
+        """`head_norms` of queries and keys come before rotary embeddings.
+
+        `post_norm` is of the attention's output (Gemma).
+        """
+        q, k, v = attention.q, attention.k, attention.v
+        num_kv = k.out_features // head_dim
+        self.heads = Heads(num_kv, q.out_features // k.out_features, head_dim)
+        self.qkv, self.qkv_bias = join([q, k, v])
+        self.o, self.mlp, self._ops = attention.o, mlp, ops
+        self.scoring, self.post_norm = scoring, post_norm
+        self.head_norm = HeadNorm.of(self.heads, *head_norms) if head_norms else None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its weights."""
+        biases = [] if self.qkv_bias is None else [self.qkv_bias]
+        return weight_bytes(self.qkv, *biases, self.o) + self.mlp.num_bytes
+
+    def write_kv(
+        self, x: Tensor, cached: CacheRows, slots: CacheSlots, norm: Norm | None = None
+    ) -> Tensor:
+        """Write the keys and values of x [n, input] to the cache, after `norm` if given.
+
+        Returns the queries [n, num_heads * head_dim].
+        """
+        qkv = self._ops.project(x, self.qkv, self.qkv_bias, norm=norm)
+        self._ops.write_kv(qkv, cached, slots, self.heads, self.head_norm)
+        return qkv[:, : self.heads.query_width]
+
+    def attend(
+        self, residual: Tensor, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None,
+        window: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Add the attention's output for queries [n, heads * head_dim] to `residual` [n, hidden].
+
+        Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
+        With `window`, a row sees that many positions, its own included.
+        """
+        out = self._ops.attend(queries, cached, tree_mask, self.heads, self.scoring, window)
+        return project_onto(residual, out, self.o.weight, self.o.bias, self.post_norm, self._ops)
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The activation of that name in a config: `silu` and `gelu_tanh` are known to kernels."""
+    if name in ("silu", "swish"):
+        return silu
+    return gelu_tanh if name in ("gelu_pytorch_tanh", "gelu_tanh") else ACT2FN[name]

@@ -1,0 +1,111 @@
+"""The MLP of a decoder layer: dense, or a mixture of experts.
+
+Knows weights and the order of operations; `engine.fused.ops` computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from specbench.engine.layers.experts import Experts
+from specbench.engine.layers.operands import Norm
+from specbench.engine.layers.ops import Ops
+from specbench.engine.layers.weights import weight_bytes
+
+
+class Mlp(Protocol):
+    """Adds its output to its input, in place."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its weights, with the norm before it."""
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Add the output for `hidden` [n, hidden] to `hidden`."""
+
+
+class DenseMlp:
+    """down(act(gate(x)) * up(x)), x after a norm. Gate and up become one matrix.
+
+    The output has a norm of its own if `post_norm` is given (Gemma).
+    """
+
+    def __init__(
+        self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, norm: Norm,
+        act: Callable[[Tensor], Tensor], ops: Ops, post_norm: Norm | None = None,
+    ) -> None:  # fmt: skip
+        self.weight, self.bias = join([gate, up])
+        self.down, self.norm, self.act, self._ops = down, norm, act, ops
+        self.post_norm = post_norm
+
+    @property
+    def num_bytes(self) -> int:
+        biases = [] if self.bias is None else [self.bias]
+        return weight_bytes(self.weight, *biases, self.down, self.norm.weight)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        inner = self._ops.gated(hidden, self.weight, self.bias, self.norm, self.act)
+        return project_onto(
+            hidden, inner, self.down.weight, self.down.bias, self.post_norm, self._ops
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseMlp:
+    """The `top_k` likeliest of several experts for each row (Qwen3-MoE, Mixtral, gpt-oss).
+
+    The router's softmax is in float32. If `is_normalised`, the shares of a row's experts sum to 1.
+    """
+
+    router: Tensor  # [experts, hidden]
+    experts: Experts
+    top_k: int
+    is_normalised: bool
+    norm: Norm
+    act: Callable[[Tensor], Tensor]
+    ops: Ops
+    router_bias: Tensor | None = None  # [experts]
+
+    @property
+    def num_bytes(self) -> int:
+        biases = [] if self.router_bias is None else [self.router_bias]
+        return weight_bytes(self.router, *biases, *self.experts.tensors, self.norm.weight)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        x = self.ops.norm(hidden, self.norm)
+        scores = self.ops.project(x, self.router, self.router_bias)
+        shares, ids = scores.softmax(-1, dtype=torch.float32).topk(self.top_k)
+        if self.is_normalised:
+            shares = shares / shares.sum(-1, keepdim=True)
+        return hidden.add_(
+            self.ops.experts(x, self.experts, ids, shares.to(hidden.dtype), self.act)
+        )
+
+
+def project_onto(
+    residual: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, post_norm: Norm | None,
+    ops: Ops,
+) -> Tensor:  # fmt: skip
+    """Add a linear layer over x [n, input], and the norm after it if any, to `residual`."""
+    if post_norm is None:
+        return ops.project(x, weight, bias, residual=residual)
+    return ops.norm(ops.project(x, weight, bias), post_norm, residual)
+
+
+def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Join several linear layers into one weight and bias; the layers become views of these."""
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    start = 0
+    for layer in layers:
+        own = slice(start, start + layer.out_features)
+        start = own.stop
+        layer.weight = nn.Parameter(weight[own], requires_grad=False)
+        if bias is not None:
+            layer.bias = nn.Parameter(bias[own], requires_grad=False)
+    return weight, bias

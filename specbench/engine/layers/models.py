@@ -1,0 +1,133 @@
+"""Models that run on the fused stack, and their layers, norms and experts as it needs them.
+
+Knows the modules of transformers models, not trees or methods.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.models.gemma2.modeling_gemma2 import (
+    Gemma2Attention,
+    Gemma2ForCausalLM,
+    Gemma2RMSNorm,
+)
+from transformers.models.gemma3.modeling_gemma3 import (
+    Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
+    Gemma3RMSNorm,
+)
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssForCausalLM
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers.models.mistral.modeling_mistral import MistralForCausalLM
+from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
+
+from specbench.engine.layers.experts import Clamp, Experts
+from specbench.engine.layers.layer import FusedLayer, Projections, activation
+from specbench.engine.layers.mlp import DenseMlp, Mlp, SparseMlp
+from specbench.engine.layers.operands import Norm
+from specbench.engine.layers.ops import Ops
+from specbench.engine.layers.torch_attention import Scoring
+from specbench.engine.layers.windows import FULL, SLIDING, attention_kinds
+
+KNOWN = (
+    Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3ForConditionalGeneration, GptOssForCausalLM,
+    LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
+    Qwen3MoeForCausalLM,
+)  # fmt: skip
+_SHIFTED = (Gemma2RMSNorm, Gemma3RMSNorm)
+"""Norms whose weights are stored less one."""
+_FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
+"""Rotary embeddings whose angles do not depend on the sequence's length."""
+
+
+def unsupported_reason(model: PreTrainedModel) -> str | None:
+    """Reason that the model must run its own forward; None if the stack can run it."""
+    if type(model) not in KNOWN:
+        return f"{type(model).__name__} is run by transformers' own forward"
+    if getattr(model.config, "quantization_config", None) is not None:
+        return "quantised weights are read by transformers' own forward"
+    config = model.config.get_text_config()
+    if ropes := _rope_types(config.rope_parameters or {}) - _FIXED_ROPES:
+        return f"rotary embeddings of type {min(ropes)} depend on the length"
+    if other := attention_kinds(config).keys() - {FULL, SLIDING}:
+        return f"attention of type {min(other)} is run by transformers' own forward"
+    if len({parameter.device for parameter in model.parameters()}) > 1:
+        return "the model is spread over several devices"
+    return None
+
+
+def text_model(model: PreTrainedModel) -> Any:
+    """The embedding, layers and norm of a model, which may read images too."""
+    return getattr(model.model, "language_model", model.model)
+
+
+def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
+    """A decoder layer of a model and the norm before it."""
+    attention = layer.self_attn
+    parts = Projections(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+    head_norms = None
+    if hasattr(attention, "q_norm"):  # Qwen3, Gemma 3
+        head_norms = (norm_of(attention.q_norm), norm_of(attention.k_norm))
+    is_capped = isinstance(attention, Gemma2Attention)  # Gemma 3 has the field and ignores it
+    soft_cap = attention.attn_logit_softcapping if is_capped else None
+    scoring = Scoring(attention.scaling, soft_cap, getattr(attention, "sinks", None))
+    after_attention = norm_of(layer.post_attention_layernorm)
+    if not hasattr(layer, "pre_feedforward_layernorm"):
+        mlp = _mlp(layer.mlp, config, after_attention, None, ops)
+        fused = FusedLayer(parts, mlp, attention.head_dim, ops, head_norms, scoring=scoring)
+    else:  # Gemma: a norm before and after each part
+        before, after = layer.pre_feedforward_layernorm, layer.post_feedforward_layernorm
+        mlp = _mlp(layer.mlp, config, norm_of(before), norm_of(after), ops)
+        fused = FusedLayer(
+            parts, mlp, attention.head_dim, ops, head_norms, scoring=scoring,
+            post_norm=after_attention,
+        )  # fmt: skip
+    return norm_of(layer.input_layernorm), fused
+
+
+def norm_of(module: Any) -> Norm:
+    """A norm of a model. Gemma's weights are added to one in float32, as in its own forward."""
+    if not isinstance(module, _SHIFTED):
+        return Norm(module.weight, module.variance_epsilon)
+    wide = torch.promote_types(module.weight.dtype, torch.float32)
+    return Norm(1 + module.weight.detach().to(wide), module.eps)
+
+
+def _mlp(mlp: Any, config: Any, norm: Norm, post_norm: Norm | None, ops: Ops) -> Mlp:
+    act = activation(getattr(config, "hidden_activation", None) or config.hidden_act)
+    if not hasattr(mlp, "experts"):
+        return DenseMlp(mlp.gate_proj, mlp.up_proj, mlp.down_proj, norm, act, ops, post_norm)
+    router = mlp.router if hasattr(mlp, "router") else mlp.gate
+    is_normalised = getattr(config, "norm_topk_prob", True)  # Mixtral and gpt-oss always do
+    return SparseMlp(
+        router.weight, _experts(mlp.experts), config.num_experts_per_tok, is_normalised, norm, act,
+        ops, getattr(router, "bias", None),
+    )  # fmt: skip
+
+
+def _experts(module: Any) -> Experts:
+    """The experts of a layer. Those of gpt-oss are transposed, and the module's become views."""
+    if not hasattr(module, "gate_up_proj_bias"):
+        return Experts(module.gate_up_proj, module.down_proj)
+    gate_up, down = (
+        weight.detach().transpose(1, 2).contiguous()
+        for weight in (module.gate_up_proj, module.down_proj)
+    )
+    module.gate_up_proj = nn.Parameter(gate_up.transpose(1, 2), requires_grad=False)
+    module.down_proj = nn.Parameter(down.transpose(1, 2), requires_grad=False)
+    biases = module.gate_up_proj_bias, module.down_proj_bias
+    return Experts(gate_up, down, *biases, Clamp(module.alpha, module.limit))
+
+
+def _rope_types(parameters: Any) -> set[str]:
+    """Types of rotary embeddings in a config's parameters, which may be by kind of attention."""
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    types = [one.get("rope_type", "default") for one in nested or [parameters]]
+    return set(types)

@@ -1,0 +1,175 @@
+"""The operations of decoder layers and of drafts, on rows of tokens and of a cache.
+
+Knows tensors, positions and masks, not layers, trees or methods. The inputs' shapes determine
+every shape and no value reaches the host, so a call can be replayed as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, linear
+
+from specbench.engine.layers.cpu_products import in_parts, num_parts_of
+from specbench.engine.layers.experts import Experts, mix
+from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
+from specbench.engine.layers.torch_attention import PLAIN, Scoring, causal, few, masked, unstacked
+
+
+class JoinedLayers(Protocol):
+    """Decoder layers, each with the norm before it, as one call."""
+
+    @property
+    def max_rows(self) -> int:
+        """Largest number of rows that it takes."""
+
+    def __call__(
+        self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: CacheSlots,
+        tree_mask: TreeMask,
+    ) -> None:  # fmt: skip
+        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden] in place."""
+
+
+Chain: TypeAlias = Callable[[int], Callable[[], Tensor]]
+"""Some layers of a model: maps a number of rows to a call that runs over them."""
+
+
+class Ops:
+    """Torch's own operations, and the reason if they replace requested kernels."""
+
+    name = "torch"
+    max_exact_rows = 0
+    """Up to this many rows, a row's result has the same bits whatever rows are beside it."""
+
+    def __init__(self, kernels_unsupported_reason: str | None = None) -> None:
+        self.kernels_unsupported_reason = kernels_unsupported_reason
+        self.fallbacks: dict[str, str] = {}
+        """Operation that does not run as requested -> the reason."""
+
+    @property
+    def reason(self) -> str | None:
+        """Reasons of all that does not run as requested; None if all does."""
+        told = [] if self.kernels_unsupported_reason is None else [self.kernels_unsupported_reason]
+        told += [f"{what}: {why}" for what, why in self.fallbacks.items()]
+        return "; ".join(told) or None
+
+    def describe(self) -> dict[str, Any]:
+        """Name and reason, for the header of a run."""
+        return {"name": self.name, "reason": self.reason}
+
+    def prepare(self, chain: Chain) -> None:
+        """Choose launches for the operations of a chain, if there is a choice."""
+
+    def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
+        """One call for fused layers without windows, each with the norm before it, if any does."""
+        return None
+
+    def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
+        """Apply `norm` to `x` [n, hidden]; add the result to `residual` in place, if given."""
+        out = norm(x)
+        return out if residual is None else residual.add_(out)
+
+    def project(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, norm: Norm | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """A linear layer over x [n, input], after `norm` if given.
+
+        If `residual` [n, output] is given, the result is added to it in place.
+        """
+        if norm is not None:
+            x = self.norm(x, norm)
+        num_parts = num_parts_of(x, weight)
+        if residual is not None and bias is None and num_parts == 1:
+            return residual.addmm_(x, weight.t())
+        out = linear(x, weight, bias) if num_parts == 1 else in_parts(x, weight, bias, num_parts)
+        return out if residual is None else residual.add_(out)
+
+    def project_each(self, x: Tensor, weights: Tensor, biases: Tensor | None = None) -> Tensor:
+        """A separate linear layer for each row of x [n, input]; weights [n, output, input]."""
+        out = torch.bmm(x[:, None], weights.mT)[:, 0]
+        return out if biases is None else out.add_(biases)
+
+    def gated(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, norm: Norm,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        """act(gate) * up [n, inner] of x [n, hidden]; `weight` [2 * inner, hidden] holds both."""
+        gate, up = self.project(x, weight, bias, norm=norm).chunk(2, -1)
+        return act(gate).mul_(up)
+
+    def experts(
+        self, x: Tensor, experts: Experts, ids: Tensor, shares: Tensor,
+        act: Callable[[Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x, times `shares` [n, k]."""
+        return mix(x, experts, ids, shares, act)
+
+    def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [n, k] and ids [n, k] of the k most likely tokens, best first.
+
+        `logits` [n, vocab]. The log-probabilities are at least float32.
+        """
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        best = torch.log_softmax(logits, -1, dtype=dtype).topk(k)
+        return best.values, best.indices
+
+    def topk_ids(self, logits: Tensor, k: int) -> Tensor:
+        """Ids [n, k] of the k most likely tokens, best first."""
+        return logits.topk(k).indices
+
+    def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k largest of values [m], largest first, and their indices [k]."""
+        best = values.topk(k)
+        return best.values, best.indices
+
+    def write_kv(
+        self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,
+        norm: HeadNorm | None = None,
+    ) -> None:  # fmt: skip
+        """Rotate the queries of qkv [n, width] in place; cache its rotated keys and its values.
+
+        Queries and keys are normalised before, if `norm` is given.
+        """
+        n, dim = qkv.shape[0], heads.dim
+        if norm is not None:
+            norm.apply(qkv.view(n, -1, dim).narrow(1, 0, heads.num_kv * (heads.group + 1)))
+        turned = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
+        cos, sin = slots.cos_sin.unbind(1)
+        swapped = turned.flip(2) if n == 1 else turned.roll(1, 2)  # the faster of the two
+        turned.mul_(cos).addcmul_(swapped, sin)
+        cached.all.index_copy_(0, slots.rows, qkv[:, heads.query_width :])
+
+    def attend(
+        self, queries: Tensor, cached: CacheRows, tree_mask: TreeMask | None, heads: Heads,
+        scoring: Scoring = PLAIN, window: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Attention's output [n, heads.query_width] for queries of that shape.
+
+        Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
+        With `window`, a row sees that many positions, its own included.
+        """
+        n, split = queries.shape[0], queries.unflatten(1, (heads.num_kv, heads.group, heads.dim))
+        if tree_mask is None:
+            keys, values = cached.keys.narrow(1, 0, n), cached.values.narrow(1, 0, n)
+            return causal(split, keys, values, scoring, window)
+        tree_mask = tree_mask.within(window)
+        span = tree_mask.num_rows
+        keys, values = cached.keys.narrow(1, 0, span), cached.values.narrow(1, 0, span)
+        is_few = n > 1 and tree_mask.cache_span.is_exact and queries.itemsize >= 4
+        is_usual = scoring.is_plain and tree_mask.begins is None
+        if is_few and is_usual and queries.device.type == "cpu":
+            stacked = split.permute(1, 2, 0, 3).reshape(heads.num_kv, -1, heads.dim)
+            return unstacked(few(stacked, keys, values, tree_mask.bias, scoring), heads.group)
+        return masked(split, keys, values, tree_mask.mask, scoring)
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """Gelu by its tanh approximation (Gemma)."""
+    return gelu(x, approximate="tanh")
+
+
+TORCH = Ops()

@@ -1,0 +1,122 @@
+"""The decoder stack of a supported model, run layer by layer in few, large operations.
+
+Knows trees as masks only, and no methods; `engine.fused.models` reads the layers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specbench.engine.kv import KVCache
+from specbench.engine.layers.chain import LayerChain
+from specbench.engine.layers.layer import Rotary
+from specbench.engine.layers.models import fused_layer, norm_of, text_model
+from specbench.engine.layers.operands import CacheRows, CacheSlots, TreeMask
+from specbench.engine.layers.ops import Ops
+from specbench.engine.layers.windows import attention_kinds
+
+
+class Stack:
+    """Embedding, decoder layers and final norm of a supported model (see `fused.models`).
+
+    Same arithmetic as the model's own forward; rounding differs, because products are fused.
+    `kinds` of attention of its layers, each with its window, are by default those of its config.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, ops: Ops, kinds: Mapping[str, int | None] | None = None
+    ) -> None:
+        base, config = text_model(model), model.config.get_text_config()
+        kinds = kinds or attention_kinds(config)
+        self._embed = base.embed_tokens
+        self._kinds, self._ops = kinds, ops
+        kind_of_all = next(iter(kinds))
+        self._kind_of = getattr(config, "layer_types", None) or [kind_of_all] * len(base.layers)
+        self._rotaries = _rotaries(base, kinds)
+        self._norm = norm_of(base.norm)
+        self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
+        self._head = model.get_output_embeddings()
+        self._logit_cap = getattr(config, "final_logit_softcapping", None)
+        is_unlimited = not any(kinds.values()) and len(set(self._rotaries.values())) == 1
+        self._joined = ops.join(self._layers) if is_unlimited else None
+        ops.prepare(LayerChain(self._layers, self._norm, self._head.weight, ops))
+
+    def reserve(self, num_positions: int) -> None:
+        """Make room for positions up to `num_positions`."""
+        for rotary in self._rotaries.values():
+            rotary.reserve(num_positions)
+
+    def first_layers(self, num_layers: int) -> Stack:
+        """The same stack with only its first layers."""
+        part = copy.copy(self)
+        part._layers = self._layers[:num_layers]
+        return part
+
+    def __call__(
+        self,
+        ids: Tensor,
+        cache: KVCache,
+        rows: Tensor,
+        positions: Tensor,
+        tree_mask: TreeMask | None,
+        wanted: Collection[int],
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run over tokens [n], to be cached at `rows` [n], at `positions` [n].
+
+        Returns hidden states [n, hidden] and inputs of `wanted` layers. The number after the last
+        layer's stands for its output, before the final norm. Without `tree_mask`, the tokens begin
+        a sequence.
+        """
+        x = self._embed(ids)  # the layers work in place
+        turns = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
+        slots = {kind: CacheSlots(rows, turns[one]) for kind, one in self._rotaries.items()}
+        inputs: dict[int, Tensor] = {}
+        for begin, end in pairwise(sorted({0, len(self._layers), *wanted})):
+            if begin in wanted:
+                inputs[begin] = x.clone()
+            caches = [cache.rows(index) for index in range(begin, end)]
+            if self._joined and tree_mask is not None and len(x) <= self._joined.max_rows:
+                self._joined(x, begin, caches, slots[self._kind_of[0]], tree_mask)
+            else:
+                x = self._run_each(x, begin, caches, slots, tree_mask)
+        if len(self._layers) in wanted:
+            inputs[len(self._layers)] = x
+        return self._ops.norm(x, self._norm), inputs
+
+    def _run_each(
+        self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: Mapping[str, CacheSlots],
+        tree_mask: TreeMask | None,
+    ) -> Tensor:  # fmt: skip
+        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden]."""
+        for index, cached in enumerate(caches, first):
+            norm, layer = self._layers[index]
+            kind = self._kind_of[index]
+            queries = layer.write_kv(x, cached, slots[kind], norm)
+            x = layer.mlp(layer.attend(x, queries, cached, tree_mask, self._kinds[kind]))
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of hidden states [n, hidden]."""
+        return self.capped(self._ops.project(hidden, self._head.weight, self._head.bias))
+
+    def capped(self, logits: Tensor) -> Tensor:
+        """Logits within the model's limit, if it has one (Gemma 2)."""
+        if self._logit_cap is None:
+            return logits
+        return torch.tanh(logits / self._logit_cap) * self._logit_cap
+
+
+def _rotaries(base: Any, kinds: Mapping[str, int | None]) -> dict[str, Rotary]:
+    """Rotary tables by kind of attention: one for all, or one for each (Gemma 3)."""
+    like = base.embed_tokens.weight
+    dim = base.layers[0].self_attn.head_dim
+    if not hasattr(base.rotary_emb, "layer_types"):
+        return dict.fromkeys(kinds, Rotary(base.rotary_emb, like, dim))
+    return {kind: Rotary(base.rotary_emb, like, dim, kind) for kind in kinds}

@@ -1,0 +1,1 @@
+"""Judging finished runs: compare, check, verify, and the page over many runs."""

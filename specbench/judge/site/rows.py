@@ -1,0 +1,147 @@
+"""The rows of the page: a number of a run, or of a paper, with everything it is filtered by.
+
+Knows measured runs and published values. Knows no HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from specbench import registry
+from specbench.analysis.cells import CellKey
+from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.ranking import is_claimed
+from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
+from specbench.data.tasks import TaskCard, load_cards
+from specbench.log.comparability import machine_name
+from specbench.log.header import RunHeader
+from specbench.log.loads import Load, loads_of
+from specbench.models.cards import known_models
+from specbench.report import facts, results
+from specbench.report.published import published_values
+
+MEAN = "Mean"
+"""The title of the mean over the tasks."""
+NO_PRICE = Missing("no price given")
+NOT_PUBLISHED = Missing("not published")
+OWN_ENGINE = "specbench"
+_SERVED = ", served by "
+"""Before the engine in the title of a served model; a row has the engine apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """A method on a task of a run, or in a published table.
+
+    `tokens_per_s` is that of one request; at a server under load, the cost is of all its requests.
+    `cost` is per million tokens, in the unit of the price. `is_claimed` if the speedup differs
+    significantly from 1. `run` is the number of the run on the page; None for a published row,
+    which has the `url` of its `source`.
+    """
+
+    machine: str
+    model: str
+    engine: str
+    method: str
+    task: str
+    temperature: float
+    speedup: Value
+    mat: Value
+    tokens_per_s: Value = NOT_PUBLISHED
+    cost: Value = NO_PRICE
+    is_claimed: bool = False
+    run: int | None = None
+    source: str = ""
+    url: str = ""
+
+
+def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Iterator[SiteRow]:
+    """The rows of a run at one load: each task, then their mean."""
+    info = run.info
+    machine = machine_name(info)
+    price = prices.get(machine)
+    make = partial(
+        SiteRow,
+        machine=machine,
+        model=facts.model_label(info).partition(_SERVED)[0],
+        engine=engine_name(info),
+        run=number,
+    )
+    for temperature in run.temperatures:
+        for method in run.methods:
+            claimed = partial(_is_claimed, run, method, temperature)
+            row = partial(make, method=info.method(method).label, temperature=temperature)
+            for task in run.tasks:
+                cell = run.cells[CellKey(method, temperature, task)]
+                if cell.num_done:
+                    yield row(
+                        task=info.task_title(task), speedup=cell.speedup,
+                        mat=cell.mat, tokens_per_s=cell.tokens_per_s,
+                        is_claimed=claimed(task),
+                        cost=NO_PRICE if run.serving else cost(cell.tokens_per_s, price),
+                    )  # fmt: skip
+            overall = run.overall[method, temperature]
+            if len(run.tasks) > 1 and overall.pooled.num_done:
+                serving = run.serving.get((method, temperature))
+                rate = overall.pooled.tokens_per_s
+                yield row(
+                    task=MEAN, speedup=overall.speedup, mat=overall.mat,
+                    tokens_per_s=rate, is_claimed=claimed(results.MEAN),
+                    cost=cost(serving.output_throughput if serving else rate, price),
+                )  # fmt: skip
+
+
+def _is_claimed(run: RunMetrics, method: str, temperature: float, task: str) -> bool:
+    ranking = results.ranking_of(run, temperature, task)
+    return is_claimed(ranking.against_baseline.get(method))
+
+
+def published_rows() -> Iterator[SiteRow]:
+    """Every published value."""
+    models, cards = known_models(), load_cards()
+    for value in published_values():
+        model = models.get(value.model)
+        yield SiteRow(
+            machine="not stated" if value.hardware.startswith("not ") else value.hardware,
+            model=model.title if model else value.model,
+            engine="published",
+            method=registry.get(value.method).title,
+            task=MEAN if value.task == "mean" else _task_title(value.task, cards),
+            temperature=value.temperature,
+            speedup=Estimate(value.speedup),
+            mat=NOT_PUBLISHED if value.mat is None else Estimate(value.mat),
+            source=value.publication.name,
+            url=value.publication.url,
+        )
+
+
+def engine_name(info: RunHeader) -> str:
+    """The engine with its version, and its load: "vLLM 0.32.0, 8 requests at once"."""
+    loads = [load.text for load in loads_of(info.spec.values) if load != Load()]
+    # llama.cpp without a git checkout has the build number alone.
+    software = dict.fromkeys(
+        server.software.removesuffix("-unknown") for server in info.servers.values()
+    )
+    return ", ".join([*(software or [OWN_ENGINE]), *loads])
+
+
+def cost(tokens_per_s: Value, price_per_hour: float | None) -> Value:
+    """The price of a million tokens; the ends of the interval change places."""
+    if price_per_hour is None:
+        return NO_PRICE
+    if isinstance(tokens_per_s, Missing):
+        return tokens_per_s
+    scale = price_per_hour / 3600 * 1e6
+    span = tokens_per_s.interval
+    interval = Interval(scale / span.high, scale / span.low) if span and span.low > 0 else None
+    return Estimate(scale / tokens_per_s.value, interval)
+
+
+def _task_title(name: str, cards: Mapping[str, TaskCard]) -> str:
+    """The title of a task as runs have it; a suite's own is that of all its questions."""
+    if card := cards.get(name):
+        return card.title
+    known = {task.name: task.title for card in cards.values() for task in card.tasks}
+    return known.get(name, name)

@@ -1,0 +1,247 @@
+"""Runs of the same work joined into one: more prompts, or more passes, from any time or machine.
+
+Knows files and headers of runs. Computes no number. `pool` keeps whole runs as units instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import structs
+
+from specbench.errors import UserError
+from specbench.log.comparability import (
+    Difference,
+    circumstances,
+    machine_difference,
+    method_differences,
+    work_differences,
+)
+from specbench.log.header import PromptsHeader, RunHeader
+from specbench.log.loads import loads_of
+from specbench.log.machine import Origin
+from specbench.log.store import RunFolder, StoredRun, read_trace
+from specbench.machine.cpu_sampler import others_warning
+from specbench.types import Record, RecordKey, TracedStep
+
+Prompt = tuple[str, str]
+"""Task and sample id."""
+Offsets = Mapping[Prompt, int]
+"""By prompt, the number of passes over it in earlier runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRun:
+    """Several runs as one. Each record has its run's id as `origin`."""
+
+    header: RunHeader
+    records: tuple[Record, ...]
+
+
+def merge(runs: Sequence[StoredRun]) -> MergedRun:
+    """The runs as one. A prompt that several runs have gets further passes, in their order.
+
+    Raises:
+        UserError: there are less than two runs, or they do not fit. Every difference is named.
+    """
+    if len(runs) < 2:
+        raise UserError("One run is nothing to merge.", "Give several runs.")
+    if problems := [*_problems(runs)]:
+        raise UserError(
+            "The runs cannot be merged:\n" + "\n".join(f"  {text}" for text in problems),
+            "Repeat a run with the other's options. `specbench compare` shows runs side by side.",
+        )
+    passes: dict[Prompt, int] = defaultdict(int)
+    records: list[Record] = []
+    every_offset: list[Offsets] = []
+    for run in runs:
+        offsets = dict(passes)
+        every_offset.append(offsets)
+        traces = {line.key: line.steps for line in read_trace(run.path)}
+        for record in run.records:
+            moved = _moved(record, offsets, traces.get(record.key, ()))
+            origin = record.origin or run.header.id
+            worker = record.worker and _worker(record.worker, run.header)
+            records.append(replace(moved, origin=origin, worker=worker))
+            prompt = record.key.task, record.key.sample_id
+            passes[prompt] = max(passes[prompt], moved.key.repeat + 1)
+    return MergedRun(_header(runs, records, every_offset), tuple(records))
+
+
+def write_merged(run: MergedRun, folder: Path) -> None:
+    """Write the run into a new folder.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+        UserError: it holds a run already.
+    """
+    with RunFolder(folder) as opened:
+        if opened.has_run():
+            raise UserError(f"{folder} holds a run already.", "Give another --out.")
+        opened.write_header(structs.replace(run.header, id=folder.resolve().name))
+        for record in run.records:
+            opened.append(record)
+
+
+def _problems(runs: Sequence[StoredRun]) -> Iterator[str]:
+    """Everything for which the runs are not one, a sentence each."""
+    first = runs[0].header
+    for number, run in enumerate(runs):
+        header = run.header
+        if header.status == "running":
+            yield f"{header.id} is not finished: merge it when it is."
+        if any(run.records and run.records == other.records for other in runs[:number]):
+            yield f"{header.id} is given twice, or is a copy."
+        if any(header.id == other.header.id for other in runs[:number]):
+            yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
+        for difference in _differences(first, header):
+            yield f"{difference.describe(first.id, header.id)}."
+
+
+def _differences(first: RunHeader, other: RunHeader) -> Iterator[Difference]:
+    """Values that must be equal: the work, the methods with their weights, and the draws."""
+    yield from work_differences(first, other)
+    yield from method_differences(first, other)
+    facts = _facts(first), _facts(other)
+    for what, value in facts[0].items():
+        if value != facts[1][what]:
+            yield Difference(what, value, facts[1][what])
+
+
+def _facts(header: RunHeader) -> dict[str, str]:
+    """Facts besides the work that runs must share, in words."""
+    values = header.spec.values
+    return {
+        "methods": ", ".join(values.methods),
+        "temperatures": ", ".join(f"{one:g}" for one in values.temperatures),
+        "seed": str(values.seed) if any(values.temperatures) else "unused",
+        "engine": values.serving_engine or values.backend or "specbench",
+        "loads": ", ".join(load.text for load in loads_of(values)) or "none",
+    }
+
+
+def _moved(record: Record, offsets: Offsets, trace: tuple[TracedStep, ...]) -> Record:
+    """The record as one of a later pass, with its trace."""
+    key: RecordKey = record.key
+    offset = offsets.get((key.task, key.sample_id), 0)
+    return replace(record, key=replace(key, repeat=key.repeat + offset), trace=trace)
+
+
+def _header(
+    runs: Sequence[StoredRun], records: Sequence[Record], offsets: Sequence[Offsets]
+) -> RunHeader:
+    """The header of all: what holds for one machine alone is left to the origins."""
+    headers = [run.header for run in runs]
+    first = headers[0]
+    repeats = 1 + max((record.key.repeat for record in records), default=0)
+    columns = {task: title for one in headers for task, title in one.columns.items()}
+    values = structs.replace(
+        first.spec.values,
+        repeats=repeats,
+        until_ci=None,
+        tasks=tuple(columns),
+        **{name: _shared(name, headers) for name in ("limit", "sample")},
+    )
+    blocks = [
+        structs.replace(block, repeat=block.repeat + _block_offset(block.task, run, own))
+        for run, own in zip(runs, offsets, strict=True)
+        for block in run.header.blocks
+    ]
+    is_one_machine = not any(machine_difference(first, one) for one in headers[1:])
+    return structs.replace(
+        first,
+        status=next((one.status for one in headers if one.status != "complete"), "complete"),
+        created=min(one.created for one in headers),
+        finished=max((one.finished for one in headers if one.finished), default=None),
+        command=(),
+        spec=structs.replace(first.spec, values=values, asked=values),
+        num_records=len(records),
+        columns=columns,
+        prompts=tuple(_prompts([one for h in headers for one in h.prompts], records)),
+        roofline=first.roofline if is_one_machine else None,
+        preparation=None, stored_spread=None, gpu=None, cpu=None,
+        segments=(),
+        blocks=tuple(blocks),
+        warnings=tuple(dict.fromkeys(_warnings(headers))),
+        origins=tuple(origin for run in runs for origin in _origins(run)),
+        workers={
+            _worker(name, one): about for one in headers for name, about in one.workers.items()
+        },
+    )  # fmt: skip
+
+
+def _worker(name: str, header: RunHeader) -> str:
+    """The name of a run's worker in the merged run: every run has a worker-1."""
+    return name if header.origins else f"{header.id}/{name}"
+
+
+def _shared(name: str, headers: Sequence[RunHeader]) -> int | None:
+    """A value of the specification that all runs have; None if they differ."""
+    found = {getattr(one.spec.values, name) for one in headers}
+    return found.pop() if len(found) == 1 else None
+
+
+def _block_offset(task: str, run: StoredRun, offsets: Offsets) -> int:
+    """The passes before a block of a server. Its prompts were measured in one go.
+
+    Raises:
+        UserError: its prompts have different numbers of passes.
+    """
+    keys = {(one.key.task, one.key.sample_id) for one in run.records if one.key.task == task}
+    found = {offsets.get(key, 0) for key in keys}
+    if len(found) > 1:
+        raise UserError(
+            f"{run.header.id} has prompts of {task} that earlier runs have, and others: the blocks "
+            "of a server cannot be split.",
+            "Merge runs of the same prompts, or of different ones.",
+        )
+    return found.pop() if found else 0
+
+
+def _prompts(sets: Sequence[PromptsHeader], records: Sequence[Record]) -> Iterator[PromptsHeader]:
+    """One part a task. The hash of several sets is made from theirs."""
+    by_task: dict[str, dict[str, PromptsHeader]] = defaultdict(dict)
+    for one in sets:
+        by_task[one.task][one.sha256] = one
+    for task, found in by_task.items():
+        largest = max(found.values(), key=lambda one: one.num_prompts)
+        ids = {record.key.sample_id for record in records if record.key.task == task}
+        if len(ids) <= largest.num_prompts:
+            yield largest
+            continue
+        categories: dict[str, tuple[str, ...]] = {}
+        for one in found.values():
+            for name, samples in one.categories.items():
+                categories[name] = tuple(dict.fromkeys((*categories.get(name, ()), *samples)))
+        sha256 = hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
+        yield structs.replace(largest, num_prompts=len(ids), sha256=sha256, categories=categories)
+
+
+def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
+    """Each run's own warnings by its name, then the differences between runs."""
+    first = headers[0]
+    for one in headers:
+        yield from (f"{one.id}: {text}" for text in one.warnings)
+        if busy := others_warning(one.cpu):
+            yield f"{one.id}: {busy}"
+    for one in headers[1:]:
+        machine = machine_difference(first, one)
+        for difference in (*([machine] if machine else []), *circumstances(first, one)):
+            yield f"Merged runs differ in {difference.describe(first.id, one.id)}."
+
+
+def _origins(run: StoredRun) -> Sequence[Origin]:
+    """The run as an origin; the origins of a run that is merged itself."""
+    one = run.header
+    if one.origins:
+        return one.origins
+    return [
+        Origin(
+            id=one.id, created=one.created, num_records=len(run.records), finished=one.finished,
+            environment=one.environment, command=one.command, gpu=one.gpu, cpu=one.cpu,
+        )
+    ]  # fmt: skip

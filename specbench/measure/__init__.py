@@ -1,0 +1,8 @@
+"""Measuring, from what the user asks for to records on disk, one way:
+
+spec -> plan -> header -> backend -> requests -> records
+
+`spec` checks values, `plan` resolves names and files, `header` is what `run.json` says of the plan,
+a backend completes requests, and `runner` makes requests of prompts and records of completions.
+`session` runs these in order. No stage knows a later one.
+"""

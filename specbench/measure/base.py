@@ -1,0 +1,216 @@
+"""The seam between a run and what completes its requests.
+
+Runner, log and reports know these protocols only; no device, dtype or weights appear here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from msgspec.structs import replace
+
+from specbench.log.backend import (
+    BlockHeader,
+    ExecutionHeader,
+    Kernels,
+    Preparation,
+    RooflineHeader,
+    ServerHeader,
+    WorkerHeader,
+)
+from specbench.log.header import MethodHeader, ModelHeader, RunHeader
+from specbench.log.machine import Environment, GpuUse, Threads
+from specbench.types import Completion, Record, Request
+
+if TYPE_CHECKING:
+    from specbench.measure.pauses import PauseCheck
+    from specbench.measure.plan import Plan
+    from specbench.measure.progress import Progress
+
+Message = Mapping[str, str]
+"""One message of a chat: `role` and `content`."""
+
+
+class Codec(Protocol):
+    """Messages to prompt tokens, and tokens back to text, for one model and template."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+    @property
+    def end_id(self) -> int | None:
+        """The one of `eos_ids` that usually ends an answer; None without any."""
+        ...
+
+    def control_tokens(self, text: str) -> Sequence[str]:
+        """Special tokens in a user's text that a prompt would have as control tokens."""
+        ...
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
+    def text(self, token_ids: Sequence[int]) -> str: ...
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        """The tokens of an answer's text, for servers that send no token ids."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SetupInfo:
+    """A setup's part of the header. `values` are the values of the spec that it decides.
+
+    `environment` is that of the machines that complete the requests; None for this one.
+    """
+
+    model: ModelHeader
+    methods: dict[str, MethodHeader]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    environment: Environment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """A backend's part of the header. Parts that were not measured are None or empty."""
+
+    preparation: Preparation | None = None
+    threads: Threads | None = None
+    roofline: RooflineHeader | None = None
+    kernels: Kernels | None = None
+    execution: dict[str, ExecutionHeader] = field(default_factory=dict)
+    gpu: GpuUse | None = None
+    servers: dict[str, ServerHeader] = field(default_factory=dict)
+    blocks: tuple[BlockHeader, ...] = ()
+    workers: dict[str, WorkerHeader] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def added_to(self, header: RunHeader) -> RunHeader:
+        """The header with this part. A method that was ever eager stays eager in a resumed run."""
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        execution = {
+            label: header.execution.get(label, mode) if mode.mode == "graph" else mode
+            for label, mode in self.execution.items()
+        }
+        return replace(
+            header,
+            **{
+                **parts,
+                "threads": self.threads or header.threads,
+                "execution": {**header.execution, **execution},
+                "servers": {**header.servers, **self.servers},
+                "blocks": (*header.blocks, *self.blocks),
+                "workers": {**header.workers, **self.workers},
+                "warnings": (*header.warnings, *self.warnings),
+            },
+        )
+
+
+class Sink(Protocol):
+    """Receiver of records, one by one."""
+
+    def append(self, record: Record) -> None: ...
+
+
+class PlanRunner(Protocol):
+    """Completes a plan's samples, except those that are done."""
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all samples. Yields each new record after it is stored."""
+        ...
+
+
+class Backend(Protocol):
+    """Completes a plan. As a context manager, it holds a model or servers while it is open."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+    def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        """The backend as measured so far, and as these records used it. Callable at any time."""
+        ...
+
+    def warm_up(self, requests: Sequence[Request]) -> None:
+        """Do now what is done only once.
+
+        Args:
+            requests: at each temperature of the run a usual request, then one with the most tokens
+                of prompt and answer that the run can reach.
+        """
+        ...
+
+    def runner(
+        self,
+        plan: Plan,
+        sink: Sink,
+        progress: Progress,
+        *,
+        pauses: PauseCheck,
+        block_done: Callable[[], None],
+    ) -> PlanRunner:
+        """The runner of a plan on this backend: one request after the other, or blocks of them.
+
+        Args:
+            plan: what to run.
+            sink: receives the records.
+            progress: receives the events.
+            pauses: finds completions that a pause of the machine made slow. Blocks do not use it.
+            block_done: called after each block, while no request is under way.
+        """
+        ...
+
+
+class RequestBackend(Backend, Protocol):
+    """A backend that completes one request after the other."""
+
+    def complete(self, method: str, request: Request) -> Completion:
+        """Complete a request with a method, given as records spell it."""
+        ...
+
+    def adapt(self) -> None:
+        """Adapt to the load of the machine, before all methods of a prompt."""
+        ...
+
+    def remember(self, method: str) -> None:
+        """Let a method of scope "run" keep what its last completion taught."""
+        ...
+
+    def forget(self) -> None:
+        """Drop all that methods remember: a new repeat begins. A method that cannot fails later."""
+        ...
+
+
+class Setup(Protocol):
+    """A backend that can be opened: everything it needs was found and checked."""
+
+    @property
+    def title(self) -> str:
+        """The model and where it runs, in words."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The methods as records spell them, in table order."""
+        ...
+
+    @property
+    def no_checkpoint(self) -> tuple[str, ...]:
+        """Methods that were asked for and cannot run, because they have no checkpoint."""
+        ...
+
+    @property
+    def codec(self) -> Codec: ...
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that the model's context holds; None if unknown."""
+        ...
+
+    @property
+    def default_budget(self) -> int:
+        """New tokens of an answer if the user gives no number."""
+        ...
+
+    def describe(self) -> SetupInfo: ...
+    def open(self, folder: Path, before: RunHeader | None = None) -> Backend:
+        """The backend, to be entered. `folder` is the run's; `before` its header if it goes on."""
+        ...

@@ -1,0 +1,175 @@
+"""Checks of a machine: what it can run, and whether its baseline can be trusted."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from specbench.log.machine import Threads
+from specbench.machine import environment
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
+from specbench.measure.local.traffic import measure_traffic
+from specbench.measure.methods import BASELINE
+from specbench.measure.spec import RunSpec
+from specbench.models.memory import free_bytes
+from specbench.types import Request
+
+if TYPE_CHECKING:
+    from specbench.engine.target import Target
+
+PROMPTS = (
+    "Write a short letter to a friend about the sea.",
+    "What is the capital of France, and which river runs through it?",
+    "Count from one to twenty.",
+)
+NUM_TOKENS, NUM_ROUNDS = 64, 5
+MARGIN = 1.05
+"""Ratio of times from which our loop counts as slower: these timings scatter by a few percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The result of one check. `is_ok` None is a fact without a verdict."""
+
+    name: str
+    is_ok: bool | None
+    text: str
+
+
+def examine(
+    model: str,
+    device: str,
+    weights: str = "hub",
+    *,
+    threads: int | None = None,
+    is_offline: bool,
+) -> Iterator[Diagnosis]:
+    """The lines of `specbench doctor`."""
+    facts = environment.capture()
+    versions = f"Python {facts.python}, torch {facts.torch.version}"
+    yield Diagnosis("software", None, f"specbench {facts.specbench}, {versions}")
+    spec = RunSpec(
+        model=model, methods=(BASELINE,), device=device, weights=weights, threads=threads
+    )
+    setup = make_engine_setup(spec, is_offline=is_offline)
+    where, why = setup.device.name, setup.device.reason
+    yield Diagnosis("device", None, f"{where}; no GPU, because {why}" if why else where)
+    yield Diagnosis("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
+    with EngineBackend(setup) as backend:
+        context = backend.target.context
+        yield Diagnosis("model", None, f"{setup.card.title} in {setup.dtype}, context {context}")
+        yield _threads(backend.describe().threads)
+        yield _tree(backend.target)
+        yield from _baseline(setup, backend)
+
+
+def _threads(found: Threads | None) -> Diagnosis:
+    """The number of CPU threads, who chose it, and how threads wait."""
+    assert found is not None
+    tried = ", ".join(f"{count}: {1e3 * s:.2f} ms" for count, s in found.step_s.items())
+    chosen = {
+        "option": "given by --threads",
+        "environment": "given by the environment",
+        "torch": "torch's default",
+        "measured": f"the fastest for a step ({tried})",
+    }[found.chosen_by]
+    wait = {
+        "brief": "spin for some microseconds while they wait, then sleep",
+        "passive": "sleep while they wait",
+        "own": "wait as your variables say",
+        "unknown": "may spin for long while they wait, which is slow beside other work",
+    }[found.waiting]
+    return Diagnosis("threads", None, f"{found.num}, {chosen}; they {wait}")
+
+
+def _tree(target: Target) -> Diagnosis:
+    """Compare a branch of a tree with a plain sequence: the logits must agree."""
+    import torch
+
+    from specbench.engine.attention import without_cudnn_attention
+    from specbench.engine.tree import DraftTree, TreeLayout
+
+    prompt, branch = (1, 5, 6, 7), (8, 9, 10)
+    with torch.inference_mode(), without_cudnn_attention():
+        target.prefill(prompt)
+        layout = TreeLayout.from_parents([0, 0, 0, 2, 3], target.device)
+        tokens = torch.tensor([7, 11, *branch], device=target.device)
+        tree = DraftTree(tokens, layout, num_verify=5)
+        target.crop(len(prompt) - 1)
+        on_tree = target.forward(tree).logits[-1].float()
+        plain = target.prefill((*prompt, *branch)).logits[-1].float()
+        difference = (on_tree - plain).abs().max().item()
+    scale = plain.abs().max().item()
+    is_ok = difference <= scale * 40 * torch.finfo(target.dtype).eps
+    return Diagnosis("tree", is_ok, f"a branch differs from a plain forward by {difference:.1e}")
+
+
+def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]:
+    """Compare vanilla in our loop with the model's own `generate`: tokens and speed."""
+    target = backend.target
+    tokens_agree, ours_s, theirs_s = True, [], []
+    for prompt in PROMPTS:
+        ids = setup.codec.render([{"role": "user", "content": prompt}])
+        request = Request(ids, NUM_TOKENS)
+        for turn in range(NUM_ROUNDS + 1):
+            seconds, ours = _timed(partial(_complete, backend, request))
+            other_s, theirs = _timed(partial(generate, target, ids, NUM_TOKENS))
+            tokens_agree &= tuple(ours) == tuple(theirs)
+            if turn:  # the first round warms up
+                ours_s.append(seconds)
+                theirs_s.append(other_s)
+    yield Diagnosis(
+        "baseline tokens", tokens_agree,
+        "vanilla in our loop " + ("equals" if tokens_agree else "DIFFERS from") + " generate",
+    )  # fmt: skip
+    ratio = statistics.median(ours_s) / statistics.median(theirs_s)
+    rate = NUM_TOKENS / statistics.median(ours_s)
+    yield Diagnosis(
+        "baseline speed", ratio <= MARGIN,
+        f"{rate:.0f} tokens/s, {ratio:.2f} of the time that generate takes",
+    )  # fmt: skip
+    yield _bandwidth(target, rate)
+
+
+def _bandwidth(target: Target, steps_per_s: float) -> Diagnosis:
+    """The memory's bandwidth, and how much of it vanilla uses."""
+    found = measure_traffic(target)
+    return Diagnosis(
+        "memory bandwidth", None,
+        f"{found.bandwidth_bytes_per_s / 1e9:.1f} GB/s; vanilla reads its weights "
+        f"({found.target_bytes / 1e6:.1f} MB a step, cache {found.cache_bytes / 1e6:.1f} MB) "
+        f"at {found.target_bytes * steps_per_s / 1e9:.1f} GB/s",
+    )  # fmt: skip
+
+
+def _complete(backend: EngineBackend, request: Request) -> Sequence[int]:
+    return backend.complete(BASELINE, request).token_ids
+
+
+def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:
+    """Exactly `num_tokens` greedy tokens by the model's own `generate`."""
+    import torch
+
+    from specbench.engine.attention import without_cudnn_attention
+
+    with without_cudnn_attention():
+        out = target.model.generate(
+            torch.tensor([ids], device=target.device),
+            max_new_tokens=num_tokens,
+            min_new_tokens=num_tokens,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    return out[0, len(ids) :].tolist()
+
+
+def _timed(call: Callable[[], Sequence[int]]) -> tuple[float, Sequence[int]]:
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result

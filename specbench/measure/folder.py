@@ -1,0 +1,126 @@
+"""The folder of a run: a new one, or one to resume."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
+
+from specbench.errors import RunFolderError
+from specbench.log.header import RunHeader
+from specbench.log.spec import SpecValues
+from specbench.log.state import is_being_written, run_folder
+from specbench.log.store import HEADER, list_runs, read_header
+from specbench.measure.spec import RunSpec
+from specbench.registry import expand_groups
+
+RUNS = Path("results/runs")
+"""Default folder of runs."""
+
+_FIELDS = {
+    "method": "methods",
+    "dataset": "tasks",
+    "task": "tasks",
+    "temperature": "temperatures",
+    "baseline": "is_baseline_run",
+    "engine": "serving_engine",
+    "url": "urls",
+    "label": "labels",
+    "request_rate": "request_rates",
+    "request_timeout": "request_timeout_s",
+}
+"""Options whose values a spec keeps under another name."""
+
+
+class ChosenRun(NamedTuple):
+    """A run to start or to resume: its folder, its values, and which of them were given."""
+
+    path: Path
+    spec: RunSpec
+    given: tuple[str, ...]
+
+
+def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Path) -> ChosenRun:
+    """A run in the folder `output`, or in a new one in `root`.
+
+    Raises:
+        RunFolderError: the folder has a run already.
+    """
+    if output is None:
+        now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(spec.model).name)}"
+    elif (output / HEADER).exists():
+        raise RunFolderError(
+            f"{output} holds a run already.",
+            "Go on with it by --resume, or give another --output.",
+        )
+    return ChosenRun(output, spec, tuple(given))
+
+
+def claim_folder(path: Path) -> Path:
+    """Make a new run's folder, under another name if a run of the same second has this one."""
+    for number in count(1):
+        claimed = path.with_name(f"{path.name}-{number}") if number > 1 else path
+        with suppress(FileExistsError):
+            claimed.mkdir(parents=True)
+            return claimed
+    raise AssertionError
+
+
+def resumed_run(
+    spec: RunSpec, given: Collection[str], output: Path | None, root: Path
+) -> ChosenRun:
+    """The run in the folder `output`, or the newest unfinished one in `root`, with its own options.
+
+    Of `spec` only the options in `given` count, which must agree with the run's.
+
+    Raises:
+        RunFolderError: there is no run to resume, or the given options are not the run's.
+    """
+    path = run_folder(output) if output else _newest_unfinished(spec, given, root)
+    header = read_header(path)
+    if differences := _differences(spec, given, header):
+        raise RunFolderError(
+            f"The run in {path} has other options: {'; '.join(differences)}.",
+            "Leave them out: --resume takes those of the run. Or start a new run without --resume.",
+        )
+    asked = RunSpec(**asdict(header.spec.asked or header.spec.values))
+    return ChosenRun(path, asked, tuple(sorted({*header.spec.given, *given})))
+
+
+def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Path:
+    for run in list_runs(root):
+        header = run.header
+        if not isinstance(header, RunHeader) or header.status == "complete":
+            continue
+        if not _differences(spec, given, header) and not is_being_written(run.path):
+            return run.path
+    raise RunFolderError(
+        f"{root} has no unfinished run with these options.",
+        "See `specbench list runs`, and name one with --output DIR --resume.",
+    )
+
+
+def _differences(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:
+    """The given options that agree neither with what the run was asked nor with what it did."""
+    asked, done = header.spec.asked or header.spec.values, header.spec.values
+    found = []
+    for option in given:
+        name = _FIELDS.get(option, option)
+        if name not in spec.__struct_fields__:
+            continue
+        mine, theirs, ran = (_value(one, name) for one in (spec, asked, done))
+        if mine not in (theirs, ran):
+            found.append(f"{name} is {theirs!r} there and {mine!r} here")
+    return found
+
+
+def _value(values: SpecValues, name: str) -> Any:
+    """A value of a spec; methods one by one, however they were given."""
+    return expand_groups(values.methods) if name == "methods" else getattr(values, name)

@@ -1,0 +1,66 @@
+"""The header of a run that is about to start, from its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from specbench.log.header import RunHeader
+from specbench.log.spec import SpecHeader
+from specbench.machine import environment
+from specbench.measure.plan import Plan
+from specbench.measure.requests import count_records, loads
+
+PHASES_WARNING = (
+    "The phases of every step were timed (--phases), which slows steps down: this run shows where "
+    "a step's time goes, and is no evidence of speed."
+)
+
+
+def make_header(
+    plan: Plan, path: Path, *, given: Sequence[str], command: Sequence[str]
+) -> RunHeader:
+    """The header of a plan that runs in a folder for the first time.
+
+    Args:
+        plan: what runs.
+        path: the run's folder.
+        given: options that the user gave.
+        command: arguments of the command line.
+    """
+    about = plan.setup.describe()
+    columns = {one.task.name: one.task.title for one in plan.prompt_sets}
+    values = replace(
+        plan.spec,
+        methods=plan.setup.labels,
+        tasks=tuple(columns),
+        concurrency=tuple(load.concurrency for load in loads(plan.spec) if load.concurrency),
+        max_new_tokens=plan.max_new_tokens,
+        **about.values,
+    )
+    phases = PHASES_WARNING if plan.spec.phases else None
+    busy = None if about.environment else environment.busy_warning()
+    warnings = (plan.control_warning, busy, phases)
+    return RunHeader(
+        id=path.name,
+        status="running",
+        created=now(),
+        command=tuple(command),
+        spec=SpecHeader(values=values, asked=plan.spec, given=tuple(sorted(given))),
+        environment=about.environment or environment.capture(),
+        warnings=(*about.warnings, *(text for text in warnings if text)),
+        model=about.model,
+        methods=about.methods,
+        no_checkpoint=plan.setup.no_checkpoint,
+        num_records=count_records(plan),
+        columns=columns,
+        prompts=tuple(one.describe() for one in plan.prompt_sets),
+    )
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

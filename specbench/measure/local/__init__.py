@@ -1,0 +1,1 @@
+"""Completing prompts with the engine in this process."""

@@ -1,0 +1,284 @@
+"""The engine in this process: one loaded target, and a drafter for each method.
+
+Completions are the engine's own loop at batch 1. Must not know prompts, records' files or reports.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Self
+
+from msgspec import convert
+from msgspec.structs import replace as replace_part
+
+from specbench.errors import ContractFault, MethodFault, SpecbenchError, containing, describe_error
+from specbench.log.backend import ExecutionHeader, Kernels, Preparation, RooflineHeader
+from specbench.log.header import RunHeader
+from specbench.log.machine import Threads
+from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
+from specbench.measure.base import BackendInfo, Sink
+from specbench.measure.local.drafters import layer_inputs
+from specbench.measure.local.engine_load import LoadedEngine, load_engine
+from specbench.measure.local.threads import choose_again, choose_threads
+from specbench.measure.local.traffic import draft_bytes, measure_traffic
+from specbench.measure.local.warm_up import warm_up
+from specbench.measure.runner import Runner
+from specbench.types import Completion, Record, Request
+
+if TYPE_CHECKING:
+    from specbench.engine.clock import Stopwatch
+    from specbench.engine.drafter import Drafter
+    from specbench.engine.target import Target
+    from specbench.measure.local.engine_setup import EngineSetup
+    from specbench.measure.pauses import PauseCheck
+    from specbench.measure.plan import Plan
+    from specbench.measure.progress import Progress
+
+PRIMING_TOKENS = 3
+"""The prefill's token and those of a step, for which a draft model has to prefill too."""
+LATE_WARNING = (
+    "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
+    "warm-up had not reached their sizes."
+)
+
+THREADS_WARNING = (
+    "The number of CPU threads changed {} times between prompts, because the time of a step did: "
+    "other work ran on the machine for a part of the run, and times are noisy."
+)
+
+
+class EngineBackend:
+    """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
+
+    Torch's number of threads is that of the setup, of the run that goes on (`before`), or the
+    fastest for a step; it is as it was when the backend closes.
+
+    With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
+    measured, and completions carry peak memory and energy. On a GPU each of them is primed: its
+    method completes a few tokens of the same request before, untimed, since kernels are loaded at
+    their first launch and chosen by shape.
+    """
+
+    target: Target
+
+    def __init__(
+        self,
+        setup: EngineSetup,
+        *,
+        is_metered: bool = False,
+        loaded: LoadedEngine | None = None,
+        before: RunHeader | None = None,
+    ) -> None:
+        self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
+        self._before = before.threads if before else None
+        self._threads: Threads | None = None
+        self._drafters: Mapping[str, Drafter] = {}
+        self._late_before = 0
+        self._stopwatch: Stopwatch | None = None
+        self._sampler: GpuSampler | None = None
+        self._meter: GpuSampler | None = None
+        self._preparation: Preparation | None = None
+        self._roofline: RooflineHeader | None = None
+        self._execution: dict[str, ExecutionHeader] = {}
+        self._faults: dict[str, SpecbenchError] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        import torch
+
+        with ExitStack() as stack:
+            if self._is_metered:
+                device = self._setup.device
+                self._sampler = stack.enter_context(gpu_sampler(device.name))
+                # The energy of one GPU would be a part of what a step takes.
+                self._meter = self._sampler if device.num_gpus == 1 else None
+            loaded = self._loaded or load_engine(self._setup)
+            self._use(loaded)
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            self._threads = choose_threads(self.target, self._setup.threads, self._before)
+            self._preparation = Preparation(load_s=round(loaded.seconds, 3))
+            if self._is_metered:
+                self._roofline = measure_traffic(self.target)
+            if self._sampler:
+                self._sampler.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
+        warnings = self._sampler.warnings() if self._sampler else []
+        if self._preparation and (late := num_late(self.target) - self._late_before):
+            warnings.insert(0, LATE_WARNING.format(late))
+            self._preparation = replace_part(self._preparation, num_late=late)
+        gpu = self._sampler.describe() if self._sampler else None
+        if gpu and not self._meter:
+            gpu = replace_part(gpu, energy_source=None)
+        if self._threads and (num := self._threads.num_changes):
+            warnings.append(THREADS_WARNING.format(num))
+        read = draft_bytes(self._drafters, records)
+        return BackendInfo(
+            preparation=self._preparation,
+            threads=self._threads,
+            roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
+            kernels=describe_kernels(self.target) if self._preparation else None,
+            execution=self._execution,
+            gpu=gpu,
+            warnings=tuple(warnings),
+        )
+
+    def warm_up(self, requests: Sequence[Request]) -> None:
+        from specbench.engine.attention import without_cudnn_attention
+
+        began = perf_counter()
+        mode = self._setup.mode
+        assert self._threads is not None
+        with without_cudnn_attention():
+            reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
+        for label, reason in reasons.items():
+            reason = reason or mode.reason
+            drafter = self._drafters[label]
+            self._execution[label] = ExecutionHeader(
+                "eager" if reason else mode.name,
+                reason,
+                layer_inputs(drafter),
+                drafter.weights_layout,
+            )
+        number = self._threads.num
+        self.adapt()
+        if self._roofline and self._threads.num != number:
+            self._roofline = measure_traffic(self.target)
+        seconds = round(perf_counter() - began, 3)
+        if self._preparation:
+            self._preparation = replace_part(self._preparation, warm_up_s=seconds)
+        self._late_before = num_late(self.target)
+        gc.freeze()  # a search through all that is loaded takes a fifth of a second, in some sample
+        self._stack.callback(gc.unfreeze)
+
+    def adapt(self) -> None:
+        assert self._threads is not None
+        self._threads = choose_again(self.target, self._threads)
+
+    def runner(
+        self,
+        plan: Plan,
+        sink: Sink,
+        progress: Progress,
+        *,
+        pauses: PauseCheck,
+        block_done: Callable[[], None],
+    ) -> Runner:
+        return Runner(plan, self, sink, progress, pauses)
+
+    def complete(self, method: str, request: Request) -> Completion:
+        import torch
+
+        run = partial(self._decode, method, request)
+        is_cuda = self.target.device.type == "cuda"
+        failures = self.target.execution.failures
+        failures.clear()
+        try:
+            if self._is_metered and is_cuda:
+                self._prime(method, request)
+                return self._ledger.measure(method, partial(metered, run, self._meter))
+            return run()
+        except torch.OutOfMemoryError:
+            if is_cuda:
+                torch.cuda.empty_cache()
+            raise
+        finally:
+            mode = self._execution.get(method)
+            if failures and mode and not mode.reason:
+                reason = f"{min(failures)}, after the warm-up"
+                self._execution[method] = replace_part(mode, mode="eager", reason=reason)
+
+    def _check(self, method: str, request: Request) -> Completion:
+        """A checked completion. A method that breaks its contract here fails in every sample."""
+        try:
+            return self._decode(method, request, is_checked=True)
+        except ContractFault as fault:
+            self._faults[method] = fault
+            raise
+
+    def _prime(self, method: str, request: Request) -> None:
+        """Begin the request once, so that its timed completion finds every kernel loaded."""
+        budget = min(PRIMING_TOKENS, request.max_new_tokens)
+        self._decode(method, replace(request, max_new_tokens=budget))
+
+    def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
+        from specbench.engine.decode import decode
+
+        if fault := self._faults.get(method):
+            raise type(fault)(fault.message, fault.hint) from fault
+        run = partial(
+            decode,
+            self.target,
+            self._drafters[method],
+            request,
+            stopwatch=self._stopwatch,
+            is_traced=self._setup.is_traced,
+            is_checked=is_checked or self._setup.checks_drafts,
+        )
+        try:
+            return run()
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a plug-in that exits must not end the run
+            raise MethodFault(describe_error(error)) from error
+
+    def drafter(self, method: str) -> Drafter:
+        """The drafter of a method, as records spell it."""
+        return self._drafters[method]
+
+    def remember(self, method: str) -> None:
+        if method in self._remembering:
+            with containing(f"Method {method!r}"):
+                self._drafters[method].remember()
+
+    def forget(self) -> None:
+        for method in self._remembering:
+            try:
+                with containing(f"Method {method!r}"):
+                    self._drafters[method].forget()
+            except SpecbenchError as fault:
+                self._faults[method] = fault
+
+    @property
+    def _remembering(self) -> set[str]:
+        return {one.label for one in self._setup.methods if one.scope == "run"}
+
+    def _use(self, loaded: LoadedEngine) -> None:
+        from specbench.engine.clock import phase_stopwatch
+
+        self.target, self._drafters = loaded.target, loaded.drafters
+        self._ledger = loaded.ledger
+        if self._setup.has_phases:
+            self._stopwatch = phase_stopwatch(self.target.device)
+
+
+def describe_kernels(target: Target) -> Kernels:
+    """The code that computes the layers, with launches that failed until now."""
+    if target.unfused_reason:
+        return Kernels("transformers", target.unfused_reason)
+    return convert(target.execution.ops.describe(), Kernels)
+
+
+def num_late(target: Target) -> int:
+    """Graphs captured after the warm-up; 0 for eager execution."""
+    return int(getattr(target.execution, "num_late", 0))
+
+
+def metered(complete: Callable[[], Completion], sampler: GpuSampler | None) -> Completion:
+    """A completion with its energy, read outside of the timed region."""
+    before = sampler.energy_j() if sampler else None
+    done = complete()
+    after = sampler.energy_j() if sampler else None
+    if before is None or after is None or after < before:  # the counter of a driver that restarted
+        return done
+    return replace(done, energy_j=after - before)

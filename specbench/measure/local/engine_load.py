@@ -1,0 +1,84 @@
+"""Load the engine of a setup: the target on its device, and a drafter for each method.
+
+Must not know requests or completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from specbench.log.machine import gpu_numbers
+from specbench.measure.local.drafters import build_drafters
+from specbench.measure.local.peak_memory import MemoryLedger
+
+if TYPE_CHECKING:
+    import torch
+
+    from specbench.engine.drafter import Drafter
+    from specbench.engine.graphs.execution import Execution
+    from specbench.engine.target import Target
+    from specbench.measure.local.device import Mode
+    from specbench.measure.local.engine_setup import EngineSetup
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """A target with the drafters of its methods, and the seconds it took to load them."""
+
+    target: Target
+    drafters: Mapping[str, Drafter]
+    seconds: float
+    ledger: MemoryLedger
+
+
+def load_engine(setup: EngineSetup) -> LoadedEngine:
+    """Load the target and the drafters of all methods."""
+    began = perf_counter()
+    target = load_model(setup)
+    ledger = MemoryLedger(target)
+    drafters = build_drafters(target, setup.methods, ledger)
+    return LoadedEngine(target, drafters, perf_counter() - began, ledger)
+
+
+def load_model(setup: EngineSetup) -> Target:
+    """Load the target onto its device, or spread over its GPUs."""
+    import torch
+
+    from specbench.engine.load import load_target
+    from specbench.engine.spread import Spread
+
+    dtype = getattr(torch, setup.dtype)
+    gpus = [torch.device("cuda", number) for number in gpu_numbers(setup.device.name)]
+    device = gpus[0] if gpus else torch.device("cpu")
+    source = setup.stand_in.target if setup.stand_in else setup.path
+    execution = make_execution(setup.mode, device, dtype)
+    return load_target(
+        source,
+        dtype=dtype,
+        device=device,
+        execution=execution,
+        quantize=setup.quantize,
+        spread=Spread(tuple(gpus), setup.draft_bytes) if len(gpus) > 1 else None,
+    )
+
+
+def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:
+    """The execution of steps on a device, which becomes the current one."""
+    import torch
+
+    from specbench.engine.graphs.cuda import Graphs
+    from specbench.engine.graphs.execution import Eager
+    from specbench.engine.graphs.recorder import CudaRecorder
+    from specbench.engine.kernels.native_build import user_folder
+    from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # kernels and graphs go to the current one
+    if mode.name == "graph":
+        return Graphs(CudaRecorder(device), pick_ops(device, dtype))
+    if device.type == "cpu":
+        return Eager(pick_native_ops(dtype, user_folder()))
+    return Eager()

@@ -1,0 +1,289 @@
+"""Everything the engine needs before it loads a model: device, dtype, weights, template.
+
+Files are found and checked, memory is estimated. Loads no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specbench.errors import CheckpointError, UserError
+from specbench.log.header import ModelHeader, RunHeader
+from specbench.measure.base import SetupInfo
+from specbench.measure.local.device import EAGER, Device, Mode, fitted, pick_mode
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.methods import (
+    RunMethod,
+    check_scopes,
+    find_checkpoint,
+    parse_methods,
+    select_methods,
+)
+from specbench.measure.spec import RunSpec
+from specbench.measure.stand_ins import (
+    STAND_IN_WARNING,
+    check_stand_in_fits,
+    find_weights,
+    stand_in_of,
+)
+from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
+from specbench.models.chat import ChatCodec, load_codec
+from specbench.models.checkpoints import (
+    check_same_vocabulary,
+    identify,
+    quantization_of,
+    read_config,
+    stored_format,
+)
+from specbench.models.hub import resolve_model
+from specbench.models.memory import GraphUse, check_fits
+from specbench.models.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from specbench.zoo.stand_in.plan import StandIn
+
+SPREAD_WARNING = (
+    "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "
+    "graphs. Clocks, heat and load are those of the first GPU, and energy is not measured."
+)
+EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
+"""Default new tokens: of `tiny` and stand-ins, and of real models, as in papers."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """A model and its methods, ready to be loaded.
+
+    `missing` are methods without a checkpoint. A stand-in has the card of the model whose shape it
+    takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run, and why.
+    `quantize` is the format to which weights are quantised while they are loaded, `quantization`
+    this format or the checkpoint's own.
+    """
+
+    card: ModelCard
+    path: Path
+    device: Device
+    dtype: Dtype
+    codec: ChatCodec
+    methods: tuple[RunMethod, ...]
+    missing: tuple[RunMethod, ...]
+    broken: tuple[str, ...] = ()
+    stand_in: StandIn | None = None
+    mode: Mode = EAGER
+    has_phases: bool = False
+    is_traced: bool = False
+    checks_drafts: bool = False
+    quantize: str = ""
+    quantization: str = ""
+    draft_bytes: int = 0
+    threads: int | None = None
+
+    @property
+    def title(self) -> str:
+        weights = f"{self.quantization} weights, " if self.quantization else ""
+        return f"{self.card.title} ({weights}{self.dtype}, {self.device.name})"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(one.label for one in self.methods)
+
+    @property
+    def no_checkpoint(self) -> tuple[str, ...]:
+        return tuple(one.label for one in self.missing)
+
+    @property
+    def context(self) -> int | None:
+        config = read_config(self.path, self.card.name)
+        length = (config.get("text_config") or config).get("max_position_embeddings")
+        return length if isinstance(length, int) else None  # loading the model will say why
+
+    @property
+    def default_budget(self) -> int:
+        return EMBEDDED_BUDGET if self.card.is_embedded or self.stand_in else DEFAULT_BUDGET
+
+    def describe(self) -> SetupInfo:
+        is_ours = self.card.is_embedded or self.stand_in is not None
+        files = identify(self.path)
+        model = ModelHeader(
+            name=self.card.name,
+            label=self.card.title,
+            source="embedded" if is_ours else self.card.repo,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            is_stand_in=self.stand_in is not None,
+            is_embedded=self.card.is_embedded,
+            shape=self.stand_in.shape if self.stand_in else None,
+            revision=files.revision,
+            files=files.files,
+            template_sha256=self.codec.template.sha256,
+        )
+        values = {
+            "device": self.device.name,
+            "dtype": self.dtype,
+            "template": self.codec.template.name,
+            "execution": self.mode.name,
+        }
+        warnings = (
+            self.codec.template.warning,
+            STAND_IN_WARNING if self.stand_in else None,
+            SPREAD_WARNING.format(self.device.num_gpus) if self.device.num_gpus > 1 else None,
+        )
+        methods = {one.label: one.describe() for one in self.methods + self.missing}
+        told = (*self.broken, *(text for text in warnings if text))
+        return SetupInfo(model, methods, values, told)
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> EngineBackend:
+        return EngineBackend(self, is_metered=True, before=before)
+
+
+def make_engine_setup(spec: RunSpec, *, is_offline: bool = False) -> EngineSetup:
+    """Resolve and check the model and the methods that `spec` names, the cheap things first.
+
+    A model too large for one GPU gets as many as it needs, unless `spec` names one.
+
+    Raises:
+        UserError: an unknown name, a wrong value, or a missing or broken file.
+    """
+    methods = parse_methods(spec.methods)
+    check_scopes(spec, methods)
+    setup_on = partial(_setup_on, spec=spec, methods=methods, is_offline=is_offline)
+    return fitted(spec.device, setup_on)
+
+
+def _setup_on(
+    device: Device, *, spec: RunSpec, methods: Sequence[RunMethod], is_offline: bool
+) -> EngineSetup:
+    """The setup on a device.
+
+    Raises:
+        TooLarge: the model does not fit there.
+    """
+    card = find_model(spec.model)
+    mode = pick_mode(spec.execution, device)
+    if spec.weights == "stand-in":
+        setup = _stand_in_setup(spec, card, methods, device=device, mode=mode)
+    else:
+        setup = _setup(spec, card, methods, device=device, mode=mode, is_offline=is_offline)
+    return replace(
+        setup,
+        mode=mode,
+        has_phases=spec.phases,
+        is_traced=spec.trace,
+        checks_drafts=spec.check_drafts,
+        threads=spec.threads,
+    )
+
+
+def _graph_use(spec: RunSpec, mode: Mode, methods: Sequence[RunMethod]) -> GraphUse | None:
+    return GraphUse(len(methods), spec.temperatures) if mode.name == "graph" else None
+
+
+def _setup(
+    spec: RunSpec,
+    card: ModelCard,
+    named: Sequence[RunMethod],
+    *,
+    device: Device,
+    mode: Mode,
+    is_offline: bool,
+) -> EngineSetup:
+    check_memory = partial(check_fits, what=f"Model {card.name}", quantize=spec.quantize)
+
+    def check_shape() -> None:
+        if card.shape is not None:
+            check_memory(card.shape, pick_dtype(card, spec.dtype, device.name), device.name)
+
+    errors: list[CheckpointError] = []
+    path = Path()
+    try:
+        path = resolve_model(card, offline=is_offline, before_download=check_shape)
+    except CheckpointError as error:
+        errors.append(error)
+    find = partial(find_checkpoint, card, is_offline=is_offline)
+    chosen = select_methods(spec, card, named, resolve_weights=find)
+    errors += chosen.errors
+    if errors:
+        messages = dict.fromkeys(error.message for error in errors)
+        raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
+    dtype = pick_dtype(card, spec.dtype, device.name, path)
+    found = [one.weights for one in chosen.methods if isinstance(one.weights, Path)]
+    drafts = [weights for weights in found if weights.is_dir()]
+    graphs = _graph_use(spec, mode, chosen.methods)
+    stored, is_plain = _stored_weights(spec, card, path, device)
+    need = check_memory(
+        path, dtype, device.name, drafts=drafts, graphs=graphs, is_dequantized=is_plain
+    )
+    codec = load_codec(path, card, spec.template)
+    for draft in drafts:
+        if (draft / "tokenizer_config.json").is_file():
+            check_same_vocabulary(codec.tokenizer, load_tokenizer(draft), what=str(draft))
+    return EngineSetup(
+        card=card,
+        path=path,
+        device=device,
+        dtype=dtype,
+        codec=codec,
+        methods=chosen.methods,
+        missing=chosen.missing,
+        broken=chosen.broken,
+        quantize=spec.quantize,
+        quantization=spec.quantize or (f"dequantised {stored}" if is_plain else stored),
+        draft_bytes=need.draft_bytes,
+    )
+
+
+def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
+    """The name of a checkpoint's quantised weights, and True if they become plain ones.
+
+    Raises:
+        UserError: they or the model cannot be read, or they are to be quantised again.
+    """
+    import torch
+
+    from specbench.engine.load import check_type
+    from specbench.engine.quantize import check_format, is_dequantized
+
+    config = read_config(path, card.name)
+    check_type(config.get("model_type"), path)
+    stored = quantization_of(config)
+    if stored and spec.quantize:
+        raise UserError(
+            f"The weights of {card.name} are quantised already ({stored}), so --quantize "
+            f"{spec.quantize} cannot be used.",
+            "Leave it out, or use a checkpoint with plain weights.",
+        )
+    if stored:
+        check_format(stored, path)
+    is_plain = is_dequantized(stored, torch.device(device.kind))
+    return stored if is_plain else stored_format(config), is_plain
+
+
+def _stand_in_setup(
+    spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, mode: Mode
+) -> EngineSetup:
+    """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
+    stand_in = stand_in_of(card)
+    find = partial(find_weights, stand_in)
+    chosen = select_methods(spec, card, named, resolve_weights=find)
+    folder = Path(card.repo) if Path(card.repo).is_dir() else None
+    dtype = pick_dtype(card, spec.dtype, device.name, folder)
+    weights = [one.weights for one in chosen.methods]
+    graphs = _graph_use(spec, mode, chosen.methods)
+    need = check_stand_in_fits(stand_in, weights, dtype=dtype, device=device.name, graphs=graphs)
+    path = stand_in.target.folder
+    return EngineSetup(
+        card=card,
+        path=path,
+        device=device,
+        dtype=dtype,
+        codec=load_codec(path, find_model("tiny"), spec.template),
+        methods=chosen.methods,
+        missing=chosen.missing,
+        broken=chosen.broken,
+        stand_in=stand_in,
+        draft_bytes=need.draft_bytes,
+    )

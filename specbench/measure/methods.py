@@ -1,0 +1,236 @@
+"""The methods of a run: which ones run, with which options and weights, and under which name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import structs
+
+from specbench import registry
+from specbench.errors import CheckpointError, UserError, printable
+from specbench.log.header import MethodHeader, WeightsHeader
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import DRAFT_MODELS, ModelCard
+from specbench.models.checkpoints import check_checkpoint, identify
+from specbench.models.hub import resolve, resolve_weights
+from specbench.registry import MethodChoice, parse_choices
+from specbench.types import Scope
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Method
+    from specbench.zoo.stand_in.blueprint import Blueprint
+
+BASELINE = "vanilla"
+
+
+class ResolvedWeights(NamedTuple):
+    """A method's weights for a model. `exists` is False if the model has none for the method."""
+
+    weights: Path | Blueprint | None
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunMethod:
+    """A method entered in a run, with its options and, once resolved, its weights."""
+
+    asked: MethodChoice
+    method: Method
+    options: Any
+    weights: Path | Blueprint | None = None
+
+    @property
+    def label(self) -> str:
+        return label_of(self.asked)
+
+    def describe(self) -> MethodHeader:
+        """The method's part of the header."""
+        return MethodHeader(
+            name=self.method.name,
+            title=self.method.title,
+            options=asdict(self.options),
+            is_lossless=self.method.is_lossless_with(self.options),
+            weights=self._weights(),
+            scope=self.scope,
+        )
+
+    @property
+    def scope(self) -> Scope:
+        """Lifetime of its memory."""
+        return self.method.scope_with(self.options)
+
+    def _weights(self) -> WeightsHeader | None:
+        if self.weights is None or isinstance(self.weights, Path):
+            return identify(self.weights) if self.weights else None
+        return structs.replace(identify(self.weights.folder), **self.weights.describe())
+
+
+class SelectedMethods(NamedTuple):
+    """The methods that run, those without a checkpoint, and the errors of missing files.
+
+    `broken` are sentences about plug-ins that would run if they could be imported.
+    """
+
+    methods: tuple[RunMethod, ...]
+    missing: tuple[RunMethod, ...]
+    errors: tuple[CheckpointError, ...]
+    broken: tuple[str, ...] = ()
+
+
+def check_scopes(spec: RunSpec, methods: Sequence[RunMethod]) -> None:
+    """Refuse a memory that would hold the answers at another temperature.
+
+    Raises:
+        UserError: a method with `scope=run` in a run with several temperatures.
+    """
+    for one in methods:
+        if one.scope == "run" and len(spec.temperatures) > 1:
+            raise UserError(
+                f"{one.label} remembers earlier prompts, and --temperature "
+                f"{','.join(f'{t:g}' for t in spec.temperatures)} completes each prompt "
+                f"{len(spec.temperatures)} times: it would draft from its own earlier answers.",
+                "Give one temperature per run, or leave scope=run out.",
+            )
+
+
+ResolveWeights = Callable[["Method", Any], ResolvedWeights]
+"""From a method and its options to its weights."""
+
+
+def parse_methods(spellings: Sequence[str]) -> list[RunMethod]:
+    """The methods that the user named, groups included, with their options.
+
+    Raises:
+        UserError: an unknown method or option, or a wrong value.
+    """
+    return [
+        RunMethod(asked, method, registry.make_options(method, asked.given))
+        for asked in parse_choices(registry.expand_groups(spellings))
+        for method in [registry.get(asked.name)]
+    ]
+
+
+def select_methods(
+    spec: RunSpec,
+    card: ModelCard,
+    named: Sequence[RunMethod],
+    *,
+    resolve_weights: ResolveWeights,
+) -> SelectedMethods:
+    """The methods of a run with their weights: those that are named, or the default ones.
+
+    Args:
+        spec: whether the baseline runs too, and the kind of weights.
+        card: the model.
+        named: the methods that the user named; empty for the default ones.
+        resolve_weights: finds a method's weights; its CheckpointError is collected.
+
+    Raises:
+        UserError: no named method has weights, or two methods have one label.
+    """
+    found: list[RunMethod] = []
+    missing: list[RunMethod] = []
+    errors: list[CheckpointError] = []
+    wanted, broken = _wanted(spec, named)
+    for method in wanted:
+        try:
+            resolved = resolve_weights(method.method, method.options)
+        except CheckpointError as error:
+            errors.append(error)
+            resolved = ResolvedWeights(None)
+        (found if resolved.exists else missing).append(replace(method, weights=resolved.weights))
+    if named and missing and all(one.method.name == BASELINE for one in found):
+        names = [one.method.name for one in missing]
+        if spec.weights == "stand-in":
+            hint = "A stand-in has the built-in heads, and the SpS draft of the model card."
+        else:
+            is_model = hasattr(missing[0].options, "weights")
+            file = "weights=DIR_OR_HUB_ID" if is_model else "datastore=FILE"
+            hint = f"Name one: --method {names[0]}:{file}."
+            if card.is_known:
+                hint += f" `specbench show {card.name}` lists what there is."
+        raise UserError(f"{card.name} has no checkpoint for {', '.join(names)}.", hint)
+    check_labels([one.label for one in found])
+    run = {one.method.name for one in found}  # `all,dflash:weights=DIR` names dflash twice
+    missing = [one for one in missing if one.method.name not in run]
+    is_told = named or card.is_known
+    return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
+
+
+def label_of(asked: MethodChoice) -> str:
+    """A method's name in records and tables. A file goes by its last name, not its path."""
+    given = {
+        key: Path(value).name if key in ("weights", "datastore") else value
+        for key, value in asked.given.items()
+    }
+    return printable(str(MethodChoice(asked.name, given)))
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Raise UserError if two methods have one label, so that their records would be mixed."""
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(
+                f"Two methods would both be called {label!r} in the tables.",
+                "Give their checkpoint folders different names.",
+            )
+
+
+def _wanted(spec: RunSpec, named: Sequence[RunMethod]) -> tuple[list[RunMethod], tuple[str, ...]]:
+    """The named methods, or the default ones, with the baseline first unless it is turned off.
+
+    The second value has a sentence for each one that is left out because it is broken.
+    """
+    entries = () if named else registry.default_entries()
+    broken = tuple(f"{one.name} was not run. {one.error}" for one in entries if one.error)
+    wanted = list(named) or [_with_defaults(one.name) for one in entries if not one.error]
+    if spec.is_baseline_run and not any(str(one.asked) == BASELINE for one in wanted):
+        wanted.insert(0, _with_defaults(BASELINE))
+    wanted.sort(key=lambda one: one.method.name != BASELINE)
+    if not spec.is_baseline_run and not named:
+        wanted = [one for one in wanted if one.method.name != BASELINE]
+    return wanted, broken
+
+
+def _with_defaults(name: str) -> RunMethod:
+    method = registry.get(name)
+    return RunMethod(MethodChoice(name), method, method.options())
+
+
+def find_datastore(options: Any) -> Path | None:
+    """The file that the option `datastore` names; None without it.
+
+    Raises:
+        CheckpointError: there is no such file.
+    """
+    given = getattr(options, "datastore", "")
+    if given and not Path(given).expanduser().is_file():
+        raise CheckpointError(
+            f"Datastore {given} is not a file.",
+            "Make one: specbench datastore build FILE.jsonl --model M --output F.",
+        )
+    return Path(given).expanduser() if given else None
+
+
+def find_checkpoint(
+    card: ModelCard, method: Method, options: Any, *, is_offline: bool
+) -> ResolvedWeights:
+    """A method's checkpoint folder: the one that the user gave, or the model card's."""
+    name = method.weights_with(options)
+    if name is None:
+        return ResolvedWeights(None)
+    if datastore := find_datastore(options):
+        return ResolvedWeights(datastore)
+    if given := getattr(options, "weights", ""):
+        what = f"The {method.name} checkpoint"
+        is_model = name in DRAFT_MODELS
+        path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
+        check_checkpoint(path, what=what, needs_tokenizer=is_model)
+        return ResolvedWeights(path)
+    weights = card.weights_of(method.name) or card.weights_of(name)
+    if weights is None:
+        return ResolvedWeights(None, exists=False)
+    return ResolvedWeights(resolve_weights(card, weights, offline=is_offline))

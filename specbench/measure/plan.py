@@ -1,0 +1,183 @@
+"""From a spec to everything a run needs: names resolved and files checked, nothing loaded.
+
+All of the user's mistakes surface here, before a run folder exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from specbench.data.long_prompts import long_prompt_sets, read_text
+from specbench.data.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
+from specbench.errors import UserError
+from specbench.measure.backends import make_setup
+from specbench.measure.base import Setup
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
+from specbench.registry import expand_groups
+
+PASSES = 3
+"""Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
+MOST_PASSES = 20
+"""Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run that can start: the backend to open, and the prompts to complete."""
+
+    spec: RunSpec
+    setup: Setup
+    prompt_sets: tuple[PromptSet, ...]
+    max_new_tokens: int
+
+    @property
+    def repeats(self) -> int:
+        """Passes over all prompts."""
+        return self.spec.repeats or 1
+
+    @property
+    def prompts(self) -> Mapping[str, Sequence[Prompt]]:
+        """Task name to its prompts, in column order."""
+        return {one.task.name: one.prompts for one in self.prompt_sets}
+
+    @property
+    def control_warning(self) -> str | None:
+        """A sentence about the prompts whose text has control tokens; None if none has."""
+        codec = self.setup.codec
+        found = {
+            prompt.sample_id: token
+            for prompts in self.prompts.values()
+            for prompt in prompts
+            for turn in prompt.turns
+            for token in codec.control_tokens(turn)
+        }
+        if not found:
+            return None
+        shown = ", ".join(f"{name} ({token})" for name, token in [*found.items()][:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return (
+            f"The text of {shown}{more} has special tokens, which the model reads as control "
+            "tokens, not as text. Use a chat template, or leave these prompts out."
+        )
+
+
+class SetupMaker(Protocol):
+    """Makes the setup of a spec: `run.backends.make_setup`, or that of a cluster."""
+
+    def __call__(self, spec: RunSpec, *, is_offline: bool) -> Setup: ...
+
+
+@contextmanager
+def setup_maker(address: str) -> Iterator[SetupMaker | None]:
+    """The maker of setups in the Ray cluster at an address, until the block ends; None without one.
+
+    Raises:
+        UserError: Ray is not installed, or the cluster cannot be reached.
+    """
+    if not address:
+        yield None
+        return
+    from specbench.measure.cluster.backend import make_cluster_setup
+    from specbench.measure.cluster.ray_cluster import RayCluster
+
+    with RayCluster(address) as cluster:
+        yield partial(make_cluster_setup, cluster)
+
+
+def make_plan(
+    spec: RunSpec, *, is_offline: bool = False, setup_maker: SetupMaker | None = None
+) -> Plan:
+    """Resolve and check everything that `spec` names, the cheap things first.
+
+    `setup_maker` is for setups that are elsewhere; by default the spec's backend is set up here.
+
+    Raises:
+        UserError: an unknown name, a wrong value, or a missing or broken file.
+    """
+    spec = with_defaults(spec)
+    tasks = plan_tasks(spec.tasks, spec.prompts)
+    text = read_text(spec.prompts) if spec.pad_to else None
+    sets: tuple[PromptSet, ...] = ()
+    if text is None:
+        sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
+    if text is not None:
+        sets = long_prompt_sets(text, spec.pad_to, partial(_length, setup), spec.limit)
+    if spec.sample is not None:
+        sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
+    budget = spec.max_new_tokens or setup.default_budget
+    _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
+    return Plan(spec, setup, sets, budget)
+
+
+def with_defaults(spec: RunSpec) -> RunSpec:
+    """The spec with its source of prompts, its methods one by one, and its number of passes.
+
+    A serving engine runs all of its own methods if none is named.
+
+    Raises:
+        UserError: an unknown model or method.
+    """
+    is_every_one = spec.serving_engine and spec.methods == ("all",)
+    return replace(
+        spec,
+        prompts=_source(spec),
+        methods=() if is_every_one else expand_groups(spec.methods),
+        repeats=spec.repeats or _passes(spec),
+    )
+
+
+def _source(spec: RunSpec) -> str:
+    """The source of the prompts. What only exercises specbench takes those of specbench."""
+    if spec.prompts != "auto":
+        return spec.prompts
+    return "bundled" if _is_ours(spec) else "paper"
+
+
+def _passes(spec: RunSpec) -> int:
+    if spec.until_ci:
+        return MOST_PASSES
+    return PASSES if _is_ours(spec) and not spec.backend else 1
+
+
+def _is_ours(spec: RunSpec) -> bool:
+    """True for the embedded model and stand-ins."""
+    return spec.weights == "stand-in" or find_model(spec.model).is_embedded
+
+
+def _length(setup: Setup, text: str) -> int:
+    """Tokens of the prompt for a user's first message."""
+    return len(setup.codec.render([{"role": "user", "content": text}]))
+
+
+def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reserved: int) -> None:
+    """Refuse a prompt whose first turn leaves no room for `reserved` tokens in the context.
+
+    A server refuses a request that could outgrow its context, so that its whole budget counts.
+    """
+    context = setup.context
+    if context is None:
+        return
+    for prompt_set in sets:
+        for prompt in prompt_set.prompts:
+            length = _length(setup, prompt.turns[0])
+            if length >= context:
+                raise UserError(
+                    f"Prompt {prompt.sample_id} has {length} tokens, which fills the context of "
+                    f"{model} ({context} tokens).",
+                    "Leave it out (--limit, --dataset), or use a model with a longer context.",
+                )
+            if length + reserved > context:
+                raise UserError(
+                    f"Prompt {prompt.sample_id} has {length} tokens, and {reserved} new ones do "
+                    f"not fit into the {context} tokens of the server's context.",
+                    f"Give --max-new-tokens {context - length}, leave the prompt out, or start the "
+                    "server with a longer context.",
+                )

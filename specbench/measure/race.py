@@ -1,0 +1,105 @@
+"""One prompt, completed by one method after the other while somebody watches.
+
+Must not know terminals. The time that watching takes is taken off the method's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import load_engine
+from specbench.measure.texts import token_ends
+from specbench.types import Completion, Request
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Drafter, State
+    from specbench.measure.base import Codec
+    from specbench.measure.local.engine_setup import EngineSetup
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The tokens of an answer so far, and the tokens emitted per step."""
+
+    token_ids: tuple[int, ...]
+    accept_lengths: tuple[int, ...]
+
+    def text(self, codec: Codec) -> tuple[str, tuple[int, ...]]:
+        """The text, and where each token ends in it."""
+        text = codec.text(self.token_ids)
+        return text, token_ends(codec, self.token_ids, text)
+
+
+Watch = Callable[[str, Written], None]
+"""Receives a method's label and what it has written, after the prefill and after each step."""
+
+
+def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
+    """Complete a request with each method of a setup, and yield its completion when it is done."""
+    loaded = load_engine(setup)
+    streamed = {label: _StreamedDrafter(drafter) for label, drafter in loaded.drafters.items()}
+    drafters = cast("dict[str, Drafter]", streamed)
+    with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
+        backend.warm_up([request])
+        for label, drafter in streamed.items():
+            drafter.watch = partial(watch, label)
+            done = backend.complete(label, request)
+            yield label, replace(done, decode_s=done.decode_s - drafter.seconds)
+
+
+@dataclass(slots=True)
+class Recording:
+    """Recorded output of methods with its times, to replay it side by side at that speed."""
+
+    written: dict[str, list[tuple[float, Written]]] = field(default_factory=dict)
+    done: dict[str, Completion] = field(default_factory=dict)
+
+    def watch(self, label: str, written: Written) -> None:
+        """Keep the text after a step; a `Watch`."""
+        self.written.setdefault(label, []).append((perf_counter(), written))
+
+    def timeline(self) -> list[tuple[float, str, Written]]:
+        """Seconds since the start of its method, the method and what it had written, by time."""
+        events = []
+        for label, done in self.done.items():
+            steps = self.written.get(label, [])
+            for moment, written in steps:
+                events.append((done.prefill_s + moment - steps[0][0], label, written))
+            events.append((done.wall_s, label, Written(done.token_ids, done.accept_lengths)))
+        return sorted(events, key=lambda event: event[0])
+
+
+class _StreamedDrafter:
+    """A drafter that tells what its steps have written. `seconds` is the time that telling took."""
+
+    watch: Callable[[Written], None] | None = None
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter, self.seconds = drafter, 0.0
+        self._lengths: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._drafter, name)
+
+    def start(self, state: State, *prefill: Any) -> None:
+        self.seconds, self._lengths = 0.0, []
+        self._tell(state)
+        self._drafter.start(state, *prefill)
+
+    def observe(self, state: State, *result: Any) -> None:
+        prompt = len(state.request.prompt_ids)
+        self._lengths.append(len(state.token_ids) - prompt - 1 - sum(self._lengths))
+        self._tell(state)
+        self._drafter.observe(state, *result)
+
+    def _tell(self, state: State) -> None:
+        if self.watch is not None:
+            began = perf_counter()
+            new = state.token_ids[len(state.request.prompt_ids) :]
+            self.watch(Written(tuple(new), tuple(self._lengths)))
+            self.seconds += perf_counter() - began

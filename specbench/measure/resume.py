@@ -1,0 +1,123 @@
+"""Going on with a run: the same inputs, the same machine, and the records that are missing.
+
+Headers, plans and records. Must not know files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from specbench.errors import RunFolderError
+from specbench.log.header import RunHeader, Segment
+from specbench.log.store import StoredRun
+from specbench.measure.plan import Plan
+from specbench.measure.requests import count_records, planned_keys
+from specbench.types import Record
+
+_INPUTS = ("spec", "model", "methods", "no_checkpoint", "columns", "prompts")
+_MOST_NAMED = 4
+
+
+def resumed_header(stored: StoredRun, now: RunHeader, *, is_forced: bool) -> RunHeader:
+    """The header of a stored run that goes on, where a new run would have the header `now`.
+
+    Everything is as it was at first. With `is_forced`, another machine or other versions are kept
+    as a segment of the run.
+
+    Raises:
+        RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.
+    """
+    before = stored.header
+    if before.origins:
+        raise RunFolderError(
+            f"The run in {stored.path} was merged from {len(before.origins)} runs.",
+            "Go on with one of those, and merge them again.",
+        )
+    inputs = [text for name in _INPUTS for text in _part_differences(name, before, now)]
+    if inputs:
+        raise RunFolderError(
+            f"The run in {stored.path} had other inputs: {_listed(inputs)}.",
+            "Restore them, or start a new run without --resume.",
+        )
+    latest = before.segments[-1] if before.segments else before
+    machine = list(_part_differences("environment", latest, now))
+    segments, warnings = before.segments, before.warnings
+    if machine:
+        what = f"on another machine or with other versions: {_listed(machine)}"
+        if not is_forced:
+            raise RunFolderError(
+                f"The run in {stored.path} was measured {what}.",
+                "Restore them, start a new run without --resume, or go on with --force: reports "
+                "then warn.",
+            )
+        count = len(stored.records)
+        segments += (Segment(count, now.created, now.environment),)
+        warnings += (
+            f"Records after the first {count} were measured {what} (--resume --force). Totals mix "
+            "both. Measure anew on one machine before you use them.",
+        )
+    return replace(
+        before,
+        id=now.id,
+        status="running",
+        finished=None,
+        segments=segments,
+        warnings=tuple(dict.fromkeys((*warnings, *now.warnings))),
+    )
+
+
+def check_keys(plan: Plan, stored: StoredRun) -> None:
+    """Raise RunFolderError if the run has records that its plan does not make."""
+    planned = set(planned_keys(plan))
+    if unknown := [one.key for one in stored.records if one.key not in planned]:
+        key = unknown[0]
+        raise RunFolderError(
+            f"The run in {stored.path} has {len(unknown)} records that are not part of it, such as "
+            f"{key.method} on {key.sample_id!r} (turn {key.turn}, repeat {key.repeat}, "
+            f"temperature {key.temperature:g}).",
+            "Delete these lines of samples.jsonl, or start a new run without --resume.",
+        )
+
+
+def check_memory(plan: Plan, stored: StoredRun) -> None:
+    """Raise RunFolderError if a method would need a memory of records that it did not make."""
+    methods = [name for name, one in stored.header.methods.items() if one.scope == "run"]
+    if methods and stored.records and num_missing(plan, stored.records):
+        raise RunFolderError(
+            f"The run in {stored.path} cannot go on: {', '.join(methods)} remembers earlier "
+            "prompts, and that memory ended with the first part of the run.",
+            "Start a new run without --resume.",
+        )
+
+
+def num_missing(plan: Plan, done: Sequence[Record]) -> int:
+    """The number of records of a plan that are not done. All that are done are of the plan."""
+    return count_records(plan) - len({one.key for one in done})
+
+
+def _part_differences(name: str, before: Struct, now: Struct) -> Iterator[str]:
+    """Differences in a part of two headers, in words."""
+    old, new = (to_builtins(getattr(header, name)) for header in (before, now))
+    if name == "spec":
+        old, new = old["values"], new["values"]
+    return _differences(name, old, new)
+
+
+def _differences(path: str, before: Any, now: Any) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in dict.fromkeys((*before, *now)):
+            yield from _differences(f"{path}.{name}", before.get(name), now.get(name))
+    elif isinstance(before, list | tuple) and isinstance(now, list | tuple):
+        yield from _differences(path, dict(enumerate(before)), dict(enumerate(now)))
+    elif before != now and not (before is None and path.endswith("sha256")):  # older: not hashed
+        yield f"{path} was {json.dumps(before)} and is {json.dumps(now)}"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    rest = len(texts) - _MOST_NAMED
+    return "; ".join(texts[:_MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")

@@ -1,0 +1,126 @@
+"""The samples of a run: every method on every turn, alternating, one record each.
+
+Knows plans, requests and records. Must not know what completes a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from specbench.data.prompts import Prompt
+from specbench.errors import SpecbenchError, describe_error
+from specbench.measure.base import RequestBackend, Sink
+from specbench.measure.order import MethodOrder
+from specbench.measure.pauses import PauseCheck
+from specbench.measure.plan import Plan
+from specbench.measure.progress import Progress
+from specbench.measure.requests import (
+    Sample,
+    count_records,
+    make_chat,
+    make_request,
+    numbered_samples,
+    seed_of,
+)
+from specbench.measure.texts import token_ends
+from specbench.types import Completion, Record, RecordKey, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Completes a plan's samples with a backend, except those that are done."""
+
+    plan: Plan
+    backend: RequestBackend
+    sink: Sink
+    progress: Progress
+    pauses: PauseCheck = field(default_factory=PauseCheck)
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all samples. Yields each new record after it is stored."""
+        known = {record.key: record for record in done}
+        repeat = -1
+        for sample, num_turns in numbered_samples(self.plan):
+            if sample.repeat != repeat:
+                self.backend.forget()
+                repeat = sample.repeat
+            yield from self.run_sample(sample, known, num_turns)
+
+    @property
+    def total(self) -> int:
+        """The number of records of the whole run."""
+        return count_records(self.plan)
+
+    def run_sample(
+        self, sample: Sample, known: Mapping[RecordKey, Record], num_turns: int
+    ) -> Iterator[Record]:
+        """Run what is not known of a sample: all its turns, and in each the methods in their order.
+
+        `num_turns` counts the turns before it at its temperature and load.
+        """
+        labels = self.plan.setup.labels
+        order = MethodOrder(labels, self.plan.spec.seed)
+        replies: dict[str, list[Record]] = {label: [] for label in labels}
+        is_shared = self.plan.spec.history == "shared"
+        self.backend.adapt()
+        for turn in range(len(sample.prompt.turns)):
+            turn_order = order.at(num_turns + turn, sample.temperature, sample.load)
+            for place, label in enumerate(turn_order):
+                key = RecordKey(label, *sample.key(turn))
+                record = known.get(key)
+                if record is None:
+                    history = replies[labels[0] if is_shared else label][:turn]
+                    self.progress.sample_started(label, key.task, key.sample_id)
+                    record = self._complete(key, sample.prompt, history)
+                    record = replace(record, place=place)
+                    self.sink.append(record)
+                    self.progress.sample_finished(record)
+                    yield record
+                replies[label].append(record)
+
+    def _complete(self, key: RecordKey, prompt: Prompt, history: Sequence[Record]) -> Record:
+        """One record. Whatever a method raises becomes an error record, and the run goes on."""
+        codec, seed = self.plan.setup.codec, seed_of(self.plan.spec.seed, key.request)
+        prompt_ids: tuple[int, ...] = ()
+        try:
+            prompt_ids = codec.render(make_chat(prompt.turns[: key.turn + 1], history))
+            request = make_request(self.plan, prompt_ids, key.request)
+            done, num_paused = self._measure(key, request)
+            self.backend.remember(key.method)
+        except Exception as error:  # any method, any plug-in, any model
+            text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
+            return Record(key, "error", len(prompt_ids), seed=seed, error=text)
+        text = codec.text(done.token_ids)
+        return Record(
+            key,
+            "ok",
+            len(prompt_ids),
+            token_ids=done.token_ids,
+            text=text,
+            token_ends=token_ends(codec, done.token_ids, text),
+            stop_reason=done.stop_reason,
+            prefill_s=done.prefill_s,
+            decode_s=done.decode_s,
+            accept_lengths=done.accept_lengths,
+            num_nodes=done.num_nodes,
+            seed=seed,
+            phases=done.phases,
+            peak_memory_bytes=done.peak_memory_bytes,
+            energy_j=done.energy_j,
+            trace=done.trace,
+            num_paused=num_paused,
+            draft_prefill_s=done.draft_prefill_s,
+        )
+
+    def _measure(self, key: RecordKey, request: Request) -> tuple[Completion, int]:
+        """A completion, repeated once if the machine paused, and the number of attempts it did."""
+        num_paused = 0
+        while True:
+            self.pauses.start()
+            done = self.backend.complete(key.method, request)
+            if not self.pauses.was_paused(key, done):
+                return done, num_paused
+            num_paused += 1
+            if num_paused > 1:
+                return done, num_paused

@@ -1,0 +1,252 @@
+"""Blocks of requests: one method on one task at one load, one block after the other.
+
+Knows plans, requests and records, and that servers answer several requests at once. A repeat begins
+with another method than the last one, so that drift of the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING
+
+from specbench.errors import SpecbenchError, describe_error
+from specbench.log.backend import BlockHeader
+from specbench.measure.base import Codec, Sink
+from specbench.measure.plan import Plan
+from specbench.measure.progress import Progress
+from specbench.measure.requests import Sample, make_chat, make_request, reply_key, samples, seed_of
+from specbench.measure.server.counters import increase
+from specbench.measure.server.load import at_rate, closed_loop
+from specbench.measure.server.records import make_record
+from specbench.measure.server.stream import ChatRequest
+from specbench.measure.texts import token_ends
+from specbench.types import Record, RecordKey
+
+if TYPE_CHECKING:
+    from specbench.measure.server.backend import OpenServer, ServerBackend
+
+SETTLE_S = 0.05
+"""Seconds that a server has to bring its counters up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The samples of one method on one task, in one repeat at one temperature and load."""
+
+    method: str
+    samples: tuple[Sample, ...]
+
+    @property
+    def first(self) -> Sample:
+        return self.samples[0]
+
+
+class BlockClock:
+    """The time of a block, without that in which records are written between requests.
+
+    With `has_rate`, requests come at times of their own: writing takes time off nothing but the
+    client.
+    """
+
+    def __init__(self, *, has_rate: bool) -> None:
+        self._has_rate, self._written_s = has_rate, 0.0
+        self._cpu_began, self.began = thread_time(), perf_counter()
+        self._ended = self.began
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write records, while no request is under way."""
+        cpu, now = thread_time(), perf_counter()
+        self._ended = now - self._written_s
+        yield
+        self._cpu_began += thread_time() - cpu
+        if not self._has_rate:
+            self._written_s += perf_counter() - now
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the start to the last answer."""
+        return self._ended - self.began
+
+    @property
+    def client_s(self) -> float:
+        """CPU seconds of the client."""
+        return thread_time() - self._cpu_began
+
+
+def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
+    """All blocks in order.
+
+    The methods take turns, on each task and load if their servers run side by side, else once a
+    repeat: a server that has to be started answers all tasks.
+    """
+    labels = list(plan.setup.labels)
+    groups: dict[tuple[object, ...], list[Sample]] = {}
+    for sample in samples(plan):
+        key = (sample.repeat, sample.temperature, sample.task, sample.load)
+        groups.setdefault(key, []).append(sample)
+    cells = [tuple(group) for group in groups.values()]
+    for repeat in range(plan.repeats):
+        own = [cell for cell in cells if cell[0].repeat == repeat]
+        shift = -repeat % len(labels)
+        order = labels[shift:] + labels[:shift]
+        if is_one_at_a_time:
+            yield from (Block(label, cell) for label in order for cell in own)
+        else:
+            yield from (Block(label, cell) for cell in own for label in order)
+
+
+@dataclass(slots=True)
+class BlockRunner:
+    """Completes a plan's samples with servers, except those that are done.
+
+    Records are written, and progress is told, while no request is under way: both take time that
+    would count as the server's. `block_done` is called after each block.
+    """
+
+    plan: Plan
+    backend: ServerBackend
+    sink: Sink
+    progress: Progress
+    codec: Codec
+    block_done: Callable[[], None] = lambda: None
+    _known: dict[RecordKey, Record] = field(default_factory=dict)
+    _unwritten: list[Record] = field(default_factory=list)
+    _num_active: int = 0
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all blocks. Yields each new record after its block is stored."""
+        self._known = {record.key: record for record in done}
+        order = blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time)
+        for block in order:
+            missing = [key for key in self._keys(block) if key not in self._known]
+            if missing:
+                try:
+                    self.backend.run(self._block(block))
+                except BaseExceptionGroup as group:
+                    raise group.exceptions[0] from None
+                self.block_done()
+                yield from (self._known[key] for key in missing)
+
+    def _keys(self, block: Block) -> list[RecordKey]:
+        return [
+            RecordKey(block.method, *sample.key(turn))
+            for sample in block.samples
+            for turn in range(len(sample.prompt.turns))
+        ]
+
+    async def _block(self, block: Block) -> None:
+        try:
+            server = await self.backend.open(block.method)
+        except SpecbenchError as error:
+            for key in self._keys(block):
+                if key not in self._known:
+                    self._keep(self._failed(key, 0, error))
+            self._write()
+            return
+        first = block.first
+        load, seed = first.load, self.plan.spec.seed
+        todo = [one for one in block.samples if self._is_missing(block.method, one)]
+        before, num_before = await server.counters(), len(self._known)
+        clock = BlockClock(has_rate=bool(load.request_rate))
+
+        async def work(sample: Sample) -> None:
+            if not self._num_active:
+                self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
+            self._num_active += 1
+            try:
+                await self._chat(server, block.method, sample, began=clock.began)
+            finally:
+                self._num_active -= 1
+            if not self._num_active:
+                with clock.writing():
+                    self._write()
+
+        try:
+            if load.request_rate:
+                await at_rate(todo, load.request_rate, seed + first.repeat, work)
+            else:
+                await closed_loop(todo, load.concurrency, work)
+        finally:
+            self._num_active = 0
+        client_s = clock.client_s
+        if before:
+            await asyncio.sleep(SETTLE_S)
+        new = list(self._known.values())[num_before:]
+        self.backend.blocks.append(
+            BlockHeader(
+                method=block.method,
+                temperature=first.temperature,
+                task=first.task,
+                repeat=first.repeat,
+                duration_s=round(clock.duration_s, 6),
+                num_requests=len(new),
+                num_failed=sum(not record.is_ok for record in new),
+                num_tokens=sum(record.num_tokens for record in new),
+                num_before=len(self._keys(block)) - len(new),
+                client_s=round(client_s, 6),
+                concurrency=load.concurrency,
+                request_rate=float(load.request_rate),
+                counters=increase(before, await server.counters()) if before else {},
+            )
+        )
+
+    def _is_missing(self, method: str, sample: Sample) -> bool:
+        turns = range(len(sample.prompt.turns))
+        return any(RecordKey(method, *sample.key(turn)) not in self._known for turn in turns)
+
+    async def _chat(self, server: OpenServer, method: str, sample: Sample, *, began: float) -> None:
+        """The turns of a sample, one after the other."""
+        for turn in range(len(sample.prompt.turns)):
+            key = RecordKey(method, *sample.key(turn))
+            if key not in self._known:
+                self._keep(await self._complete(server, key, sample, began=began))
+
+    async def _complete(
+        self, server: OpenServer, key: RecordKey, sample: Sample, *, began: float
+    ) -> Record:
+        """One record. Whatever goes wrong becomes an error record, and the run goes on."""
+        num_prompt_tokens = 0
+        try:
+            messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key))
+            prompt_ids = self.codec.render(messages)
+            num_prompt_tokens = len(prompt_ids)
+            request = make_request(self.plan, prompt_ids, key.request)
+            answer = await server.complete(ChatRequest(request, messages))
+            is_prompt_sent = server.found.protocol.name != "chat"
+            return make_record(
+                key, request, answer, self.codec, began=began, is_prompt_sent=is_prompt_sent
+            )
+        except Exception as error:  # of a server, a template or a tokenizer
+            failed = self._failed(key, num_prompt_tokens, error)
+            death = await server.wait_for_death() if server.client.dead_reason else server.death()
+            return replace(failed, error=f"{failed.error} {death}") if death else failed
+
+    def _failed(self, key: RecordKey, num_prompt_tokens: int, error: Exception) -> Record:
+        text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
+        seed = seed_of(self.plan.spec.seed, key.request)
+        return Record(key, "error", num_prompt_tokens, seed=seed, error=text)
+
+    def _replies(self, key: RecordKey) -> Sequence[Record]:
+        """Replies to the earlier turns."""
+        own = reply_key(self.plan.spec, self.plan.setup.labels[0], key)
+        earlier = (self._known.get(replace(own, turn=turn)) for turn in range(key.turn))
+        return [record for record in earlier if record is not None]
+
+    def _keep(self, record: Record) -> None:
+        self._known[record.key] = record
+        self._unwritten.append(record)
+
+    def _write(self) -> None:
+        """Write the records so far, and tell progress."""
+        records, self._unwritten = self._unwritten, []
+        for record in records:
+            ends = token_ends(self.codec, record.token_ids, record.text)
+            whole = replace(record, token_ends=ends)
+            self._known[record.key] = whole
+            self.sink.append(whole)
+            self.progress.sample_finished(whole)

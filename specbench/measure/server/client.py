@@ -1,0 +1,179 @@
+"""Requests to one server: an answer streamed and timed, or the reason why there is none.
+
+Knows HTTP and time limits. A request is sent again only if the server refused it before it began.
+A connection is used again only at once: servers drop idle ones, which would look like a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from specbench.errors import describe_error, printable
+from specbench.measure.server.answer import Answer, AnswerReader, RequestFailed
+from specbench.measure.server.stream import ChatRequest, StreamProtocol
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+CONNECT_S, SHORT_S, REQUEST_S = 10.0, 5.0, 600.0
+"""Seconds to connect, for a short question to the server, and by default for a request."""
+KEPT_S = 1.0
+"""Seconds after which an idle connection is not used again."""
+MOST_ATTEMPTS, FIRST_WAIT_S, MOST_WAIT_S = 4, 0.25, 10.0
+API_KEY = "SPECBENCH_API_KEY"
+"""The environment variable with the key that a server asks for."""
+_REFUSALS = (429, 503)
+"""HTTP statuses with which a server says that it did not begin the request."""
+_SHOWN = 200
+
+
+class Client:
+    """A client of the server at `root`, to be entered in an event loop."""
+
+    def __init__(self, root: str, *, request_s: float = REQUEST_S) -> None:
+        self.root, self._request_s = root.rstrip("/"), request_s
+        self.dead_reason: str | None = None
+
+    async def __aenter__(self) -> Self:
+        from aiohttp import ClientSession, ClientTimeout, TCPConnector
+
+        key = os.environ.get(API_KEY)
+        self._session: ClientSession = ClientSession(
+            headers={"Authorization": f"Bearer {key}"} if key else None,
+            connector=TCPConnector(limit=0, keepalive_timeout=KEPT_S),
+            timeout=ClientTimeout(total=self._request_s, sock_connect=CONNECT_S),
+        )
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._session.close()
+
+    async def complete(self, protocol: StreamProtocol, model: str, ask: ChatRequest) -> Answer:
+        """The answer to a request, timed from its first attempt.
+
+        Raises:
+            RequestFailed: there is none. If the server no longer answers at all, `dead_reason` says
+                so, and later requests fail at once until `check_alive` finds it again.
+        """
+        body, sent = msgspec.json.encode(protocol.body(model, ask)), perf_counter()
+        for attempt in range(MOST_ATTEMPTS):
+            if self.dead_reason:
+                raise RequestFailed(self.dead_reason)
+            try:
+                answer = await self._stream(protocol, body)
+            except RequestFailed as failure:
+                if not failure.is_refused or attempt == MOST_ATTEMPTS - 1:
+                    if attempt:
+                        text = f"{failure.message} It was tried {attempt + 1} times."
+                        raise RequestFailed(text, is_refused=failure.is_refused) from failure
+                    raise
+                await asyncio.sleep(_wait_s(failure, attempt))
+            else:
+                return replace(answer, sent=sent, num_retries=attempt) if attempt else answer
+        raise AssertionError
+
+    async def check_alive(self) -> None:
+        """Ask the server for its models, and keep in `dead_reason` why it does not answer."""
+        self.dead_reason = None
+        try:
+            await self.get("/v1/models")
+        except RequestFailed as failure:
+            self.dead_reason = f"The server at {self.root} no longer answers: {failure.message}"
+
+    async def get(self, path: str) -> str:
+        """The text at a path, within seconds. Raises RequestFailed if there is none."""
+        from aiohttp import ClientError, ClientTimeout
+
+        try:
+            limit = ClientTimeout(total=SHORT_S)
+            async with self._session.get(self.root + path, timeout=limit) as response:
+                if response.status != 200:
+                    raise await _refusal(response)
+                return await response.text()
+        except TimeoutError as error:
+            raise RequestFailed(f"{path} was not answered within {SHORT_S:g} s.") from error
+        except (ClientError, OSError, ValueError) as error:
+            raise RequestFailed(_connection_text(error)) from error
+
+    async def _stream(self, protocol: StreamProtocol, body: bytes) -> Answer:
+        """One attempt. Time runs from the moment before the request is sent."""
+        from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
+
+        url = self.root + protocol.path
+        headers = {"Content-Type": "application/json"}
+        if protocol.name == "llamacpp":  # drops connections that it said it would keep
+            headers["Connection"] = "close"
+        reader = AnswerReader(protocol, perf_counter())
+        try:
+            async with self._session.post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                await _check_stream(response)
+                async for piece in response.content.iter_any():
+                    reader.feed(piece, perf_counter())
+            return reader.finish()
+        except (ClientConnectorError, ConnectionTimeoutError) as error:
+            await self.check_alive()
+            raise RequestFailed(_connection_text(error), is_refused=True) from error
+        except TimeoutError as error:
+            await self.check_alive()
+            raise RequestFailed(
+                f"No whole answer within {self._request_s:g} s: {reader.num_events} events with "
+                "tokens had arrived."
+            ) from error
+        except (ClientError, OSError) as error:
+            await self.check_alive()
+            raise RequestFailed(
+                f"{_connection_text(error)} {reader.num_events} events with tokens had arrived."
+            ) from error
+
+
+async def _check_stream(response: ClientResponse) -> None:
+    """Raise RequestFailed unless the response is a stream of events."""
+    if response.status != 200:
+        raise await _refusal(response)
+    if response.content_type != "text/event-stream":
+        text = await _start_of(response)
+        raise RequestFailed(
+            f"The server answered with {response.content_type}, not with a stream of events: {text}"
+        )
+
+
+async def _refusal(response: ClientResponse) -> RequestFailed:
+    """The failure that a status other than 200 means."""
+    text = await _start_of(response)
+    wait = response.headers.get("Retry-After", "")
+    return RequestFailed(
+        f"The server answered with HTTP status {response.status}: {text}",
+        is_refused=response.status in _REFUSALS,
+        retry_after_s=float(wait) if wait.isdigit() else None,
+    )
+
+
+async def _start_of(response: ClientResponse) -> str:
+    """The error message in a response, or the start of its text."""
+    text = (await response.content.read(64 * 2**10)).decode("utf-8", "replace")
+    try:
+        found: Any = msgspec.json.decode(text)
+        error = found.get("error", found)
+        text = error if isinstance(error, str) else str(error["message"])
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError):
+        pass
+    shown = printable(" ".join(text.split()))
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+
+
+def _wait_s(failure: RequestFailed, attempt: int) -> float:
+    own = FIRST_WAIT_S * 2.0**attempt
+    return min(own if failure.retry_after_s is None else failure.retry_after_s, MOST_WAIT_S)
+
+
+def _connection_text(error: Exception) -> str:
+    """Return the message for a connection error."""
+    return f"The connection to the server failed ({printable(describe_error(error))})."

@@ -1,0 +1,71 @@
+"""llama.cpp: `llama-server`. Flags of build b11434. Models are GGUF files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specbench.errors import UserError
+from specbench.measure.server.engines.base import Engine, EngineMethod, Launch, set_flags
+
+_TYPES = {"sps": "draft-simple", "eagle3": "draft-eagle3", "ngram": "ngram-simple"}
+
+FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
+"""By default flash attention and the cache are in float16, also with float32 weights."""
+FLOAT32_DRAFT = ("--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32")
+
+
+def _arguments(launch: Launch) -> list[str]:
+    flags = set_flags(
+        model=gguf_file(launch.model),
+        host="127.0.0.1",
+        port=launch.port,
+        alias=launch.served_name,
+        ctx_size=launch.context * max(launch.num_at_once, 1),
+        parallel=max(launch.num_at_once, 1),
+        metrics=True,
+        no_cache_prompt=True,
+        cache_ram="0",
+    )
+    is_wide = launch.dtype == "float32"
+    flags += FLOAT32 if is_wide else ()
+    if launch.method != "vanilla":
+        flags += set_flags(
+            spec_type=_TYPES[launch.method],
+            spec_draft_n_max=launch.num_tokens,
+            model_draft=gguf_file(launch.weights) if launch.weights else None,
+        )
+        flags += FLOAT32_DRAFT if is_wide and launch.weights else ()
+    return flags
+
+
+def gguf_file(folder: Path) -> Path:
+    """The GGUF file in a folder.
+
+    Raises:
+        UserError: there is none, or more than one.
+    """
+    found = sorted(folder.glob("*.gguf"))
+    if len(found) == 1:
+        return found[0]
+    count = f"{len(found)} GGUF files" if found else "no GGUF file"
+    raise UserError(
+        f"{folder} has {count}; llama.cpp needs one.",
+        f"Convert the model with llama.cpp's script: convert_hf_to_gguf.py {folder} --outfile "
+        f"{folder}/model.gguf",
+    )
+
+
+LLAMACPP = Engine(
+    name="llamacpp",
+    title="llama.cpp",
+    executable=("llama-server",),
+    install="a build of https://github.com/ggml-org/llama.cpp with `llama-server` on the PATH",
+    methods={
+        "vanilla": EngineMethod("Vanilla"),
+        "ngram": EngineMethod("N-gram", 5),
+        "sps": EngineMethod("SpS", 4, "sps"),
+        "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
+    },
+    arguments=_arguments,
+    check_folder=gguf_file,
+)

@@ -1,0 +1,172 @@
+"""Detect a server's models, its software, and the form of requests that it takes.
+
+Asks the server; the user's mistakes are told here, before anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from specbench.errors import UserError, printable
+from specbench.measure.base import Message
+from specbench.measure.server.answer import RequestFailed
+from specbench.measure.server.client import Client
+from specbench.measure.server.counters import read_counters
+from specbench.measure.server.protocols import Completions, Llamacpp, Sglang
+from specbench.measure.server.stream import ChatRequest, StreamProtocol
+from specbench.models.cards import ModelCard
+from specbench.types import Request
+
+_START = (
+    "Start one, for example `vllm serve MODEL --port 8000` or `llama-server -m MODEL.gguf --port "
+    "8000`, and give its address: --url http://127.0.0.1:8000."
+)
+
+
+PROBE_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A server that answers. `context` is None if it does not tell."""
+
+    root: str
+    model: str
+    software: str
+    protocol: StreamProtocol
+    sends_token_ids: bool
+    context: int | None = None
+    has_counters: bool = False
+
+
+def server_root(url: str) -> str:
+    """The address without a path: `/v1` is optional in what the user gives.
+
+    Raises:
+        UserError: it is no HTTP address.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise UserError(
+            f"--url {url} is no address of a server.", "Give one such as http://127.0.0.1:8000."
+        )
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+async def find_server(
+    client: Client,
+    card: ModelCard,
+    *,
+    served_model: str,
+    prompt_ids: Sequence[int],
+    messages: Sequence[Message],
+) -> FoundServer:
+    """Ask a server what it is, with a short answer to a short prompt.
+
+    Raises:
+        UserError: nothing answers there, the model is not served, or no form of request works.
+    """
+    try:
+        listed = await client.get("/v1/models")
+    except RequestFailed as failure:
+        raise UserError(
+            f"There is no server at {client.root}: GET {client.root}/v1/models failed. "
+            f"{failure.message}",
+            _START,
+        ) from failure
+    model, context = _served(listed, client.root, card, served_model)
+    software, protocols = await _software(client)
+    try:
+        has_counters = bool(read_counters(await client.get("/metrics")))
+    except RequestFailed:
+        has_counters = False
+    probe = ChatRequest(Request(tuple(prompt_ids), PROBE_TOKENS), messages)
+    failures = []
+    for protocol in protocols:
+        try:
+            answer = await client.complete(protocol, model, probe)
+        except RequestFailed as failure:
+            failures.append(f"{protocol.path}: {failure.message}")
+            continue
+        return FoundServer(
+            client.root,
+            model,
+            software,
+            protocol,
+            sends_token_ids=answer.token_ids is not None,
+            context=context,
+            has_counters=has_counters,
+        )
+    raise UserError(
+        f"The server at {client.root} completes no prompt. {' '.join(dict.fromkeys(failures))}",
+        "It must stream completions of the OpenAI API. See its log.",
+    )
+
+
+def _served(listed: str, root: str, card: ModelCard, served_model: str) -> tuple[str, int | None]:
+    """The model's name at the server and its context."""
+    try:
+        models = msgspec.json.decode(listed, type=_Models).data
+    except msgspec.DecodeError as error:
+        raise UserError(
+            f"{root}/v1/models is no list of models: {printable(listed[:80])}", _START
+        ) from error
+    names = {served_model} if served_model else {card.name, card.repo, card.repo.rpartition("/")[2]}
+    for model in models:
+        if model.id in names or (not served_model and model.root in names):
+            meta = model.meta or {}
+            context = model.max_model_len or meta.get("n_ctx")
+            return model.id, context if isinstance(context, int) else None
+    serves = ", ".join(model.id for model in models) or "no model"
+    wanted = served_model or card.name
+    raise UserError(
+        f"The server at {root} does not serve {wanted}. It serves {printable(serves)}.",
+        f"If that is {card.name} under another name: --served-model NAME. Else name it by --model: "
+        "its tokenizer is needed.",
+    )
+
+
+async def _software(client: Client) -> tuple[str, tuple[StreamProtocol, ...]]:
+    """The server's software with its version, and the forms of requests to try, the best first."""
+    general = (
+        Completions(),
+        Completions(returns_ids=False),
+        Completions(is_chat=True),
+        Completions(is_chat=True, returns_ids=False),
+    )
+    asked: dict[str, tuple[str, str, StreamProtocol | None]] = {
+        "llama.cpp": ("/props", "build_info", Llamacpp()),
+        "SGLang": ("/get_server_info", "version", Sglang()),
+        "vLLM": ("/version", "version", None),
+    }
+    for name, (path, key, own) in asked.items():
+        try:
+            values: Any = msgspec.json.decode(await client.get(path))
+        except (RequestFailed, msgspec.DecodeError):
+            continue
+        if isinstance(values, dict) and isinstance(version := values.get(key), str):
+            return printable(f"{name} {version}"), (own, *general) if own else general
+    return "unknown", general
+
+
+class _Model(msgspec.Struct, frozen=True):
+    id: str
+    root: str | None = None
+    max_model_len: int | None = None
+    meta: dict[str, Any] | None = None
+
+
+class _Models(msgspec.Struct, frozen=True):
+    data: tuple[_Model, ...]

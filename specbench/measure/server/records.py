@@ -1,0 +1,147 @@
+"""Records of answers: their tokens, times and steps, counted as the engine's are.
+
+Knows answers and records. Refuses an answer whose counts contradict each other.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from specbench.measure.base import Codec
+from specbench.measure.methods import BASELINE
+from specbench.measure.server.answer import Answer, RequestFailed
+from specbench.types import Record, RecordKey, Request, Serving
+
+_DIGITS = 6
+"""Digits of seconds that are kept: microseconds."""
+_LEAST_GAP, _MOST_GAP = 8, 0.2
+"""A text may tokenise into other tokens than it was made of, but not into many more or less."""
+
+
+def make_record(
+    key: RecordKey,
+    request: Request,
+    answer: Answer,
+    codec: Codec,
+    *,
+    began: float,
+    is_prompt_sent: bool,
+) -> Record:
+    """The record of an answer.
+
+    Args:
+        key: the record's key.
+        request: what was asked.
+        answer: what came back.
+        codec: tokens to text and back.
+        began: time at which the block began.
+        is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
+
+    Raises:
+        RequestFailed: counts of the server contradict what was sent.
+    """
+    token_ids = _token_ids(answer, codec)
+    num_tokens = len(token_ids)
+    if answer.token_ids is None and answer.num_tokens is not None:
+        num_tokens = answer.num_tokens
+    _check_counts(
+        request, answer, num_tokens, num_in_text=len(token_ids), is_prompt_sent=is_prompt_sent
+    )
+    first, last = answer.arrivals[0], answer.arrivals[-1]
+    is_short = answer.stop == "budget" and num_tokens < request.max_new_tokens
+    counts = answer.counts
+    return Record(
+        key,
+        "ok",
+        len(request.prompt_ids),
+        token_ids=token_ids,
+        text=answer.text if answer.token_ids is None else codec.text(token_ids),
+        stop_reason="eos" if answer.stop == "eos" else "length" if is_short else "budget",
+        prefill_s=round(first - answer.sent, _DIGITS),
+        decode_s=round(last - first, _DIGITS),
+        accept_lengths=_accept_lengths(key.method, answer, num_tokens),
+        seed=request.seed,
+        serving=Serving(
+            began_s=round(answer.sent - began, _DIGITS),
+            gaps_s=tuple(round(b - a, _DIGITS) for a, b in pairwise(answer.arrivals)),
+            reported_tokens=num_tokens if answer.token_ids is None else None,
+            num_accepted=counts.num_accepted,
+            num_drafts=counts.num_drafts,
+            server_prefill_s=counts.prefill_s,
+            server_decode_s=counts.decode_s,
+            num_retries=answer.num_retries,
+        ),
+    )
+
+
+def _token_ids(answer: Answer, codec: Codec) -> tuple[int, ...]:
+    """The answer's tokens, with the end token that a server counts but does not send.
+
+    llama.cpp streams no token that ends within a character. The text's own tokens take the place of
+    the ids if there are as many as the server counted, and the ids are among them.
+    """
+    sent = answer.token_ids
+    ids = _with_end(codec.token_ids(answer.text) if sent is None else sent, answer, codec)
+    if sent is not None and answer.num_tokens is not None and len(ids) < answer.num_tokens:
+        whole = _with_end(codec.token_ids(answer.text), answer, codec)
+        rest = iter(whole)
+        if len(whole) == answer.num_tokens and all(one in rest for one in ids):
+            return whole
+    return ids
+
+
+def _with_end(ids: tuple[int, ...], answer: Answer, codec: Codec) -> tuple[int, ...]:
+    has_end = answer.stop != "eos" or (ids and ids[-1] in codec.eos_ids)
+    is_complete = answer.token_ids is not None and answer.num_tokens == len(ids)
+    end = codec.end_id
+    return ids if has_end or is_complete or end is None else (*ids, end)
+
+
+def _check_counts(
+    request: Request, answer: Answer, num_tokens: int, *, num_in_text: int, is_prompt_sent: bool
+) -> None:
+    """Raise RequestFailed if a count of the server is not what was sent or received."""
+    if answer.num_tokens is not None and answer.num_tokens != num_tokens:
+        raise RequestFailed(f"The server counted {answer.num_tokens} tokens and sent {num_tokens}.")
+    if answer.token_ids is None and abs(num_tokens - num_in_text) > max(
+        _LEAST_GAP, _MOST_GAP * num_in_text
+    ):
+        raise RequestFailed(
+            f"The server counted {num_tokens} tokens, but its text has about {num_in_text}."
+        )
+    if num_tokens > request.max_new_tokens:
+        raise RequestFailed(
+            f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
+            "was asked for."
+        )
+    counted, sent = answer.prompt_tokens, len(request.prompt_ids)
+    if is_prompt_sent and counted is not None and counted != sent:
+        raise RequestFailed(
+            f"The server counted {counted} tokens of the prompt, of which {sent} were sent: it "
+            "changed the prompt."
+        )
+
+
+def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:
+    """Tokens emitted per step [steps]; empty if the server does not list its steps.
+
+    A step without a draft is not listed: it emits one token, and stands at the end. What was
+    accepted beyond the end of the answer is counted nowhere.
+    """
+    counts, remaining = answer.counts, num_tokens - 1
+    if method == BASELINE:
+        if counts.num_accepted:
+            raise RequestFailed(
+                f"The server of {BASELINE} accepted {counts.num_accepted} draft tokens: it must "
+                "run without speculation."
+            )
+        return (1,) * remaining
+    if counts.accepted_per_step is None:
+        return ()
+    lengths: list[int] = []
+    for accepted in counts.accepted_per_step:
+        if remaining <= 0:
+            break
+        lengths.append(min(accepted + 1, remaining))
+        remaining -= lengths[-1]
+    return (*lengths, *(1 for _ in range(remaining)))

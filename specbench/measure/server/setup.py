@@ -1,0 +1,180 @@
+"""Everything a run on servers needs before its first request: a tokenizer, and servers.
+
+Asks running servers what they are. Measures nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specbench import registry
+from specbench.errors import UserError, printable
+from specbench.log.header import MethodHeader, ModelHeader, RunHeader
+from specbench.measure.base import SetupInfo
+from specbench.measure.local.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
+from specbench.measure.methods import BASELINE
+from specbench.measure.server.backend import RunningServers, ServerBackend
+from specbench.measure.server.client import REQUEST_S, Client
+from specbench.measure.server.find import FoundServer, find_server, server_root
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import ModelCard, find_model
+from specbench.models.chat import ChatCodec, load_codec
+from specbench.models.hub import resolve_tokenizer
+
+NO_BASELINE_WARNING = (
+    "No server is labelled vanilla, so that there is no speedup. Start the same server without "
+    "speculation beside it, and give both: --url A --label vanilla --url B --label NAME."
+)
+CHAT_WARNING = (
+    "{} take no prompt as tokens: the chat was sent as messages, and the server's own template "
+    "made the prompt. Token counts of the prompt are ours."
+)
+TEXT_WARNING = (
+    "{} send no token ids: the text was tokenised, which can differ from the tokens that were "
+    "generated. Tokens are counted by the server."
+)
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """Running servers by label, with the tokenizer of their model."""
+
+    spec: RunSpec
+    card: ModelCard
+    codec: ChatCodec
+    servers: Mapping[str, FoundServer]
+    no_checkpoint: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.card.title} ({', '.join(self.software)})"
+
+    @cached_property
+    def software(self) -> tuple[str, ...]:
+        """The servers' software, each once."""
+        return tuple(dict.fromkeys(found.software for found in self.servers.values()))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(sorted(self.servers, key=lambda label: label != BASELINE))
+
+    @property
+    def context(self) -> int | None:
+        known = [found.context for found in self.servers.values() if found.context]
+        return min(known, default=None)
+
+    @property
+    def default_budget(self) -> int:
+        return EMBEDDED_BUDGET if self.card.is_embedded else DEFAULT_BUDGET
+
+    def describe(self) -> SetupInfo:
+        return SetupInfo(
+            model_header(self.card, self.codec, self.spec, served_by=self.software),
+            {label: method_header(label) for label in self.labels},
+            values=server_values(self.codec),
+            warnings=self._warnings(),
+        )
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
+        request_s = self.spec.request_timeout_s or REQUEST_S
+        source = RunningServers(self.servers, request_s=request_s)
+        return ServerBackend(source, max(self.spec.concurrency, default=1))
+
+    def _warnings(self) -> tuple[str, ...]:
+        chat = [label for label, one in self.servers.items() if one.protocol.name == "chat"]
+        text = [label for label, one in self.servers.items() if not one.sends_token_ids]
+        told = (
+            self.codec.template.warning,
+            NO_BASELINE_WARNING if BASELINE not in self.servers else None,
+            CHAT_WARNING.format(f"The servers of {', '.join(chat)}") if chat else None,
+            TEXT_WARNING.format(f"The servers of {', '.join(text)}") if text else None,
+        )
+        return tuple(text for text in told if text)
+
+
+def make_server_setup(spec: RunSpec, *, is_offline: bool = False) -> ServerSetup:
+    """Find the model's tokenizer and ask every server what it is.
+
+    Raises:
+        UserError: labels and addresses do not match, a server does not answer, or it does not serve
+            the model.
+    """
+    labels = _labels(spec)
+    roots = [server_root(url) for url in spec.urls]
+    card = find_model(spec.model)
+    codec = load_codec(resolve_tokenizer(card, offline=is_offline), card, spec.template)
+    hello = [{"role": "user", "content": "Hello"}]
+
+    async def find_all() -> list[FoundServer]:
+        found = []
+        for root in roots:
+            async with Client(root, request_s=spec.request_timeout_s or REQUEST_S) as client:
+                server = await find_server(
+                    client,
+                    card,
+                    served_model=spec.served_model,
+                    prompt_ids=codec.render(hello),
+                    messages=hello,
+                )
+                found.append(server)
+        return found
+
+    servers = dict(zip(labels, asyncio.run(find_all()), strict=True))
+    return ServerSetup(spec, card, codec, servers)
+
+
+def _labels(spec: RunSpec) -> tuple[str, ...]:
+    """The labels of the servers, in the order of their addresses."""
+    if not spec.urls:
+        raise UserError(
+            "--backend server needs the address of a server.",
+            "Give --url http://127.0.0.1:8000 --label NAME, once for each server.",
+        )
+    if spec.methods:
+        raise UserError(
+            f"--method {','.join(spec.methods)} cannot be chosen at a running server.",
+            "Name what the server does: --label NAME.",
+        )
+    labels = spec.labels or (("server",) if len(spec.urls) == 1 else ())
+    if len(labels) != len(spec.urls):
+        raise UserError(
+            f"{len(spec.urls)} --url and {len(labels)} --label are given.",
+            "Give each --url a --label, in the same order; the one without speculation is vanilla.",
+        )
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
+        if not label or printable(label) != label or "," in label:
+            raise UserError(f"--label {label!r} is no name.", "Give letters, digits, : = - and _.")
+    return labels
+
+
+def model_header(
+    card: ModelCard, codec: ChatCodec, spec: RunSpec, *, served_by: tuple[str, ...]
+) -> ModelHeader:
+    """The model's part of the header. Which weights a server loaded is not known here."""
+    return ModelHeader(
+        name=card.name,
+        label=f"{card.title}, served by {', '.join(served_by)}",
+        source="embedded" if card.is_embedded else card.repo,
+        dtype="dtype of the server" if spec.dtype == "auto" else spec.dtype,
+        template_sha256=codec.template.sha256,
+    )
+
+
+def method_header(label: str, title: str = "") -> MethodHeader:
+    """The header of what a server runs: titled as the method of that name, if there is one."""
+    name = label.partition(":")[0]
+    known = {entry.name for entry in registry.entries() if not entry.error}
+    title = title or (registry.get(name).title if name in known else label)
+    return MethodHeader(name=name, title=title, options={}, is_lossless=True, weights=None)
+
+
+def server_values(codec: ChatCodec) -> dict[str, Any]:
+    """Values of the spec that a server run decides."""
+    return {"template": codec.template.name}

@@ -1,0 +1,128 @@
+"""Stand-ins by model card: tiny in a known model's shape, checked against the device's memory.
+
+Cards, shapes and memory. `zoo.stand_in` makes the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specbench.errors import UserError
+from specbench.measure.methods import ResolvedWeights, find_datastore
+from specbench.models.cards import Dtype, ModelCard, draft_shapes, known_models
+from specbench.models.checkpoints import read_config
+from specbench.models.memory import BYTES, GraphUse, MemoryNeed, check_need, estimate, graph_bytes
+from specbench.types import Shape
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Method
+    from specbench.zoo.stand_in.blueprint import Blueprint
+    from specbench.zoo.stand_in.plan import StandIn
+
+STAND_IN_WARNING = (
+    "The weights are a stand-in: times are those of the real shape, tokens and accept lengths are "
+    "those of tiny, whose rotary base and context it has."
+)
+_CONTEXT = "max_position_embeddings"
+_FIELDS = {
+    "num_hidden_layers": "num_layers", "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size", "num_attention_heads": "num_heads",
+    "num_key_value_heads": "num_kv_heads", "head_dim": "own_head_dim",
+    "vocab_size": "vocab_size", _CONTEXT: "context", "num_local_experts": "num_experts",
+}  # fmt: skip
+"""Names in config.json to fields of a shape."""
+
+
+def stand_in_of(card: ModelCard) -> StandIn:
+    """The stand-in of a card's model, and of its SpS draft model if the card has one.
+
+    Raises:
+        UserError: the card's shape is unknown, or too small for tiny.
+    """
+    from specbench.zoo.stand_in.plan import plan_stand_in
+
+    shape = card.shape or (None if card.is_embedded else _folder_shape(card))
+    if shape is None:
+        what = "stand-ins are made from it" if card.is_embedded else "its shape is unknown"
+        known = [name for name, other in known_models().items() if _is_plain(other)]
+        raise UserError(
+            f"{card.name} has no stand-in: {what}.",
+            f"Give a folder with the model's config.json, or one of {', '.join(known)}.",
+        )
+    draft = card.weights_of("sps")
+    return plan_stand_in(card.name, shape, draft_shapes().get(draft.repo) if draft else None)
+
+
+def find_weights(stand_in: StandIn, method: Method, options: Any) -> ResolvedWeights:
+    """A method's weights in a stand-in. Weights of a folder would not match it."""
+    name = method.weights_with(options)
+    if name is None:
+        return ResolvedWeights(None)
+    if datastore := find_datastore(options):
+        return ResolvedWeights(datastore)
+    if given := getattr(options, "weights", ""):
+        raise UserError(
+            f"--method {method.name}:weights={given} names weights, but a stand-in has its own.",
+            "Leave out weights=, or leave out --weights stand-in.",
+        )
+    weights = stand_in.drafters.get(name)
+    return ResolvedWeights(weights, exists=weights is not None)
+
+
+def check_stand_in_fits(
+    stand_in: StandIn,
+    weights: Sequence[Path | Blueprint | None],
+    *,
+    dtype: Dtype,
+    device: str,
+    graphs: GraphUse | None = None,
+) -> MemoryNeed:
+    """Check that the device has enough free memory for target, drafters and graphs.
+
+    A drafter may copy its tensors while it is built, so the largest counts twice.
+    """
+    what, context = f"The stand-in of {stand_in.name}", stand_in.target.config[_CONTEXT]
+    drafters = [made.num_numbers for made in weights if not isinstance(made, Path | None)]
+    draft_numbers = sum(drafters) + max(drafters, default=0)
+    shape = stand_in.shape
+    cached = estimate(shape, dtype, context=context, what=what).kv_bytes
+    recorded = graph_bytes(shape, dtype, graphs, context=context, what=what) if graphs else 0
+    size = BYTES[dtype]
+    weight_bytes = stand_in.target.num_numbers * size
+    need = MemoryNeed(weight_bytes, cached, draft_numbers * size, recorded)
+    check_need(need, dtype, device, context=context, what=what)
+    return need
+
+
+def _is_plain(card: ModelCard) -> bool:
+    from specbench.zoo.stand_in.plan import ARCHITECTURES
+
+    shape = card.shape
+    return shape is not None and shape.num_experts == 1 and shape.architecture in ARCHITECTURES
+
+
+def _folder_shape(card: ModelCard) -> Shape | None:
+    """The shape in a folder's config.json; None if the card's model is not a folder."""
+    if not Path(card.repo).is_dir():
+        return None
+    config = read_config(Path(card.repo), f"Model {card.name}")
+    defaults = {
+        "num_key_value_heads": config.get("num_attention_heads"),
+        "num_local_experts": 1,
+        "head_dim": None,
+    }
+    given: dict[str, Any] = {
+        field: config.get(name) or defaults.get(name) for name, field in _FIELDS.items()
+    }
+    if given["own_head_dim"] is None:
+        del given["own_head_dim"]  # hidden size by heads
+    numbers = {name: given.get(field, 1) for name, field in _FIELDS.items()}
+    wrong = [name for name, n in numbers.items() if not isinstance(n, int) or n < 1]
+    if wrong:
+        raise UserError(
+            f"The config.json in {card.repo} has no valid {', '.join(wrong)}.",
+            "A stand-in takes its shape from a Llama-like model's config.json.",
+        )
+    return Shape(**given, architecture=str(config.get("model_type")))

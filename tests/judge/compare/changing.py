@@ -1,0 +1,71 @@
+"""Runs made from other runs: a header with another value, records with other times."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from specbench.analysis.metrics import Run
+from specbench.log.pool import PooledRun, pool
+from specbench.types import Record
+from tests.analysis.run_factory import FakeRun
+from tests.support.headers import values_of
+
+
+def with_header(run: Run, **changes: Any) -> FakeRun:
+    """The run with these values at dotted paths, a double underscore standing for a dot."""
+    header = values_of(run.header)
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = header
+        for key in parents:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return FakeRun(run.records, header)
+
+
+def with_records(run: Run, change: Callable[[Record], Record | None]) -> FakeRun:
+    """The run with every record mapped; None removes it."""
+    changed = (change(record) for record in run.records)
+    return FakeRun([record for record in changed if record is not None], run.header)
+
+
+def slower(run: Run, factors: Mapping[str, float]) -> FakeRun:
+    """The run with the seconds of these methods multiplied."""
+
+    def change(record: Record) -> Record:
+        factor = factors.get(record.key.method, 1.0)
+        if record.prefill_s is None or record.decode_s is None:
+            return record
+        return replace(
+            record, prefill_s=record.prefill_s * factor, decode_s=record.decode_s * factor
+        )
+
+    return with_records(run, change)
+
+
+def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> FakeRun:
+    """The run with these numbers of requests at once, and at each of them slower methods."""
+    records = [
+        replace(one, key=replace(one.key, concurrency=load))
+        for load, factors in loads.items()
+        for one in slower(run, factors).records
+    ]
+    return FakeRun(records, with_header(run, spec__values__concurrency=[*loads]).header)
+
+
+def several(run: Run, number: int = 4, *, sd: float = 0.003, seed: int = 0) -> PooledRun:
+    """A pool of runs like this one, in which the seconds of each method differ by this spread."""
+    draw = random.Random(seed)
+    methods = sorted({record.key.method for record in run.records})
+    return pool(
+        [
+            slower(run, {method: draw.lognormvariate(0, sd) for method in methods})
+            for _ in range(number)
+        ]
+    )
+
+
+def broken(record: Record, error: str = "boom") -> Record:
+    """The record of a failed sample."""
+    return Record(record.key, "error", record.prompt_tokens, error=error)

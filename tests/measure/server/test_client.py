@@ -1,0 +1,261 @@
+"""One request to a server: what is read, what is timed, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.measure.server import client as client_module
+from specbench.measure.server.answer import Answer, RequestFailed
+from specbench.measure.server.client import Client
+from specbench.measure.server.find import FoundServer, find_server, server_root
+from specbench.measure.server.protocols import Completions
+from specbench.measure.server.stream import ChatRequest
+from specbench.models.cards import ModelCard, find_model
+from specbench.types import Request, Sampling
+from tests.support.stub_server import Stub, serving
+
+ASK = ChatRequest(
+    Request((1, 8, 9), 16, Sampling(0.5), frozenset({2}), seed=2**40 + 3),
+    [{"role": "user", "content": "hi"}],
+)
+IDS = (5, 6, 7, 2)
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(client_module, "SHORT_S", 0.5)
+    yield
+
+
+def find(stub: Stub, card: ModelCard | None = None, served_model: str = "") -> FoundServer:
+    async def ask() -> FoundServer:
+        async with Client(stub.root, request_s=1) as client:
+            return await find_server(
+                client,
+                card or find_model("tiny"),
+                served_model=served_model,
+                prompt_ids=(1, 8),
+                messages=[{"role": "user", "content": "Hello"}],
+            )
+
+    return asyncio.run(ask())
+
+
+def complete(stub: Stub, *, request_s: float = 5, times: int = 1) -> Answer:
+    """The last of `times` answers, from the server that `find` returns before it fails."""
+    fault, stub.fault = stub.fault, ""
+    found, stub.fault = find(stub), fault
+    stub.requests.clear()
+
+    async def ask() -> Answer:
+        async with Client(stub.root, request_s=request_s) as client:
+            for _ in range(times - 1):
+                with pytest.raises(RequestFailed):
+                    await client.complete(found.protocol, found.model, ASK)
+            return await client.complete(found.protocol, found.model, ASK)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("engine", "protocol", "software"),
+    [
+        ("vllm", "completions", "vLLM 0.32.0"),
+        ("llamacpp", "llamacpp", "llama.cpp b11434"),
+        ("sglang", "sglang", "SGLang 0.5.23"),
+    ],
+)
+def test_an_engine_is_recognised_and_sends_its_token_ids(
+    engine: str, protocol: str, software: str
+) -> None:
+    with serving(Stub(engine)) as stub:
+        found, answer = find(stub), complete(stub)
+    assert (found.protocol.name, found.software, found.sends_token_ids) == (
+        protocol, software, True
+    )  # fmt: skip
+    sent = IDS[:-1] if engine == "llamacpp" else IDS
+    assert (answer.token_ids, answer.num_tokens, answer.prompt_tokens) == (sent, 4, 3)
+    assert (answer.text, answer.stop) == ("fgh", "eos")
+
+
+def test_a_server_that_takes_no_tokens_gets_the_chat_and_sends_text() -> None:
+    with serving(Stub("plain")) as stub:
+        found, answer = find(stub), complete(stub)
+    assert (found.protocol.name, found.software) == ("chat", "unknown")
+    assert not found.sends_token_ids
+    assert stub.requests[0]["messages"] == [{"role": "user", "content": "hi"}]
+    assert (answer.token_ids, answer.text, answer.num_tokens) == (None, "fgh", 4)
+
+
+def test_a_request_names_temperature_and_seed_and_asks_for_usage_and_token_ids() -> None:
+    with serving(Stub()) as stub:
+        complete(stub)
+    body = stub.requests[0]
+    assert body["prompt"] == [1, 8, 9]
+    assert (body["temperature"], body["top_p"], body["seed"]) == (0.5, 1.0, 3)
+    assert (body["max_tokens"], body["stream"], body["return_token_ids"]) == (16, True, True)
+    assert body["stream_options"] == {"include_usage": True}
+    assert not {"stop", "ignore_eos", "min_tokens"} & set(body)
+
+
+def test_defaults_of_the_model_do_not_change_the_sampling() -> None:
+    plain = ChatRequest(Request((1, 8), 16, Sampling(0.0)), [])
+    body = Completions().body("tiny", plain)
+    assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0.0, 1.0)
+    drawn = ChatRequest(Request((1, 8), 16, Sampling(1.0, top_k=40)), [])
+    assert Completions().body("tiny", drawn)["top_k"] == 40
+    assert not {"top_k", "min_p"} & set(Completions(returns_ids=False).body("tiny", plain))
+
+
+def test_llamacpp_is_told_not_to_reuse_a_prompt_nor_to_filter_tokens() -> None:
+    with serving(Stub("llamacpp")) as stub:
+        complete(stub)
+    body = stub.requests[0]
+    assert (body["cache_prompt"], body["top_k"], body["min_p"]) == (False, 0, 0.0)
+
+
+def test_times_are_of_the_client_and_grow() -> None:
+    with serving(Stub(delay_s=0.005)) as stub:
+        answer = complete(stub)
+    times = (answer.sent, *answer.arrivals)
+    assert 1 <= len(answer.arrivals) <= 4, "a busy client reads several tokens at once"
+    assert all(a < b for a, b in pairwise(times))
+    assert times[-1] - times[0] >= 4 * 0.004
+
+
+def test_the_steps_of_a_server_are_read_from_its_last_event() -> None:
+    with serving(Stub(accepted_per_step=(2, 1))) as stub:
+        counts = complete(stub).counts
+    assert (counts.num_drafts, counts.num_accepted, counts.accepted_per_step) == (2, 3, (2, 1))
+    assert (counts.prefill_s, counts.decode_s) == (0.0174, 0.0569)
+
+
+FAULTS = {
+    "500": "HTTP status 500: boom",
+    "400": "HTTP status 400: prompt too long",
+    "html answer": "answered with text/html, not with a stream of events: <html>bad gateway</html>",
+    "half": "broke off after 2 events with tokens",
+    "drops": "connection to the server failed .* 2 events with tokens had arrived",
+    "garbage": "an event that is no answer .*{not json",
+    "error event": "reported an error: EngineCore died",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_a_failure_with_its_reason_and_is_not_tried_again(fault: str) -> None:
+    with serving(Stub(fault=fault)) as stub, pytest.raises(RequestFailed, match=FAULTS[fault]):
+        complete(stub)
+    assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("fault", ["hangs", "stalls"])
+def test_a_server_that_hangs_is_left_at_the_time_limit(fault: str) -> None:
+    with (
+        serving(Stub(fault=fault)) as stub,
+        pytest.raises(RequestFailed, match=r"No whole answer within 0.05 s: [02] events"),
+    ):
+        complete(stub, request_s=0.05)
+    assert len(stub.requests) == 1
+
+
+def test_a_refused_request_is_sent_again_and_the_retries_are_counted() -> None:
+    with serving(Stub(fault="429", num_faults=2)) as stub:
+        answer = complete(stub)
+    assert (answer.num_retries, answer.token_ids, len(stub.requests)) == (2, IDS, 3)
+
+
+def test_the_time_of_a_refused_request_runs_from_its_first_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "FIRST_WAIT_S", 0.05)
+    with serving(Stub(fault="429", num_faults=1)) as stub:
+        answer = complete(stub)
+    assert answer.arrivals[0] - answer.sent >= 0.05
+
+
+@pytest.mark.parametrize(
+    "names", [("reasoning",), ("reasoning_content",), ("reasoning", "reasoning_content")]
+)
+def test_reasoning_is_a_part_of_the_answer_under_either_name(names: tuple[str, ...]) -> None:
+    delta = {**dict.fromkeys(names, "So "), "content": "four."}
+    event = Completions(is_chat=True).read(json.dumps({"choices": [{"delta": delta}]}).encode())
+    assert event.text == "So four."
+
+
+def test_a_request_that_is_always_refused_fails_after_four_attempts() -> None:
+    with (
+        serving(Stub(fault="429")) as stub,
+        pytest.raises(RequestFailed, match="status 429: too many requests It was tried 4 times"),
+    ):
+        complete(stub)
+    assert len(stub.requests) == 4
+
+
+def test_requests_to_a_server_that_is_gone_fail_at_once() -> None:
+    with serving(Stub()) as stub:
+        found = find(stub)
+
+    async def ask() -> list[str]:
+        reasons = []
+        async with Client(stub.root, request_s=600) as client:
+            for _ in range(3):
+                with pytest.raises(RequestFailed) as failure:
+                    await client.complete(found.protocol, found.model, ASK)
+                reasons.append(failure.value.message)
+        return reasons
+
+    assert all("no longer answers" in reason for reason in asyncio.run(ask()))
+
+
+def test_no_server_there_says_what_was_tried_and_how_to_start_one() -> None:
+    with serving(Stub()) as stub:
+        pass
+    with pytest.raises(UserError, match=f"no server at {stub.root}: GET .*/v1/models") as error:
+        find(stub)
+    assert "vllm serve" in error.value.hint
+
+
+def test_a_page_instead_of_models_is_no_server() -> None:
+    with serving(Stub(fault="html")) as stub, pytest.raises(UserError, match="no list of models"):
+        find(stub)
+
+
+def test_a_model_that_is_not_served_names_those_that_are() -> None:
+    with serving(Stub(model="llama-3")) as stub:
+        with pytest.raises(UserError, match=r"does not serve tiny\. It serves llama-3"):
+            find(stub)
+        assert find(stub, served_model="llama-3").model == "llama-3"
+
+
+def test_a_server_that_completes_nothing_is_refused_with_the_reasons() -> None:
+    with (
+        serving(Stub(fault="500")) as stub,
+        pytest.raises(UserError, match=r"completes no prompt\. /v1/completions: .* 500: boom"),
+    ):
+        find(stub)
+
+
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("http://host:8000/v1", "http://host:8000"),
+        ("http://host:8000/v1/", "http://host:8000"),
+        ("host:8000", "http://host:8000"),
+        ("https://host/proxy/v1", "https://host/proxy"),
+    ],
+)
+def test_an_address_is_taken_with_and_without_v1(url: str, root: str) -> None:
+    assert server_root(url) == root
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="is no address of a server"):
+        server_root(url)

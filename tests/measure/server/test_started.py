@@ -1,0 +1,375 @@
+"""Engines that are started: their command, their end, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import specbench
+from specbench.errors import CheckpointError, SpecbenchError, UserError
+from specbench.log.machine import Gpu
+from specbench.machine import environment
+from specbench.machine.threads import wait_briefly
+from specbench.measure.server import process as process_module
+from specbench.measure.server import started_setup
+from specbench.measure.server.answer import RequestFailed
+from specbench.measure.server.client import Client
+from specbench.measure.server.engines import ENGINES
+from specbench.measure.server.engines.base import Launch
+from specbench.measure.server.engines.llamacpp import gguf_file
+from specbench.measure.server.engines.vllm_weights import eagle_folder, medusa_folder
+from specbench.measure.server.find import FoundServer, find_server
+from specbench.measure.server.process import ServerProcess
+from specbench.measure.server.started import Start, StartedServers, without_folders
+from specbench.measure.server.started_setup import StartedSetup, make_started_setup
+from specbench.measure.server.stream import ChatRequest
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
+from specbench.types import Request
+from specbench.zoo import TINY
+
+FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
+ASK = ChatRequest(Request((1, 8, 9), 16), [])
+
+
+async def find(client: Client) -> FoundServer:
+    return await find_server(
+        client, find_model("tiny"), served_model="tiny", prompt_ids=(1,), messages=[]
+    )
+
+
+def started(folder: Path, *arguments: str) -> StartedServers:
+    """Servers of two methods by the fake engine."""
+
+    def start(*more: str) -> Start:
+        def command(scratch: Path, port: int) -> Sequence[str]:
+            return [sys.executable, str(FAKE), "--port", str(port), *more, *arguments]
+
+        return Start(command, {})
+
+    starts = {
+        "vanilla": start(),
+        "ngram": start("--speculative-config", '{"method": "ngram"}'),
+    }
+    return StartedServers(starts, find, folder, request_s=10)
+
+
+def wait_until(is_true: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not is_true() and time.monotonic() < end:
+        time.sleep(0.02)
+    return is_true()
+
+
+def pids(file: Path) -> list[int]:
+    return [int(word) for word in file.read_text().split()]
+
+
+def are_gone(numbers: Sequence[int]) -> bool:
+    def is_gone(number: int) -> bool:
+        try:
+            return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return all(map(is_gone, numbers))
+
+
+def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
+    children = tmp_path / "children"
+
+    async def use() -> tuple[str, list[int], list[int]]:
+        servers = started(tmp_path, "--children", str(children))
+        try:
+            first = await servers.open("vanilla")
+            assert await servers.open("vanilla") is first
+            before = pids(children)
+            second = await servers.open("ngram")
+            assert are_gone(before)
+            counts = (await second.complete(ASK)).counts
+            assert counts.accepted_per_step == (2, 1)
+            software = servers.describe()["ngram"].software
+            return software, before, pids(children)
+        finally:
+            await servers.close()
+
+    software, before, after = asyncio.run(use())
+    assert software == "vLLM 0.32.0"
+    assert before != after and are_gone(before) and are_gone(after)
+    assert "starting ngram" in (tmp_path / "ngram.log").read_text()
+
+
+def test_an_engine_that_does_not_start_fails_with_its_last_lines(tmp_path: Path) -> None:
+    async def use() -> list[str]:
+        servers, reasons = started(tmp_path, "--fail", "ngram"), []
+        for _ in range(2):
+            with pytest.raises(SpecbenchError) as error:
+                await servers.open("ngram")
+            reasons.append(error.value.message)
+        await servers.close()
+        return reasons
+
+    first, second = asyncio.run(use())
+    assert "ended with status 3 while it started" in first
+    assert "starting ngram | RuntimeError: no memory left" in first
+    assert second == first
+    assert (tmp_path / "ngram.log").read_text().count("starting") == 1, "not started again"
+
+
+def test_an_engine_that_dies_says_so_and_is_started_once_more(tmp_path: Path) -> None:
+    async def use() -> tuple[str, str]:
+        servers = started(tmp_path, "--die-at", "3")
+        death = ""
+        for _ in range(2):
+            server = await servers.open("vanilla")
+            await server.complete(ASK)
+            with pytest.raises(RequestFailed):
+                await server.complete(ASK)
+            while not death:
+                await asyncio.sleep(0.02)
+                death = server.death()
+        with pytest.raises(SpecbenchError) as error:
+            await servers.open("vanilla")
+        await servers.close()
+        return death, error.value.message
+
+    death, refusal = asyncio.run(use())
+    assert "ended with status 7" in death and "EngineCore died" in death
+    assert "died 2 times" in refusal
+
+
+def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    process = ServerProcess(["/no/such/engine", "serve"], {}, tmp_path / "log")
+    assert wait_until(lambda: process.status is not None)
+    assert "/no/such/engine cannot be started" in process.last_lines()
+    process.stop()
+
+
+def test_an_engine_gets_the_users_environment_and_the_settings_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delitem(sys.modules, "torch")
+    wait_briefly()
+    code = "import os; print({k: v for k, v in os.environ.items() if k[:4] in ('GOMP', 'MINE')})"
+    try:
+        process = ServerProcess([sys.executable, "-c", code], {"MINE": "yes"}, tmp_path / "log")
+    finally:
+        for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+            os.environ.pop(name, None)
+    assert wait_until(lambda: process.status is not None)
+    assert process.last_lines() == "{'MINE': 'yes'}"
+    process.stop()
+
+
+def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None:
+    children = tmp_path / "children"
+    command = [sys.executable, str(FAKE), "--port", "0", "--children", str(children)]
+    source = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from specbench.measure.server.process import ServerProcess\n"
+        "ServerProcess(sys.argv[3:], {}, Path(sys.argv[2])); time.sleep(600)"
+    )
+    root = Path(process_module.__file__).parents[4]
+    words = [sys.executable, "-c", source, str(root), str(tmp_path / "log"), *command]
+    program = subprocess.Popen(words)
+    try:
+        assert wait_until(lambda: children.exists() and len(children.read_text().split()) == 2)
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+        assert wait_until(lambda: are_gone(pids(children)))
+    finally:
+        program.kill()
+
+
+def launch(tmp_path: Path, method: str, weights: Path | None = None) -> Launch:
+    return Launch(
+        model=tmp_path, served_name="tiny", method=method, weights=weights, num_tokens=4,
+        port=8123, context=2048, num_at_once=8, dtype="float32", is_cpu=True,
+        scratch=tmp_path / "scratch",
+    )  # fmt: skip
+
+
+def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    words = ENGINES["vllm"].arguments(launch(tmp_path, "sps", draft))
+    assert words[:2] == ["serve", str(tmp_path)]
+    assert "--no-enable-prefix-caching" in words and "--enforce-eager" in words
+    config = words[words.index("--speculative-config") + 1]
+    assert config == (
+        f'{{"method": "draft_model", "model": "{draft}", "num_speculative_tokens": 4}}'
+    )
+    plain = ENGINES["vllm"].arguments(launch(tmp_path, "vanilla"))
+    metrics = {"--per-request-spec-decode-metrics", "detailed"}
+    assert set(words) - set(plain) == {"--speculative-config", config, *metrics}
+
+
+def setup_of(methods: str) -> StartedSetup:
+    spec = RunSpec(
+        methods=(methods,), model="tiny", device="cpu", backend="server", serving_engine="vllm",
+        engine_command=(sys.executable,),
+    )  # fmt: skip
+    return make_started_setup(spec, is_offline=True)
+
+
+def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: Path) -> None:
+    found = setup_of("suffix,suffix:scope=request").describe()
+    scopes = {name: (one.scope, one.options) for name, one in found.methods.items()}
+    assert scopes == {
+        "vanilla": ("request", {}),
+        "suffix": ("run", {"scope": "run"}),
+        "suffix:scope=request": ("request", {"scope": "request"}),
+    }
+    (warning,) = [text for text in found.warnings if "earlier requests" in text]
+    assert warning.startswith("suffix learns")
+    asked = launch(tmp_path, "suffix")
+    configs = [
+        words[words.index("--speculative-config") + 1]
+        for scope in ("run", "request")
+        for words in [ENGINES["vllm"].arguments(dataclasses.replace(asked, scope=scope))]
+    ]
+    assert ['"suffix_decoding_max_cached_requests": 0' in text for text in configs] == [False, True]
+
+
+def test_a_scope_that_a_method_lacks_is_refused() -> None:
+    with pytest.raises(UserError, match="'scope'"):
+        setup_of("ngram:scope=run")
+    with pytest.raises(UserError, match="'ever'"):
+        setup_of("suffix:scope=ever")
+
+
+def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:
+    tiny = Path(find_model("tiny").repo)
+    made = launch(tmp_path, "medusa", tiny.parent / "medusa")
+    words = ENGINES["vllm"].arguments(
+        Launch(**{**{name: getattr(made, name) for name in made.__slots__}, "model": tiny})
+    )
+    assert str(made.scratch) in words[words.index("--speculative-config") + 1]
+    assert (made.scratch / "medusa_lm_head.pt").exists()
+    assert '"architectures": ["MedusaModel"]' in (made.scratch / "config.json").read_text()
+
+
+TINY_EAGLE = TINY / "eagle"
+
+
+def test_an_eagle_head_for_vllm_drafts_the_same_without_its_bias(tmp_path: Path) -> None:
+    made = eagle_folder(TINY_EAGLE, tmp_path / "made")
+    assert "fc.bias" not in load_file(made / "model.safetensors")
+    prompt = "Nina has 17 oranges. How many are left if she eats 3?"
+    steps = [
+        specbench.load("tiny", method=f"eagle:weights={folder}", dtype="float32", device="cpu")
+        .generate(prompt, max_new_tokens=48)
+        .completion.accept_lengths
+        for folder in (TINY_EAGLE, made)
+    ]
+    assert steps[0] == steps[1] and max(steps[0]) > 2
+
+
+def test_an_eagle_head_without_a_bias_is_given_to_vllm_as_it_is(tmp_path: Path) -> None:
+    made = eagle_folder(TINY_EAGLE, tmp_path / "made")
+    assert eagle_folder(made, tmp_path / "again") == made
+    assert not (tmp_path / "again").exists()
+
+
+def test_an_eagle_head_whose_bias_no_embedding_can_take_is_refused(tmp_path: Path) -> None:
+    bias, columns = torch.ones(4), torch.zeros(4, 8)
+    tensors = {"fc.bias": bias, "fc.weight": columns, "embed_tokens.weight": torch.ones(9, 4)}
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"ignores fc\.bias, and the head cannot take it"):
+        eagle_folder(tmp_path, tmp_path / "made")
+    torch.save({"fc.bias": bias, "fc.weight": columns}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"has no embed_tokens\.weight"):
+        eagle_folder(tmp_path, tmp_path / "made")
+
+
+def test_a_command_is_recorded_without_folders() -> None:
+    given = ["/opt/my env/bin/vllm", "--model=/home/me/tiny", "http://127.0.0.1:80/v1", "a/b"]
+    given += ['{"model": "/data/heads/eagle3", "num_speculative_tokens": 4}', "/models/tiny/"]
+    assert [without_folders(word) for word in given] == [
+        "vllm", "--model=tiny", "http://127.0.0.1:80/v1", "a/b",
+        '{"model": "eagle3", "num_speculative_tokens": 4}', "tiny/",
+    ]  # fmt: skip
+
+
+def test_files_made_for_a_server_are_gone_after_it(tmp_path: Path) -> None:
+    folders: list[Path] = []
+
+    def command(scratch: Path, port: int) -> Sequence[str]:
+        folders.append(scratch)
+        assert scratch.is_dir()
+        return [sys.executable, str(FAKE), "--port", str(port)]
+
+    async def use() -> None:
+        servers = StartedServers({"a": Start(command, {})}, find, tmp_path, request_s=10)
+        await servers.open("a")
+        await servers.close()
+
+    asyncio.run(use())
+    assert folders and not folders[0].exists()
+
+
+def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "gpus", lambda: [Gpu("a card")])
+    assert started_setup._device("auto") == "cuda"
+    assert started_setup._device("cpu") == "cpu"
+    monkeypatch.setattr(environment, "gpus", list)
+    assert started_setup._device("auto") == "cpu"
+    with pytest.raises(UserError, match="cannot be passed to an engine") as error:
+        started_setup._device("cuda:1")
+    assert "CUDA_VISIBLE_DEVICES" in error.value.hint
+
+
+def test_medusa_heads_in_vllms_own_layout_are_given_to_it_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "medusa", "num_heads": 4}')
+    assert medusa_folder(tmp_path, TINY / "target", tmp_path / "made") == tmp_path
+
+
+def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
+    words = ENGINES["sglang"].arguments(launch(tmp_path, "eagle3", tmp_path))
+    assert words[words.index("--speculative-algorithm") + 1] == "EAGLE3"
+    assert words[words.index("--speculative-num-draft-tokens") + 1] == "5"
+    assert "--disable-radix-cache" in words
+
+
+def test_llamacpp_takes_gguf_files_and_a_context_for_each_request(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no GGUF file"):
+        gguf_file(tmp_path)
+    (tmp_path / "model.gguf").touch()
+    words = ENGINES["llamacpp"].arguments(launch(tmp_path, "sps", tmp_path))
+    assert words[words.index("--ctx-size") + 1] == str(2048 * 8)
+    assert words[words.index("--spec-type") + 1] == "draft-simple"
+    assert "--no-cache-prompt" in words
+
+
+def test_llamacpp_computes_in_float32_if_asked(tmp_path: Path) -> None:
+    """Its flash attention is in float16: 0.0006 off in log-probabilities, against 0.00001."""
+    (tmp_path / "model.gguf").touch()
+    wide = launch(tmp_path, "sps", tmp_path)
+    half = replace(wide, dtype="float16")
+    added = [word for word in arguments_of(wide) if word not in arguments_of(half)]
+    assert added == [
+        "--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32",
+        "--cache-type-k-draft", "f32", "--cache-type-v-draft", "f32",
+    ]  # fmt: skip
+    assert not {"--cache-type-k-draft"} & {*arguments_of(replace(wide, weights=None))}
+
+
+def arguments_of(launch: Launch) -> list[str]:
+    return ENGINES["llamacpp"].arguments(launch)

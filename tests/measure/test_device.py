@@ -1,0 +1,95 @@
+"""`--device` on machines with GPUs that torch is told of, for models that fit one, two or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.errors import TooLarge, UserError
+from specbench.measure.local import device
+from specbench.measure.local.device import pick_device
+from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
+from specbench.measure.spec import RunSpec
+from specbench.measure.suite.preview import preview
+from specbench.measure.suite.recipe import SuiteRun
+
+GB = 10**9
+LARGE: dict[str, Any] = {"model": "llama3-8b", "weights": "stand-in", "methods": ("eagle2",)}
+"""About 17 GB in bfloat16."""
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """GPUs with so many GB free."""
+    free: list[float] = []
+    monkeypatch.setattr(device, "_count", lambda torch: len(free))
+    monkeypatch.setattr(
+        torch.cuda, "mem_get_info", lambda number: (int(free[number] * GB), 80 * GB)
+    )
+    return free
+
+
+def setup(**values: Any) -> EngineSetup:
+    return make_engine_setup(RunSpec(**values), is_offline=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("auto", "cuda:0"), ("cuda", "cuda:0"), ("cuda:2", "cuda:2"), ("cuda:1-2", "cuda:1-2"),
+     ("cuda:1-1", "cuda:1"), ("cpu", "cpu")],
+)  # fmt: skip
+def test_a_device_names_gpus_by_number(gpus: list[float], given: str, name: str) -> None:
+    gpus += [80, 80, 80]
+    assert pick_device(given).name == name
+    if given != "cpu":
+        assert setup(**LARGE, device=given).device.name == name  # it fits each of them
+
+
+@pytest.mark.parametrize(
+    "given", ["cuda:3", "cuda:0-3", "cuda:2-1", "cuda:x", "cuda:1-", "cuda:-1"]
+)
+def test_gpus_that_are_not_there_are_refused(gpus: list[float], given: str) -> None:
+    gpus += [80, 80, 80]
+    with pytest.raises(UserError, match=f"--device {given} cannot be used: there are 3 GPU"):
+        pick_device(given)
+
+
+@pytest.mark.parametrize("given", ["auto", "cuda"])
+def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(gpus: list[float], given: str) -> None:
+    gpus += [12, 12, 12]
+    found = setup(**LARGE, device=given)
+    assert (found.device.name, found.device.num_gpus) == ("cuda:0-1", 2)
+    assert found.mode.name == "eager" and found.mode.reason == "the model is spread over 2 GPUs"
+    assert found.draft_bytes > GB
+    about = found.describe()
+    assert about.values["device"] == "cuda:0-1"
+    assert any("spread over 2 GPUs" in text for text in about.warnings)
+    assert "cuda:0-1" in found.title
+    with pytest.raises(UserError, match="--execution graph needs one GPU"):
+        setup(**LARGE, device=given, execution="graph")
+
+
+def test_gpus_that_are_fuller_than_the_first_do_not_end_the_search(gpus: list[float]) -> None:
+    gpus += [12, 3, 12]
+    assert setup(**LARGE).device.name == "cuda:0-2"
+
+
+def test_a_model_larger_than_all_gpus_is_told_with_their_number(gpus: list[float]) -> None:
+    gpus += [5, 5]
+    with pytest.raises(TooLarge) as caught:
+        setup(**LARGE)
+    assert caught.value.message.endswith(" such GPUs are needed. There are 2.")
+    with pytest.raises(TooLarge) as named:
+        setup(**LARGE, device="cuda:1")
+    assert "cuda:1 has 5.0 GB free" in named.value.message
+    assert "There are" not in named.value.message
+
+
+@pytest.mark.parametrize(("free", "is_enough"), [(12, True), (5, False)])
+def test_a_preview_counts_all_gpus(gpus: list[float], free: float, is_enough: bool) -> None:
+    gpus += [free, free]
+    run = SuiteRun("01", RunSpec(**LARGE, tasks=("gsm8k",), limit=1), ("model",))
+    missing = " ".join(preview(run, lambda device: 1e12).missing)
+    assert ("such GPUs are needed. There are 2." in missing) is not is_enough

@@ -1,0 +1,50 @@
+"""Previews of runs whose files are not on this machine, from sizes of cards alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.measure.spec import RunSpec
+from specbench.measure.suite.preview import Preview, preview
+from specbench.measure.suite.recipe import SuiteRun
+
+GB = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("specbench.models.memory.free_bytes", lambda device: 16 * GB)
+
+
+def of(*methods: str, **values: Any) -> Preview:
+    spec = RunSpec(
+        model="vicuna-7b", methods=methods, tasks=("gsm8k",), limit=1, dtype="float16", **values
+    )
+    return preview(SuiteRun("01", spec, ("model",)), lambda device: 1e12)
+
+
+@pytest.mark.parametrize("weights", ["hub", "stand-in"])
+def test_the_memory_is_that_of_the_target_and_of_all_drafters(weights: str) -> None:
+    target, one, two = (
+        of(*names, weights=weights).memory_bytes or 0
+        for names in (("pld",), ("eagle2",), ("eagle2", "medusa"))
+    )
+    assert 13 * GB < target < 16 * GB
+    assert target + GB // 4 < one < target + 2 * GB
+    assert one + GB < two < one + 4 * GB
+
+
+def test_a_download_counts_the_files_of_known_size_and_says_if_there_are_more() -> None:
+    known, more = of("eagle2"), of("eagle2", "hydra")
+    assert 13 * GB < known.download_bytes == more.download_bytes < 16 * GB
+    assert (known.has_more_files, more.has_more_files) == (False, True)
+
+
+def test_methods_too_many_for_the_memory_are_told_before_the_run() -> None:
+    assert not of("pld").missing
+    (text,) = of("eagle2", "medusa").missing
+    assert "vicuna-7b does not fit" in text and "for the methods' own weights" in text

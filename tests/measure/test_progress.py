@@ -1,0 +1,167 @@
+"""The progress display of a run."""
+
+import re
+from io import BytesIO, StringIO, TextIOWrapper
+
+import pytest
+from rich.console import Console
+
+from specbench.cli.progress import LiveProgress, PlainProgress, ProgressView, progress_view
+from specbench.measure import progress
+from specbench.measure.progress import MethodTotal, Progress
+from specbench.types import Record
+from tests.analysis.run_factory import failed, record
+from tests.packaging.shell import ROOT, python
+
+SAMPLE = record("pld", "3", prefill_s=0.01, decode_s=0.24, accept_lengths=[2, 1, 2, 1, 3])
+
+
+def console(is_terminal: bool) -> Console:
+    return Console(file=StringIO(), width=80, force_terminal=is_terminal, highlight=False)
+
+
+def shown(view_console: Console) -> str:
+    file = view_console.file
+    assert isinstance(file, StringIO)
+    return file.getvalue()
+
+
+def run(view: Progress, *records: Record) -> None:
+    view.started(len(records))
+    for item in records:
+        view.sample_started(item.key.method, item.key.task, item.key.sample_id)
+        view.sample_finished(item)
+    view.finished()
+
+
+def test_a_finished_sample_is_one_plain_line() -> None:
+    stream = console(is_terminal=False)
+    run(progress_view(console=stream), SAMPLE)
+    assert shown(stream) == "[1/1] gsm8k/3 pld 10 tokens 40 tok/s MAT 1.80\n"
+
+
+def test_turn_repeat_and_temperature_are_named_when_there_are_any() -> None:
+    stream = console(is_terminal=False)
+    run(progress_view(console=stream), record("pld", "3", turn=1, repeat=2, temperature=0.7))
+    assert "gsm8k/3 turn 2 repeat 3 T=0.7 pld" in shown(stream)
+
+
+def test_a_failed_sample_shows_the_first_line_of_its_error() -> None:
+    stream = console(is_terminal=False)
+    error = "CUDA out of memory\nTried to allocate 2 GiB"
+    run(progress_view(console=stream), failed("pld", "3", error=error))
+    assert shown(stream) == "[1/1] gsm8k/3 pld failed: CUDA out of memory\n"
+
+
+def test_a_line_is_never_wrapped_and_markup_is_text() -> None:
+    stream = console(is_terminal=False)
+    run(progress_view(console=stream), failed("pld", error="[bold]" + "x" * 120))
+    assert shown(stream).count("\n") == 1
+    assert "[bold]x" in shown(stream)
+
+
+def test_a_quiet_view_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = console(is_terminal=True)
+    view = progress_view(is_quiet=True, console=stream)
+    run(view, SAMPLE)
+    view.message("hello")
+    assert shown(stream) == ""
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_default_view_writes_to_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
+    run(progress_view(), SAMPLE)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "gsm8k/3 pld" in captured.err
+
+
+def test_the_view_follows_the_stream() -> None:
+    assert isinstance(progress_view(console=console(is_terminal=True)), LiveProgress)
+    plain = progress_view(console=console(is_terminal=False))
+    assert isinstance(plain, PlainProgress)
+    assert not isinstance(plain, LiveProgress)
+
+
+def test_the_time_left_is_shown_however_long_a_sample_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rich's own estimate forgets a sample after half a minute."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "perf_counter", lambda: now[0])
+    plain, live = console(is_terminal=False), console(is_terminal=True)
+    for stream in (plain, live):
+        view = progress_view(console=stream)
+        view.started(3)
+        now[0] += 3600
+        view.sample_finished(SAMPLE)
+        view.finished()
+    assert shown(plain).endswith("MAT 1.80, 2:00:00 left\n")
+    assert "2:00:00 left" in shown(live)
+
+
+def test_a_live_view_shows_failures_totals_and_what_runs() -> None:
+    stream = console(is_terminal=True)
+    with progress_view(console=stream) as view:
+        view.started(3)
+        view.sample_finished(SAMPLE)
+        view.sample_finished(failed("pld", "4"))
+        view.sample_started("lookahead", "alpaca", "alpaca/7")
+    text = shown(stream)
+    assert "[2/3] gsm8k/4 pld failed" in text and "[1/3]" not in text
+    assert "lookahead on alpaca, alpaca/7" in text
+    assert "2/3" in text
+    assert "1.80" in text
+
+
+def test_a_live_view_is_drawn_ten_times_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("specbench.cli.progress.perf_counter", lambda: now[0])
+    stream = console(is_terminal=True)
+    with progress_view(console=stream) as view:
+        view.started(100)
+        for number in range(100):
+            view.sample_started("pld", "alpaca", str(number))
+            now[0] += 1 / 64
+            view.sample_finished(SAMPLE)
+    drawn = [int(number) for number in re.findall(r"now  pld on alpaca, (\d+)", shown(stream))]
+    assert drawn == [*range(0, 100, 7), 99]
+
+
+def test_a_view_ends_when_the_run_raises_and_may_be_ended_twice() -> None:
+    stream = console(is_terminal=True)
+    with pytest.raises(KeyboardInterrupt), progress_view(console=stream) as view:
+        view.started(3)
+        raise KeyboardInterrupt
+    view.finished()
+    assert shown(stream).rstrip().endswith("\x1b[2K") or "\x1b[?25h" in shown(stream)
+
+
+def test_a_view_that_never_started_can_be_finished() -> None:
+    stream = console(is_terminal=True)
+    for view in (ProgressView(), progress_view(console=stream)):
+        view.finished()
+    assert shown(stream) == ""
+
+
+def test_totals_are_over_all_samples_of_a_method() -> None:
+    total = MethodTotal().plus(SAMPLE).plus(record("pld", decode_s=0.25, accept_lengths=[1]))
+    assert total.tokens_per_s == pytest.approx((10 + 2) / 0.5)
+    assert total.mat == pytest.approx(10 / 6)
+    assert MethodTotal().mat is None
+    assert MethodTotal().tokens_per_s is None
+
+
+def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
+    raw = BytesIO()
+    stream = TextIOWrapper(raw, encoding="ascii")
+    run(progress_view(console=Console(file=stream)), record("pld", "ß"))
+    stream.flush()
+    assert b"gsm8k/? pld" in raw.getvalue()
+
+
+def test_the_progress_view_imports_no_numpy() -> None:
+    """The first line of a run must appear at once."""
+    heavy = "{'numpy', 'pandas', 'scipy', 'matplotlib', 'torch', 'transformers'}"
+    code = f"import specbench.cli.progress, sys; print({heavy} & set(sys.modules))"
+    assert python(code, ROOT) == "set()"

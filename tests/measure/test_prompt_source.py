@@ -1,0 +1,52 @@
+"""The default prompt source of a run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from specbench.data.cache import CACHE_VARIABLE
+from specbench.data.prompts import load_prompt_sets, plan_tasks
+from specbench.data.tasks import load_cards
+from specbench.errors import UserError
+from specbench.measure import plan
+from specbench.measure.plan import make_plan
+from specbench.measure.spec import RunSpec
+from tests.support.backend import FakeSetup, answering
+
+
+@pytest.fixture(autouse=True)
+def _no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    setup = FakeSetup({"vanilla": answering(1)})
+    monkeypatch.setattr(plan, "make_setup", lambda spec, *, is_offline: setup)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+
+
+@pytest.mark.parametrize("spec", [RunSpec(), RunSpec("vicuna-13b", weights="stand-in")])
+def test_tiny_and_stand_ins_take_bundled_prompts(spec: RunSpec) -> None:
+    made = make_plan(spec, is_offline=True)
+    assert made.spec.prompts == "bundled"
+    assert {one.source for one in made.prompt_sets} == {"bundled"}
+
+
+def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_ones() -> None:
+    with pytest.raises(UserError) as error:
+        make_plan(RunSpec("vicuna-13b"), is_offline=True)
+    assert "The paper prompts of mt_bench are not in the cache" in error.value.message
+    assert "--prompts bundled" in error.value.hint
+    assert make_plan(RunSpec("vicuna-13b", prompts="bundled"), is_offline=True).prompts
+
+
+def test_a_task_without_bundled_prompts_is_not_told_to_use_them() -> None:
+    with pytest.raises(UserError) as error:
+        make_plan(RunSpec("vicuna-13b", tasks=("spec_bench",)), is_offline=True)
+    assert "--prompts bundled" not in error.value.hint
+    assert "specbench fetch --dataset spec_bench" in error.value.hint
+
+
+def test_only_prompts_in_the_style_of_published_ones_are_imitations() -> None:
+    (task,) = plan_tasks(["gsm8k"], "bundled")
+    card = structs.replace(load_cards()["gsm8k"], paper=None, hub=None)
+    ours, own = load_prompt_sets([task, replace(task, card=card)], "bundled")
+    assert ours.describe().is_imitation and not own.describe().is_imitation

@@ -1,0 +1,166 @@
+"""The runner with a backend that needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from specbench.data.prompts import Prompt
+from specbench.errors import UserError
+from specbench.log.loads import NO_LOAD
+from specbench.measure.order import MethodOrder
+from specbench.measure.requests import planned_keys, seed_of
+from specbench.measure.runner import Runner
+from specbench.measure.spec import RunSpec
+from specbench.types import Completion, Record, RecordKey, Request
+from tests.support.backend import Answer, Words, answering, backend_of, fake_plan
+from tests.support.watching import Watcher
+
+
+def failing(request: Request) -> Completion:
+    raise RuntimeError("the head is on fire\nand more")
+
+
+PROMPTS = {
+    "chat": [Prompt("chat/1", "", ("hello", "again")), Prompt("chat/2", "", ("bye",))],
+    "maths": [Prompt("maths/1", "", ("1+1",))],
+}
+
+
+def run(
+    methods: Mapping[str, Answer],
+    spec: RunSpec | None = None,
+    done: Sequence[Record] = (),
+) -> tuple[list[Record], Watcher, Words, Runner]:
+    watcher, plan = Watcher(), fake_plan(methods, PROMPTS, spec)
+    stored: list[Record] = []
+
+    class Sink:
+        def append(self, record: Record) -> None:
+            stored.append(record)
+
+    with backend_of(plan) as backend:
+        runner = Runner(plan, backend, sink=Sink(), progress=watcher)
+        list(runner.run(done))
+    codec = plan.setup.codec
+    assert isinstance(codec, Words)
+    return stored, watcher, codec, runner
+
+
+def test_every_method_turn_and_repeat_is_run_once() -> None:
+    methods = {"vanilla": answering(1), "pld": answering(2)}
+    stored, _, _, runner = run(methods, RunSpec(repeats=2, temperatures=(0.0, 1.0)))
+    keys = [record.key for record in stored]
+    assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 4
+    assert set(keys) == set(planned_keys(runner.plan))
+
+
+def test_methods_run_in_the_seeds_order_which_records_hold() -> None:
+    names = ("vanilla", "pld", "sps")
+    stored, watcher, _, _ = run({name: answering(1) for name in names}, RunSpec(seed=4))
+    order = MethodOrder(names, 4)
+    turns = [watcher.started_methods[i : i + 3] for i in range(0, 12, 3)]
+    assert turns == [[*order.at(number, 0.0, NO_LOAD)] for number in range(4)]
+    assert [record.place for record in stored] == [0, 1, 2] * 4
+
+
+def test_the_order_at_one_temperature_does_not_depend_on_the_others() -> None:
+    methods = {name: answering(1) for name in ("vanilla", "pld", "sps", "eagle")}
+
+    def order(*temperatures: float) -> list[str]:
+        stored, _, _, _ = run(methods, RunSpec(temperatures=temperatures))
+        return [record.key.method for record in stored if record.key.temperature == 0.0]
+
+    assert order(0.0) == order(0.0, 1.0)
+
+
+def test_a_shared_history_holds_the_baselines_answer() -> None:
+    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)})
+    second_turns = [messages for messages in codec.rendered if len(messages) == 3]
+    assert [m[1]["content"] for m in second_turns] == ["answer 1", "answer 1"]
+
+
+def test_an_own_history_holds_the_methods_answer() -> None:
+    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)}, RunSpec(history="own"))
+    second_turns = [messages for messages in codec.rendered if len(messages) == 3]
+    assert {m[1]["content"] for m in second_turns} == {"answer 1", "answer 2"}
+
+
+def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:
+    stored, _, _, _ = run({"vanilla": answering(1), "pld": failing})
+    by_method = {name: [r for r in stored if r.key.method == name] for name in ("vanilla", "pld")}
+    assert [r.status for r in by_method["vanilla"]] == ["ok"] * 4
+    assert {r.error for r in by_method["pld"]} == {"RuntimeError: the head is on fire"}
+    assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
+
+
+def test_running_out_of_memory_is_an_error_record_too() -> None:
+    import torch
+
+    def hungry(request: Request) -> Completion:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    stored, _, _, _ = run({"vanilla": answering(1), "pld": hungry})
+    failed = [r for r in stored if r.key.method == "pld"]
+    assert len(failed) == 4
+    assert failed[0].error == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB."
+
+
+def test_a_turn_after_a_failed_baseline_turn_is_an_error_for_all() -> None:
+    stored, _, _, _ = run({"vanilla": failing, "pld": answering(2)})
+    second = [r for r in stored if r.key.turn == 1]
+    assert {r.error for r in second} == {"Turn 0, which this turn follows, has failed."}
+
+
+def test_a_resumed_run_does_only_what_is_missing_and_keeps_the_history() -> None:
+    methods = {"vanilla": answering(1), "pld": answering(2)}
+    whole, _, _, _ = run(methods)
+    for cut in range(len(whole)):
+        rest, _, codec, _ = run({n: answering(9) for n in methods}, done=whole[:cut])
+        assert [r.key for r in rest] == [r.key for r in whole[cut:]]
+        if cut == 2:
+            assert codec.rendered[0][1]["content"] == "answer 1"
+
+
+def test_an_interrupt_stores_no_partial_record() -> None:
+    def interrupted(request: Request) -> Completion:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run({"vanilla": interrupted})
+
+
+def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repeat() -> None:
+    key = RecordKey("vanilla", 1.0, "maths", "maths/1", 0, 0).request
+    same = RecordKey("pld", 1.0, "maths", "maths/1", 0, 0).request
+    other = key._replace(repeat=1)
+    assert seed_of(0, key) == seed_of(0, same) != seed_of(0, other)
+    assert seed_of(0, key) != seed_of(1, key)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_new_tokens": 0}, "--max-new-tokens 0"),
+        ({"limit": 0}, "--limit 0"),
+        ({"temperatures": (-1.0,)}, "--temperature -1.0"),
+        ({"temperatures": (float("nan"),)}, "--temperature nan"),
+        ({"top_p": 0.0}, "--top-p 0.0"),
+        ({"dtype": "int8"}, "No dtype 'int8'"),
+        ({"device": "tpu"}, "No device 'tpu'"),
+        ({"history": "none"}, "No history 'none'"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_before_anything_runs(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        RunSpec(**values)
+
+
+def test_a_spec_is_read_back_from_its_json() -> None:
+    spec = RunSpec(methods=("pld", "sps"), temperatures=(0.0, 1.0), limit=3)
+    assert msgspec.json.decode(msgspec.json.encode(spec), type=RunSpec) == spec

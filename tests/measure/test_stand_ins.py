@@ -1,0 +1,138 @@
+"""Stand-ins by name: models that have one, their sizes, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.api import load
+from specbench.engine.drafter import BuildContext
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.errors import CheckpointError, UserError
+from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.spec import RunSpec
+from specbench.measure.stand_ins import stand_in_of
+from specbench.models import memory
+from specbench.models.cards import find_model, known_models
+from specbench.models.sizes import num_parameters
+from specbench.registry import get
+from specbench.zoo.stand_in.plan import ARCHITECTURES, StandIn
+from tests.zoo.stand_in_shapes import write_config
+
+LLAMAS = [
+    name
+    for name, card in known_models().items()
+    if card.shape and card.shape.num_experts == 1 and card.shape.architecture in ARCHITECTURES
+]
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+def test_a_stand_in_has_the_size_of_the_real_model_and_its_heads(name: str) -> None:
+    card = find_model(name)
+    stand_in = stand_in_of(card)
+    assert card.shape is not None
+    assert stand_in.target.num_numbers == pytest.approx(card.shape.num_parameters, rel=1e-3)
+    for drafter in card.draft_weights:
+        published = num_parameters(card, drafter)
+        if published and drafter.method != "sps":  # whose embedding may be its head, too
+            made = stand_in.drafters[drafter.method].num_numbers
+            assert made == pytest.approx(published, rel=2e-3), drafter.method
+    assert ("sps" in stand_in.drafters) == (card.weights_of("sps") is not None)
+
+
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(UserError) as caught:
+        call()
+    assert caught.value.hint
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_hidden_layers": 8}, "8 layers, 12 are needed"),
+        ({"num_key_value_heads": 2}, "2 key/value heads, 3 are needed"),
+        ({"hidden_size": 192}, "192 channels (hidden_size), 193 are needed"),
+        ({"vocab_size": 2000}, "2,000 tokens (vocab_size), 2,048 are needed"),
+        ({"intermediate_size": 500}, "500 neurons (intermediate_size), 512 are needed"),
+        ({"head_dim": 80}, "6 heads of 80"),
+        ({"num_key_value_heads": 4}, "6 heads of 128 in 4 groups"),
+        ({"model_type": "gemma2"}, "it is a gemma2 model"),
+        ({"num_local_experts": 8}, "it is a llama model of 8 experts"),
+        ({"hidden_size": 390, "num_attention_heads": 9}, "in 3 groups, and is 390 wide"),
+        ({"hidden_size": None, "head_dim": "wide"}, "head_dim is 'wide'"),
+    ],
+    ids=str,
+)
+def test_a_shape_that_cannot_hold_tiny_is_refused(
+    tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    card = find_model(str(write_config(tmp_path / "shape", **changes)))
+    assert reason in refusal(lambda: stand_in_of(card))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("mixtral-8x7b", "it is a mixtral model"),
+        ("tiny", "stand-ins are made from it"),
+        ("someone/something", "its shape is unknown"),
+    ],
+)
+def test_a_model_without_a_shape_to_stand_in_for_is_refused(name: str, reason: str) -> None:
+    assert reason in refusal(lambda: stand_in_of(find_model(name)))
+
+
+def test_too_little_memory_is_reported_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 8 * 10**9)
+    spec = RunSpec("vicuna-13b", ("eagle2",), device="cpu", dtype="bfloat16", weights="stand-in")
+    message = refusal(lambda: make_engine_setup(spec))
+    assert "The stand-in of vicuna-13b does not fit" in message
+    assert "29.2 GB in bfloat16" in message and "8.0 GB free" in message
+
+
+def test_weights_of_a_folder_do_not_go_with_a_stand_in(tmp_path: Path) -> None:
+    folder = write_config(tmp_path / "shape")
+    spec = RunSpec(str(folder), (f"eagle:weights={tmp_path}",), weights="stand-in")
+    assert "a stand-in has its own" in refusal(lambda: make_engine_setup(spec))
+    assert "no checkpoint for sps" in refusal(
+        lambda: make_engine_setup(RunSpec(str(folder), ("sps",), weights="stand-in"))
+    )
+
+
+def built(folder: Path, dtype: torch.dtype) -> tuple[Target, StandIn]:
+    stand_in = stand_in_of(find_model(str(write_config(folder))))
+    return load_target(stand_in.target, dtype=dtype, device=torch.device("cpu")), stand_in
+
+
+def test_a_stand_in_has_its_declared_number_of_parameters(tmp_path: Path) -> None:
+    target, stand_in = built(tmp_path / "shape", torch.bfloat16)
+    parameters = list(target.model.parameters())
+    assert {p.dtype for p in parameters} == {torch.bfloat16}
+    assert stand_in.target.num_numbers == sum(p.numel() for p in parameters)
+    method = get("eagle3")
+    method.build(method.options(), BuildContext(target, stand_in.drafters["eagle3"]))
+
+
+def test_a_head_of_another_stand_in_is_refused_by_name(tmp_path: Path) -> None:
+    target, _ = built(tmp_path / "shape", torch.float32)
+    wide = stand_in_of(find_model(str(write_config(tmp_path / "wide", hidden_size=576))))
+    hydra, context = get("hydra"), BuildContext(target, wide.drafters["hydra"])
+    with pytest.raises(CheckpointError, match="checkpoint of the stand-in of wide has"):
+        hydra.build(hydra.options(), context)
+
+
+def test_a_stand_in_is_loaded_from_python(tmp_path: Path) -> None:
+    folder = str(write_config(tmp_path / "shape"))
+    model = load(folder, "eagle2", weights="stand-in", device="cpu", dtype="float32")
+    said = model.generate("Write three suggestions for cooking at home.", max_new_tokens=12)
+    tiny = load("tiny", "eagle2", device="cpu").generate(
+        "Write three suggestions for cooking at home.", max_new_tokens=12
+    )
+    assert (said.text, said.num_steps) == (tiny.text, tiny.num_steps)

@@ -1,0 +1,57 @@
+"""The ends of tokens in the text of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from specbench.measure.base import Message
+from specbench.measure.texts import token_ends
+from specbench.models.cards import find_model
+from specbench.models.chat import ChatCodec, load_codec
+from specbench.zoo import TINY
+
+
+class Bytes:
+    """A codec of bytes: bytes of incomplete characters become one sign each."""
+
+    eos_ids = frozenset({0})
+    end_id = 0
+
+    def control_tokens(self, text: str) -> tuple[str, ...]:
+        return ()
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return ()
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return bytes(token for token in token_ids if token).decode(errors="replace")
+
+    def token_ids(self, text: str) -> tuple[int, ...]:
+        return tuple(text.encode())
+
+
+@pytest.fixture(scope="module")
+def tiny() -> ChatCodec:
+    return load_codec(TINY / "target", find_model("tiny"), "auto")
+
+
+def test_ends_cut_the_text_into_its_tokens(tiny: ChatCodec) -> None:
+    text = "Write three suggestions for cooking at home, and then one for the garden."
+    ids = (*tiny.tokenizer(text, add_special_tokens=False)["input_ids"], min(tiny.eos_ids))
+    ends = token_ends(tiny, ids, tiny.text(ids))
+    pieces = [tiny.text(ids)[a:b] for a, b in pairwise((0, *ends))]
+    assert "".join(pieces) == tiny.text(ids)
+    assert [piece.strip() for piece in pieces] == [tiny.text([token]).strip() for token in ids]
+    assert pieces[-1] == "", "the end token has no text"
+
+
+def test_a_character_of_several_tokens_ends_with_the_last_of_them() -> None:
+    text = "aé€😀b"
+    assert token_ends(Bytes(), [*text.encode(), 0], text) == (1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5)
+
+
+def test_an_answer_without_tokens_has_no_ends() -> None:
+    assert token_ends(Bytes(), [], "") == ()
