@@ -1,15 +1,14 @@
 """specbench: how much faster is each speculative-decoding method, on which task, and why."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from specbench.types import CHECKOUT
+from specbench.types import VERSION as __version__
 
 # `methods/` and `datasets/` stand beside the package in a checkout and are `specbench.methods` and
 # `specbench.datasets` to Python. The wheel maps both folders into the package instead.
-_checkout = Path(__file__).resolve().parent.parent
-if (_checkout / "pyproject.toml").is_file() and (_checkout / "methods").is_dir():
-    __path__.append(str(_checkout))
+if (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "methods").is_dir():
+    __path__.append(str(CHECKOUT))
 
 __all__ = ["__version__", "load", "read_run", "run"]
 

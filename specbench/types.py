@@ -1,12 +1,22 @@
-"""The vocabulary: values that travel between packages and are logged.
+"""The vocabulary: values that travel between packages and are logged, and where the package is.
 
-Plain numbers, strings and token ids. Must not know torch, models, files or terminals.
+Plain numbers, strings and token ids.
 """
 
 from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
+
+VERSION = "0.1.0"
+
+_PACKAGE = Path(__file__).resolve().parent
+CHECKOUT = _PACKAGE.parent
+"""The folder around the package: the checkout's root, if it is one."""
+ROOTS = (_PACKAGE, CHECKOUT) if (CHECKOUT / "pyproject.toml").is_file() else (_PACKAGE,)
+"""Folders that hold `datasets/` and `results/`: those of the wheel, then those of a checkout."""
 
 
 def doc(text: str) -> Meta:
@@ -185,6 +195,12 @@ class RequestKey(NamedTuple):
     repeat: int
     concurrency: int = 0
     request_rate: float = 0
+
+
+def seed_of(run_seed: int, key: RequestKey) -> int:
+    """The seed of a request's draws: the same for every method and temperature."""
+    parts = (run_seed, key.task, key.sample_id, key.turn, key.repeat)
+    return int.from_bytes(sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace as replace_part
 
-from specbench import __version__
 from specbench.audit.verdicts import Audit, GreedyAudit
 from specbench.errors import RunFolderError
 from specbench.log.audit import AuditTest, MethodAudit, StoredAudit, write_audit
 from specbench.log.store import StoredRun
+from specbench.types import VERSION
 
 
 def store_audit(audit: Audit, run: StoredRun, say: Callable[[str], None]) -> None:
@@ -33,7 +33,7 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
     results += [_joined(MethodAudit(name, 0.0, 0.0), one) for name, one in greedy.items()]
     return StoredAudit(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        specbench=__version__,
+        specbench=VERSION,
         device=audit.device,
         dtype=audit.recheck_dtype or audit.dtype,
         num_records=num_records,

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench import __version__
 from specbench.cli import (
     audit,
     catalog,
@@ -30,6 +29,7 @@ from specbench.cli import (
 )
 from specbench.cli.interrupts import InterruptibleGroup
 from specbench.cli.ray_option import RayCommand
+from specbench.types import VERSION
 
 
 class _Commands(InterruptibleGroup):
@@ -67,7 +67,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"specbench {__version__}")
+        typer.echo(f"specbench {VERSION}")
         raise typer.Exit
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import asdict
 
-import specbench
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
+from specbench.types import ROOTS
 
 
 class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,11 +134,11 @@ def broken_cards() -> dict[str, UserError]:
 def _all_cards() -> dict[str, TaskCard | UserError]:
     """Cards and errors by the names of the files.
 
-    Cards are searched in `datasets/cards` below each folder of the package's search path: beside
-    the package in a checkout, inside it in a wheel. The first card of a name wins, as in imports.
+    Cards are searched in `datasets/cards` below each of `ROOTS`: beside the package in a checkout,
+    inside it in a wheel. The first card of a name wins, as in imports.
     """
     cards: dict[str, TaskCard | UserError] = {}
-    for root in specbench.__path__:
+    for root in ROOTS:
         for path in sorted(Path(root, "datasets", "cards").glob("*.toml")):
             try:
                 cards.setdefault(path.stem, _read_card(path))

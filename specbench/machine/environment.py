@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import specbench
+from specbench import types
 from specbench.log.machine import Cpu, Environment, Git, Gpu, Torch
 from specbench.machine.threads import usable_threads
 
@@ -44,7 +44,7 @@ def capture() -> Environment:
     `gpus` are all GPUs of the machine, `torch.devices` those this process may use, in its order.
     """
     return Environment(
-        specbench=specbench.__version__,
+        specbench=types.VERSION,
         git=git_state(),
         python=platform.python_version(),
         os=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -111,7 +111,7 @@ def git_state() -> Git | None:
 
     An installed package that happens to lie in somebody else's repository has no commit.
     """
-    root = Path(specbench.__file__).resolve().parent.parent
+    root = types.CHECKOUT
     if not ((root / ".git").exists() and (root / "pyproject.toml").is_file()):
         return None
     commit = _git(root, "rev-parse", "HEAD")

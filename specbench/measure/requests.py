@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from specbench.log.loads import NO_LOAD, Load, loads_of
 from specbench.measure.base import Message
 from specbench.measure.plan import Plan
 from specbench.measure.spec import RunSpec
-from specbench.types import Record, RecordKey, Request, RequestKey
+from specbench.types import Record, RecordKey, Request, RequestKey, seed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +97,6 @@ def warm_up_requests(plan: Plan) -> list[Request]:
         for temperature in plan.spec.temperatures
         for prompt_ids, max_new_tokens in (usual, most)
     ]
-
-
-def seed_of(run_seed: int, key: RequestKey) -> int:
-    """The seed of a request's draws: the same for every method and temperature."""
-    parts = (run_seed, key.task, key.sample_id, key.turn, key.repeat)
-    digest = hashlib.sha256(repr(parts).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def reply_key(spec: RunSpec, first: str, key: RecordKey) -> RecordKey:

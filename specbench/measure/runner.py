@@ -21,10 +21,9 @@ from specbench.measure.requests import (
     make_chat,
     make_request,
     numbered_samples,
-    seed_of,
 )
 from specbench.measure.texts import token_ends
-from specbench.types import Completion, Record, RecordKey, Request
+from specbench.types import Completion, Record, RecordKey, Request, seed_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import specbench
 from specbench.errors import UserError
+from specbench.types import ROOTS
 
 SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
 """Tasks of ours whose very prompts another suite measures as a task of its own."""
@@ -86,7 +86,7 @@ def published_values() -> tuple[PublishedValue, ...]:
         UserError: a file that cannot be understood, with its path.
     """
     paths: dict[str, Path] = {}
-    for root in specbench.__path__:
+    for root in ROOTS:
         for path in sorted(Path(root, "results", "published").glob("*.toml")):
             paths.setdefault(path.stem, path)
     return tuple(value for path in paths.values() for value in read_publication(path))

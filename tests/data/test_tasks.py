@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-import specbench
 from specbench.data.prompts import load_prompts
 from specbench.data.tasks import broken_cards, default_tasks, find_tasks, load_cards
 from specbench.errors import UserError
+from specbench.types import ROOTS
 from tests.models.making import CARD, drop_card, write_jsonl
 
 LATER = [
@@ -18,7 +18,7 @@ SIX = ["mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions"
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on the package's search path, like a checkout's root."""
-    monkeypatch.setattr(specbench, "__path__", [*specbench.__path__, str(tmp_path)])
+    monkeypatch.setattr("specbench.data.tasks.ROOTS", (*ROOTS, tmp_path))
     return tmp_path
 
 

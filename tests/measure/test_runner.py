@@ -12,10 +12,10 @@ from specbench.data.prompts import Prompt
 from specbench.errors import UserError
 from specbench.log.loads import NO_LOAD
 from specbench.measure.order import MethodOrder
-from specbench.measure.requests import planned_keys, seed_of
+from specbench.measure.requests import planned_keys
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
-from specbench.types import Completion, Record, RecordKey, Request
+from specbench.types import Completion, Record, RecordKey, Request, seed_of
 from tests.support.backend import Answer, Words, answering, backend_of, fake_plan
 from tests.support.watching import Watcher
 

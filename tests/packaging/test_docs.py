@@ -187,7 +187,7 @@ def test_the_card_that_contributing_shows_is_a_task(
         file = tmp_path / "datasets" / path
         file.parent.mkdir(parents=True)
         file.write_text(content)
-    monkeypatch.setattr(specbench, "__path__", [str(tmp_path)])
+    monkeypatch.setattr("specbench.data.tasks.ROOTS", [tmp_path])
     assert load_cards()["riddles"].sources == ("bundled",)
 
 

@@ -162,7 +162,7 @@ def test_what_is_missing_in_a_cluster_is_one_message(nodes: Nodes, tmp_path: Pat
 
 def test_a_node_with_another_version_is_named(nodes: Nodes, tmp_path: Path) -> None:
     nodes.add()
-    nodes.add(code='import specbench; specbench.__version__ = "0.0.9"')
+    nodes.add(code='from specbench import types; types.VERSION = "0.0.9"')
     code, said = finished(nodes, "run", "--limit", 1, "--output", tmp_path / "run",
                           "--ray", nodes.address)  # fmt: skip
     assert code == 2, said

@@ -6,7 +6,6 @@ from statistics import mean
 
 import pytest
 
-import specbench
 from specbench import registry
 from specbench.data.tasks import load_cards
 from specbench.errors import UserError
@@ -83,7 +82,7 @@ def test_an_unpublished_cell_is_not_found() -> None:
 def test_an_installation_without_the_folder_has_no_published_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specbench, "__path__", [str(tmp_path)])
+    monkeypatch.setattr("specbench.report.published.ROOTS", [tmp_path])
     assert published_values.__wrapped__() == ()
 
 

@@ -13,8 +13,7 @@ from datetime import datetime
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.loads import Load
-from specbench.measure.requests import seed_of
-from specbench.types import Record, RequestKey
+from specbench.types import Record, RequestKey, seed_of
 
 _SLACK = 1.001
 """Sums of times are stored rounded."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from specbench.measure.cluster.cluster import Job
 from specbench.measure.plan import Plan
-from specbench.measure.requests import numbered_samples, seed_of
-from specbench.types import Record, RecordKey, RequestKey
+from specbench.measure.requests import numbered_samples
+from specbench.types import Record, RecordKey, RequestKey, seed_of
 
 MOST_ATTEMPTS = 3
 """Workers that may be lost at one sample before it counts as failed."""

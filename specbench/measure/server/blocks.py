@@ -18,13 +18,13 @@ from specbench.log.backend import BlockHeader
 from specbench.measure.base import Codec, Sink
 from specbench.measure.plan import Plan
 from specbench.measure.progress import Progress
-from specbench.measure.requests import Sample, make_chat, make_request, reply_key, samples, seed_of
+from specbench.measure.requests import Sample, make_chat, make_request, reply_key, samples
 from specbench.measure.server.counters import increase
 from specbench.measure.server.load import at_rate, closed_loop
 from specbench.measure.server.records import make_record
 from specbench.measure.server.stream import ChatRequest
 from specbench.measure.texts import token_ends
-from specbench.types import Record, RecordKey
+from specbench.types import Record, RecordKey, seed_of
 
 if TYPE_CHECKING:
     from specbench.measure.server.backend import OpenServer, ServerBackend

@@ -13,8 +13,7 @@ from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.audit import write_audit
 from specbench.log.header import RunHeader
 from specbench.log.store import RunFolder
-from specbench.measure.requests import seed_of
-from specbench.types import Record, RecordKey
+from specbench.types import Record, RecordKey, seed_of
 from tests.support.audits import passed_audit, stored_audit
 from tests.support.headers import make_header
 
