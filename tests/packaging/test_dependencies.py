@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.packaging.rooms import modules
 from tests.packaging.shell import ROOT
-from tests.packaging.test_import_order import modules
 
 NEVER_IMPORTED = {
     "sentencepiece": "transformers reads a tokenizer.model with it",

@@ -1,0 +1,167 @@
+"""Which file of the package imports which, and what that says of its rooms.
+
+`python -m tests.packaging.rooms` prints the floor of each room, `--write` deletes the lines of
+known_violations.txt that no longer hold.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import networkx as nx
+
+from tests.packaging.shell import ROOT
+
+HOUSE = tomllib.loads((ROOT / "tests/packaging/house.toml").read_text(encoding="utf-8"))
+FLOORS: Mapping[str, int] = HOUSE["floors"]
+KNOWN = ROOT / "tests/packaging/known_violations.txt"
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name; a package ends in `__init__`."""
+    places = [(ROOT / "specbench", "specbench."), (ROOT / "methods", "specbench.methods.")]
+    return {
+        prefix + ".".join(path.relative_to(folder).with_suffix("").parts): path
+        for folder, prefix in places
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+def room(module: str) -> str:
+    """The room of a module: `specbench.log.files` is in `log`, `specbench.errors` is a room."""
+    return module.split(".")[1]
+
+
+def folder(module: str) -> str:
+    """The folder of a module below `specbench`, or a module of the root itself."""
+    parts = module.split(".")
+    return parts[1] if len(parts) == 2 else "/".join(parts[1:-1])
+
+
+def import_graph(sources: Mapping[str, str]) -> nx.DiGraph:
+    """Files (dotted names) and what they import, also for type hints, in functions, by strings."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(sources)
+    for name, source in sources.items():
+        tree = ast.parse(source)
+        for found in (*_imported(tree, name), *_named_by_strings(tree, name, sources)):
+            target = _module_of(found, sources)
+            if target and target != name:
+                graph.add_edge(name, target)
+    return graph
+
+
+def read_sources() -> dict[str, str]:
+    return {name: path.read_text(encoding="utf-8") for name, path in modules().items()}
+
+
+def _imported(tree: ast.AST, module: str) -> Iterator[str]:
+    package = module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *filter(None, [node.module])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def _named_by_strings(tree: ast.AST, module: str, known: Iterable[str]) -> Iterator[str]:
+    """Modules named whole by a string, or by a string behind the beginning of an f-string."""
+    texts = [
+        n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    ]
+    prefixes = [_prefix(n, module) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)]
+    for text in texts:
+        if not text.replace(".", "").replace("_", "").isalnum():
+            continue
+        for name in (text, *(prefix + text for prefix in prefixes if prefix)):
+            # A package alone may be the name of a group of entry points.
+            if f"{name}.__init__" not in known and name.startswith("specbench."):
+                yield name
+
+
+def _prefix(text: ast.JoinedStr, module: str) -> str:
+    """The beginning of f"specbench.room.{name}" or f"{__name__}.{name}"; else nothing."""
+    first, *rest = text.values
+    if isinstance(first, ast.Constant) and str(first.value).startswith("specbench."):
+        return str(first.value)
+    if isinstance(first, ast.FormattedValue) and ast.unparse(first.value) == "__name__" and rest:
+        return module.removesuffix(".__init__") + "."
+    return ""
+
+
+def _module_of(name: str, known: Iterable[str]) -> str | None:
+    """The file that an imported name comes from: a module, its package, or what defines it."""
+    while name:
+        for candidate in (name, f"{name}.__init__"):
+            if candidate in known:
+                return candidate
+        name = name.rpartition(".")[0]
+    return None
+
+
+def upward(graph: nx.DiGraph) -> set[str]:
+    """Imports of a room on the same floor or above."""
+    return {
+        f"up {a} -> {b}"
+        for a, b in graph.edges
+        if room(a) != room(b) and FLOORS[room(a)] <= FLOORS[room(b)]
+    }
+
+
+def in_circles(graph: nx.DiGraph) -> set[str]:
+    """Files that import themselves through others, upward imports apart."""
+    skipped = upward(graph)
+    edges = [(a, b) for a, b in graph.edges if f"up {a} -> {b}" not in skipped]
+    circles = nx.strongly_connected_components(nx.DiGraph(edges))
+    return {f"circle {name}" for circle in circles if len(circle) > 1 for name in circle}
+
+
+def heights(graph: nx.DiGraph, *, with_subfolders: bool) -> dict[str, int]:
+    """Room (or folder) -> one above the highest that it imports, upward imports apart.
+
+    Folders that import each other stand on one floor.
+    """
+    place = folder if with_subfolders else room
+    skipped = upward(graph)
+    places = nx.DiGraph()
+    places.add_nodes_from(map(place, graph))
+    places.add_edges_from(
+        (place(a), place(b))
+        for a, b in graph.edges
+        if place(a) != place(b) and f"up {a} -> {b}" not in skipped
+    )
+    merged = nx.condensation(places)
+    floors: dict[int, int] = defaultdict(lambda: 1)
+    for one in reversed(list(nx.topological_sort(merged))):
+        floors[one] = 1 + max((floors[below] for below in merged[one]), default=0)
+    return {name: floors[merged.graph["mapping"][name]] for name in places}
+
+
+def known_violations() -> set[str]:
+    """The lines of known_violations.txt: each may only go."""
+    lines = KNOWN.read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def main() -> None:
+    graph = import_graph(read_sources())
+    found = upward(graph) | in_circles(graph)
+    for name, floor in sorted(heights(graph, with_subfolders=True).items(), key=lambda f: f[::-1]):
+        print(f"floor {floor}  {name}")
+    if "--write" in sys.argv:
+        lines = KNOWN.read_text(encoding="utf-8").splitlines()
+        left = [line for line in lines if line.startswith("#") or line in found]
+        KNOWN.write_text("\n".join([*left, ""]), encoding="utf-8")
+    for line in sorted(found - known_violations()):
+        print(f"new: {line}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The order of rooms: imports go down, and no two files import each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.packaging import rooms
+from tests.packaging.rooms import FLOORS, HOUSE, heights, import_graph, in_circles, upward
+
+GRAPH = import_graph(rooms.read_sources())
+
+
+def test_every_module_is_in_a_room() -> None:
+    assert {rooms.room(name) for name in GRAPH} == set(FLOORS)
+    assert len(FLOORS) <= HOUSE["most"]["rooms"]
+
+
+def test_imports_go_down_and_never_in_circles() -> None:
+    found = upward(GRAPH) | in_circles(GRAPH)
+    assert sorted(found - rooms.known_violations()) == []
+
+
+def test_known_violations_only_get_fewer() -> None:
+    gone = rooms.known_violations() - upward(GRAPH) - in_circles(GRAPH)
+    assert not gone, "run python -m tests.packaging.rooms --write"
+
+
+def test_the_house_is_as_low_as_planned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    floors = heights(GRAPH, with_subfolders=True)
+    with capsys.disabled():
+        print("", *sorted(f"floor {floor}  {name}" for name, floor in floors.items()), sep="\n")
+    assert max(floors.values()) <= HOUSE["most"]["floors"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from specbench.data import tasks",
+        "import specbench.data.tasks",
+        "from specbench.data.tasks import load",
+        "def f():\n    from specbench.data import tasks",
+        "if TYPE_CHECKING:\n    from specbench.data.tasks import load",
+        "import_module('specbench.data.tasks')",
+        "import_module(f'specbench.data.{name}'), 'tasks'",
+    ],
+)
+def test_an_import_of_any_form_is_seen(source: str) -> None:
+    graph = import_graph({"specbench.log.a": source, "specbench.data.tasks": ""})
+    assert upward(graph) == {"up specbench.log.a -> specbench.data.tasks"}
+
+
+def test_a_neighbour_of_the_same_room_may_be_imported_but_not_in_a_circle() -> None:
+    sources = {
+        "specbench.log.a": "from specbench.log import b",
+        "specbench.log.b": "from specbench.log.c import x",
+        "specbench.log.c": "",
+    }
+    assert not upward(import_graph(sources)) | in_circles(import_graph(sources))
+    sources["specbench.log.c"] = "def f():\n    from . import a"
+    assert in_circles(import_graph(sources)) == {f"circle {name}" for name in sources}
