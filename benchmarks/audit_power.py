@@ -14,16 +14,16 @@ after a change of the code. No part begins after M minutes.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from time import monotonic, process_time
 from typing import Any
 
-from benchmarks.gpu.ledger import Ended, Ledger
 from benchmarks.planting import (
     Figures,
     Ground,
@@ -50,17 +50,34 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no part after these")
     parser.add_argument("--out", type=Path, default=OUT, help="file of results")
     asked = parser.parse_args()
-    ledger, parts = Ledger(asked.out, {}), parts_of(asked.seeds)
-    missing = [part for part in parts if part not in ledger.ended()]
-    for ended in _run(missing, asked.jobs, limit=monotonic() + 60 * asked.minutes):
-        ledger.append(ended)
-        print(f"{ended.part}: {ended.seconds:.0f} s {dict(ended.figures)}", flush=True)
-    done = ledger.ended()
+    done, parts = read_parts(asked.out), parts_of(asked.seeds)
+    missing = [part for part in parts if part not in done]
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    with asked.out.open("a", encoding="utf-8") as out:
+        for ended in _run(missing, asked.jobs, limit=monotonic() + 60 * asked.minutes):
+            print(json.dumps(asdict(ended)), file=out, flush=True)
+            print(f"{ended.part}: {ended.seconds:.0f} s {ended.figures}", flush=True)
+            done[ended.part] = ended
     if left := sum(part not in done for part in parts):
         sys.exit(f"{left} of {len(parts)} parts are left: call again.")
     found = Summary({part: done[part] for part in parts})
     print(*found.lines(), sep="\n")
     sys.exit(not found.is_passed)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The result of a part, and the CPU time that it took."""
+
+    part: str
+    seconds: float
+    figures: Mapping[str, Any]
+
+
+def read_parts(path: Path) -> dict[str, Ended]:
+    """The parts that earlier calls have ended."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {ended.part: ended for ended in (Ended(**json.loads(line)) for line in lines)}
 
 
 def _run(parts: Sequence[str], num_jobs: int, *, limit: float) -> Iterator[Ended]:
@@ -91,14 +108,14 @@ def run_part(limit: float, part: str) -> Ended | None:
         return None
     kind, _, name = part.partition(": ")
     ground = _ground("random" if kind == "random" else "tiny")
-    began, before = datetime.now(UTC).isoformat(timespec="seconds"), process_time()
+    before = process_time()
     if kind == "bug":
         figures = audit_bug(next(one for one in BUGS if one.name == name), ground)
     elif kind == "sound":
         figures = audit_sound(next(one for one in SOUND if one.name == name), ground)
     else:
         figures = audit_real(ground, range(int(name), int(name) + SEEDS_A_PART))
-    return Ended(part, "ok", process_time() - before, began, figures=figures)
+    return Ended(part, process_time() - before, figures)
 
 
 @cache

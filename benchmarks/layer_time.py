@@ -1,7 +1,7 @@
 """Time of the operations of a decoder layer on a device, compared with its memory bandwidth.
 
     python -m benchmarks.layer_time [--device cuda] [--dtype bfloat16] [--model M] [--rows N ...]
-                                    [--alternatives] [--out FILE.json]
+                                    [--out FILE.jsonl]
 
 Uses random weights in the shape of a model, in more layers than a hardware cache holds. Every
 operation runs over all layers in turn (on a GPU as one captured graph); the fastest of several
@@ -9,15 +9,15 @@ rounds counts. The columns are our kernels as in a run, the same kernels without
 torch's own operations. The share is that of the bandwidth at which a kernel reads its weights; the
 share of the whole layer is the upper limit of a decoding step.
 
-`--alternatives` adds the layer with `torch.compile` and its attention with `flex_attention`, which
-take minutes to compile. A failure is printed with its reason, and the rest is measured. `--out`
-writes each measurement as a line of JSON as soon as it is made.
+An operation that fails is printed with its reason, and the rest is measured. `--out` writes each
+measurement as a line of JSON as soon as it is made.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from benchmarks.layer_alternatives import Rows, alternatives
-from benchmarks.measured import Meter
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import Ops
+from specbench.errors import reason_of
 from specbench.machine.bandwidth import bandwidth, cache_bytes
 from specbench.models.cards import find_model
 from specbench.types import Shape
@@ -46,6 +45,17 @@ LEAST_BYTES = 2**28
 CHAINED = 4
 """Layers of the chain that measures launches."""
 Work: TypeAlias = Callable[[Ops], object]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a step, as a layer receives them."""
+
+    x: Tensor  # [n, hidden]
+    norm: Norm
+    slots: CacheSlots
+    tree_mask: TreeMask
+    heads: Heads
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default="vicuna-13b")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 6, 10, 26, 60])
     parser.add_argument("--cached", type=int, default=500, help="rows in the cache")
-    parser.add_argument("--alternatives", action="store_true", help="torch.compile and others too")
     parser.add_argument("--out", type=Path, help="a file for lines of JSON")
     given = parser.parse_args(argv)
     shape = find_model(given.model).shape
@@ -82,34 +91,47 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(given: argparse.Namespace, shape: Shape, out: TextIO | None) -> None:
-    """Print tables of operations and alternatives, and write each measurement to `out`."""
+    """Print the table of operations, and write each measurement to `out`."""
     device, dtype = torch.device(given.device), getattr(torch, given.dtype)
     ways = _ways(device, dtype)
-    meter = Meter(partial(_seconds, device=device), bandwidth(device), out)
-    where = f"{given.model}, {given.dtype}, {meter.bandwidth / 1e9:.0f} GB/s"
-    print(f"{where}, {given.cached} rows cached")
+    fastest = bandwidth(device)
+    print(f"{given.model}, {given.dtype}, {fastest / 1e9:.0f} GB/s, {given.cached} rows cached")
     print(f"{'rows':>4}  {'operation':<12}{'MB':>7}" + "".join(f"{name:>30}" for name in ways))
     layers = _layers(shape, given.cached, device, dtype)
     _prepare(next(iter(ways.values())), shape, layers, given.cached)
     for num_rows in given.rows:
         for name, (work, size) in _works(shape, layers, num_rows, given.cached).items():
-            cells = [
-                meter.measure(
-                    num_rows, name, way, partial(partial, work, ops), num_bytes=size,
-                    num_layers=len(layers),
-                ).cell
-                for way, ops in ways.items()
-            ]  # fmt: skip
             sizes = f"{size / 1e6:7.1f}" if size else " " * 7
-            print(f"{num_rows:>4}  {name:<12}{sizes}" + "".join(cells), flush=True)
-    for num_rows in given.rows if given.alternatives else ():
-        rows = _rows(shape, layers[0].qkv, num_rows, given.cached)
-        for one in alternatives(rows, layers, _layer_bytes(layers[0])):
-            done = meter.measure(
-                num_rows, one.name, one.name, one.made, num_bytes=one.num_bytes,
-                num_layers=one.num_layers,
-            )  # fmt: skip
-            print(f"{num_rows:>4}  {one.name:<30}{done.cell}", flush=True)
+            print(f"{num_rows:>4}  {name:<12}{sizes}", end="")
+            for way, ops in ways.items():
+                seconds, reason = _measured(partial(work, ops), device)
+                seconds /= len(layers)
+                share = size / seconds / fastest if size and not reason else None
+                print(_cell(seconds, share), end="", flush=True)
+                if reason:
+                    print(f"{name} of {num_rows} rows by {way} fails: {reason}", file=sys.stderr)
+                if out:
+                    us = None if reason else round(seconds * 1e6, 3)
+                    line = {"rows": num_rows, "operation": name, "way": way, "weight_bytes": size}
+                    line |= {"us": us, "share": share, "reason": reason}
+                    print(json.dumps(line), file=out, flush=True)
+            print()
+
+
+def _measured(work: Callable[[], object], device: torch.device) -> tuple[float, str | None]:
+    """The seconds of a call; infinite, with the reason, if it fails."""
+    try:
+        return _seconds(work, device), None
+    except Exception as error:  # of a compiler, or of a kernel too large for the device
+        return math.inf, reason_of(error)
+
+
+def _cell(seconds: float, share: float | None) -> str:
+    """Time and share of the bandwidth as a cell of the table."""
+    if seconds == math.inf:
+        return f"{'fails':>30}"
+    text = " " * 6 if share is None else f"{share:6.0%}"
+    return f"{seconds * 1e6:17.1f} us {text}".rjust(30)
 
 
 def _ways(device: torch.device, dtype: torch.dtype) -> Mapping[str, Ops]:

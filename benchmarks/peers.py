@@ -2,16 +2,14 @@
 
     python -m benchmarks.peers                          # tiny, with 1 and with all threads
     python -m benchmarks.peers --llama-server PATH --gguf tiny.gguf --vllm PATH
-    python -m benchmarks.peers --openvino PYTHON --openvino-models DIR
     python -m benchmarks.peers --stand-in tinyllama-1.1b --dtype bfloat16 --limit 2 \
         --num-tokens 24 --llama-server PATH --gguf stand-in.gguf
     OMP_WAIT_POLICY=ACTIVE python -m benchmarks.peers   # threads that spin while they wait
 
 Ours: vanilla, SpS and PLD. Theirs: transformers' `generate`, its assisted generation and its prompt
-lookup, and, if they are named, the servers of llama.cpp and vLLM, and OpenVINO GenAI with an
-interpreter that can import it. With `--stand-in`, vanilla on that model's stand-in and llama.cpp on
-the same weights. Everything is greedy, in one dtype,
-one prompt at a time, on an idle machine and beside a process with two busy threads. Each prompt is
+lookup, and, if they are named, the servers of llama.cpp and vLLM. With `--stand-in`, vanilla on
+that model's stand-in and llama.cpp on the same weights. Everything is greedy, in one dtype, one
+prompt at a time, on an idle machine and beside a process with two busy threads. Each prompt is
 completed by all of them one after the other, and the first round is not counted.
 """
 
@@ -29,7 +27,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from benchmarks.openvino_peer import openvino
 from specbench.machine.threads import usable_threads, wait_briefly
 from specbench.measure.server.engines.llamacpp import FLOAT32
 
@@ -51,8 +48,6 @@ class Given:
     llama_server: Path | None
     gguf: Path | None
     vllm: Path | None
-    openvino: Path | None = None
-    openvino_models: Path | None = None
     stand_in: str = ""
     dtype: str = "float32"
     limit: int | None = None
@@ -81,8 +76,6 @@ def parse(words: Sequence[str]) -> Given:
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, with --gguf")
     parser.add_argument("--gguf", type=Path, help="tiny's target in float32")
     parser.add_argument("--vllm", type=Path, help="vLLM's command")
-    parser.add_argument("--openvino", type=Path, help="a Python that imports openvino_genai")
-    parser.add_argument("--openvino-models", type=Path, help="target/ and sps/, exported")
     parser.add_argument("--stand-in", default="", help="a model card, in place of tiny")
     parser.add_argument("--dtype", default="float32", help="of the stand-in")
     parser.add_argument("--limit", type=int, help="number of prompts")
@@ -168,9 +161,6 @@ def peers(given: Given, num_threads: int) -> Iterator[dict[str, Complete]]:
             found["llama.cpp"] = llama_cpp(stack, given, num_threads)
         if given.vllm:
             found["vLLM"] = vllm(stack, given, num_threads)
-        if given.openvino and given.openvino_models:
-            models = given.openvino_models
-            found |= openvino(stack, given.openvino, models, given.num_tokens, num_threads)
         yield found
 
 

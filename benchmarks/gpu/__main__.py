@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parse(argv)
     settings = Settings(
         given.device, given.dtype, tuple(given.model or MODELS), given.limit,
-        given.max_new_tokens, tuple(given.contexts), _whole(given.checkout), _whole(given.site),
+        given.max_new_tokens, tuple(given.contexts),
     )  # fmt: skip
     try:
         parts = all_parts(settings)
@@ -70,10 +70,6 @@ def _run(
     print(f"\n{render(meant, ledger.ended())}\n{output / 'table.txt'}")
 
 
-def _whole(path: Path | None) -> Path | None:
-    return path and path.resolve()
-
-
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     first = Settings()
     parser = argparse.ArgumentParser(
@@ -90,8 +86,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=first.limit, help="prompts per task")
     parser.add_argument("--max-new-tokens", type=int, default=first.max_new_tokens)
     parser.add_argument("--contexts", type=int, nargs="+", default=first.contexts)
-    parser.add_argument("--checkout", type=Path, help="checkout of the official EAGLE")
-    parser.add_argument("--site", type=Path, help="packages that the official code needs")
     parser.add_argument("--output", "--out", type=Path, default=Path("results/runs/gpu"))
     parser.add_argument("--work", type=Path, help="where folders go (default: the output's own)")
     return parser.parse_args(argv)

@@ -20,8 +20,6 @@ MODELS = ("vicuna-13b", "llama3-8b", "vicuna-7b")
 """Models of the suite; the first one is measured most closely."""
 TESTS = ("tests/engine", "tests/methods/test_heads.py", "tests/benchmarks/test_on_a_gpu.py")
 """Tests that run on a GPU."""
-SCRATCH = "scratch"
-"""A subfolder of a part that is deleted when the part ends."""
 Command: TypeAlias = Callable[[Path, float], Sequence[str]]
 """Makes a command from a folder and the available seconds."""
 
@@ -56,8 +54,6 @@ class Settings:
     limit: int = 2
     max_new_tokens: int = 128
     contexts: tuple[int, ...] = (8192, 32768)
-    checkout: Path | None = None
-    site: Path | None = None
 
     def describe(self) -> dict[str, Any]:
         """Settings that figures depend on and that are not in a part's name."""
@@ -93,7 +89,6 @@ def all_parts(settings: Settings) -> list[Part]:
             _in_folder("benchmarks.gpu.suite", *_sizes(settings, first), "--temperature", "1"),
             readers.read_suite,
         ),
-        _official(settings, first),
         *(
             Part(
                 f"contexts-{_name(model)}", "steps far into a long context", 70, 200,
@@ -187,21 +182,6 @@ def _suite(settings: Settings, model: str) -> Part:
         _in_folder("benchmarks.gpu.suite", *_sizes(settings, model)), readers.read_suite,
         is_in_suite=True,
     )  # fmt: skip
-
-
-def _official(settings: Settings, model: str) -> Part:
-    def command(folder: Path, seconds: float) -> Sequence[str]:
-        site = ("--site", str(settings.site)) if settings.site else ()
-        return (
-            sys.executable, "-m", "benchmarks.official_eagle", *_where(settings),
-            "--model", model, "--checkout", str(settings.checkout), *site, "--limit", "1",
-            "--max-new-tokens", str(settings.max_new_tokens), "--seconds", f"{seconds - 60:.0f}",
-            "--output", str(folder), "--work", str(folder / SCRATCH),
-        )  # fmt: skip
-
-    missing = None if settings.checkout else "needs --checkout, of the official EAGLE code"
-    settles = "EAGLE-2 against the official code"
-    return Part("official", settles, 240, 450, command, readers.read_official, missing)
 
 
 def _report(folder: Path, seconds: float) -> Sequence[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -64,15 +63,6 @@ def read_layers(folder: Path) -> dict[str, Any]:
         if measured:
             found.setdefault(operation, {})[rows] = measured
     return found
-
-
-def read_official(folder: Path) -> dict[str, Any]:
-    """The comparison's summary, and the versions of both sides."""
-    path = folder / "official_eagle.json"
-    if not path.exists():
-        return {}
-    found = json.loads(path.read_text("utf-8"))
-    return {name: found[name] for name in ("summary", "official", "specbench")}
 
 
 def _log(folder: Path) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from benchmarks.gpu.ledger import Ended, Ledger, Status
-from benchmarks.gpu.parts import SCRATCH, Part
+from benchmarks.gpu.parts import Part
 from benchmarks.gpu.process import end_leftover, run_limited
 from benchmarks.gpu.readers import LOG
 from specbench.errors import reason_of
@@ -78,7 +78,6 @@ def run_part(part: Part, work: Path, *, limit_s: float, settings: Mapping[str, A
         part.command(folder, limit_s), folder / LOG, limit_s=limit_s, running=work / RUNNING
     )
     seconds = round(time.monotonic() - began, 1)
-    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
     status: Status = "timeout" if code is None else "failed" if code else "ok"
     reason = _reason(code, folder / LOG, limit_s)
     try:

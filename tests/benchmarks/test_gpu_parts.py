@@ -15,7 +15,7 @@ from benchmarks.gpu.table import render
 from specbench.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-PARTS = all_parts(Settings(checkout=Path("EAGLE")))
+PARTS = all_parts(Settings())
 
 
 def names(**chosen: Any) -> list[str]:
@@ -26,7 +26,7 @@ def names(**chosen: Any) -> list[str]:
 def test_the_parts_of_the_plan_have_their_order() -> None:
     assert names() == [
         "checks", "tests", *(f"layers-{model}" for model in MODELS), "suite-vicuna-13b",
-        "suite-llama3-8b", "suite-vicuna-7b", "sampling-vicuna-13b", "official",
+        "suite-llama3-8b", "suite-vicuna-7b", "sampling-vicuna-13b",
         "contexts-vicuna-13b", "contexts-llama3-8b",
     ]  # fmt: skip
     assert all(part.estimate_s < part.limit_s <= 500 for part in PARTS)
@@ -35,12 +35,6 @@ def test_the_parts_of_the_plan_have_their_order() -> None:
 def test_without_plan_the_suite_runs() -> None:
     suites = [f"suite-{model}" for model in MODELS]
     assert names(is_plan=False) == ["doctor", "checks", *suites, "report"]
-
-
-def test_a_comparison_ends_within_the_time_that_it_is_given() -> None:
-    (official,) = (part for part in PARTS if part.name == "official")
-    command = official.command(Path("out"), 250)
-    assert command[command.index("--seconds") + 1] == "190"
 
 
 def test_every_test_that_needs_a_gpu_is_in_the_plan() -> None:
@@ -60,8 +54,8 @@ def test_parts_are_selected_by_name_by_kind_or_from_a_first_one() -> None:
     assert names(only=("suite",), first="suite-llama3-8b") == ["suite-llama3-8b", "suite-vicuna-7b"]
     with pytest.raises(UserError, match="suit"):
         names(only=("suit",))
-    with pytest.raises(UserError, match="comes after official"):
-        names(only=("checks",), first="official")
+    with pytest.raises(UserError, match="comes after sampling"):
+        names(only=("checks",), first="sampling")
 
 
 def test_the_list_shows_estimates_limits_and_parts_that_cannot_run(
@@ -70,7 +64,6 @@ def test_the_list_shows_estimates_limits_and_parts_that_cannot_run(
     assert main(["--plan", "--list", "--out", str(tmp_path), "--model", "tiny"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "120 s" in lines["checks"] and "300 s" in lines["checks"]
-    assert "needs --checkout" in lines["official"]
     assert "the shape of tiny is not known" in lines["layers-tiny"]
     assert main(["--only", "nothing"]) == 2
     assert "'nothing'" in capsys.readouterr().err
@@ -96,7 +89,6 @@ FIGURES: dict[str, dict[str, Any]] = {
     "contexts-llama3-8b": {
         "context_8192": {"prefill_s": 0.3, "rows": {"1": {"step_ms": 4.321, "share": 0.8}}}
     },
-    "official": {"summary": {"eagle2": {"tokens_per_s": {"ratio": 2.5}}}},
 }  # fmt: skip
 
 
@@ -113,7 +105,6 @@ def test_a_goal_is_compared_with_its_worst_figure() -> None:
     assert found["vanilla_bandwidth_share", "suite-llama3-8b"].verdict == "not measured"
     assert found["build_s", "suite-vicuna-13b"].verdict == "FAIL"
     assert found["num_late", "suite-vicuna-13b"].verdict == "PASS"
-    assert found["summary.eagle2.tokens_per_s.ratio", "official"].verdict == "PASS"
 
 
 def test_one_text_shows_parts_models_and_goals() -> None:
@@ -122,6 +113,5 @@ def test_one_text_shows_parts_models_and_goals() -> None:
     lines = {" ".join(line.split()) for line in text.splitlines()}
     assert "eagle2 1 1 6 1 1 79.0% 0.2 3.1% - -" in lines
     assert any(line.startswith("time to build the stand-in") and "FAIL" in line for line in lines)
-    assert any(line.startswith("official 240 s 450 s ok 12 s") for line in lines)
     assert "1 90.0 us 90.0% 120.5 us 70.0%" in lines
     assert "8192 0.3 s 1: 4.32 80.0%" in lines

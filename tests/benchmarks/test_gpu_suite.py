@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from msgspec import structs
 from benchmarks import layer_time
 from benchmarks.gpu import contexts, readers, suite
 from benchmarks.gpu.ledger import Ledger
-from benchmarks.gpu.lines import read_figures, read_lines
+from benchmarks.gpu.lines import read_figures
 from benchmarks.gpu.parts import Settings
 from specbench.engine.target import Target
 from specbench.log.store import read_run
@@ -25,7 +24,6 @@ from specbench.measure.plan import Plan, make_plan
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.types import Shape
-from tests.benchmarks.test_official_eagle import checkout
 from tests.zoo.stand_in_shapes import write_config
 
 ROOT = Path(__file__).parents[2]
@@ -150,23 +148,6 @@ def test_a_stand_in_takes_contexts_that_tiny_does_not(tmp_path: Path) -> None:
     assert all(row["step_ms"] > 0 < row["share"] for row in found["context_8"]["rows"].values())
 
 
-@pytest.mark.slow
-def test_the_comparison_with_the_official_code_leaves_figures_and_no_weights(
-    tmp_path: Path,
-) -> None:
-    shape = write_config(tmp_path / "shape", num_hidden_layers=13, hidden_size=384, head_dim=64)
-    out, official = tmp_path / "out", checkout(tmp_path / "EAGLE")
-    done = measure_on_cpu(
-        out, "--plan", "--only", "official", "--model", str(shape), "--checkout", str(official)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (line,) = read_lines(out / "parts.jsonl")
-    assert line["figures"]["summary"]["eagle2"]["tokens_per_s"]["ratio"] > 0
-    assert (out / "official" / "samples.jsonl").exists()
-    assert not (out / "official" / "scratch").exists()
-    assert "EAGLE-2's speed over the official code's" in done.stdout
-
-
 def test_the_operations_of_a_layer_are_timed_and_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,13 +198,9 @@ def test_tests_are_counted_even_if_they_were_killed_midway(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-def test_the_output_of_doctor_and_of_the_official_code_is_read(tmp_path: Path) -> None:
+def test_the_output_of_doctor_is_read(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("note    device: cpu; no GPU\nPROBLEM tree: off by 2\n")
     assert readers.read_doctor(tmp_path) == {
         "device": {"verdict": "note", "text": "cpu; no GPU"},
         "tree": {"verdict": "PROBLEM", "text": "off by 2"},
     }
-    assert readers.read_official(tmp_path) == {}
-    found = {"summary": {"eagle2": 1}, "official": {}, "specbench": {}}
-    (tmp_path / "official_eagle.json").write_text(json.dumps({**found, "samples": []}))
-    assert readers.read_official(tmp_path) == found

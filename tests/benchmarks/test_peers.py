@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from benchmarks import openvino_peer, peers
+from benchmarks import peers
 
 
 def test_programs_take_turns_on_each_prompt_and_the_first_round_is_not_counted(
@@ -113,42 +113,3 @@ def test_a_server_that_does_not_start_is_one_message() -> None:
     given = peers.Given(7, 2, Path("/bin/false"), Path("tiny.gguf"), None)
     with ExitStack() as stack, pytest.raises(SystemExit, match="does not answer"):
         peers.llama_cpp(stack, given, 1)
-
-
-OPENVINO = """
-import sys
-class Tensor:
-    def __init__(self, ids): self.ids = ids
-class GenerationConfig: pass
-class Answer:
-    def __init__(self, count): self.tokens = [[0] * count]
-class LLMPipeline:
-    def __init__(self, folder, device, **given):
-        assert given["INFERENCE_NUM_THREADS"] == 3 and given["INFERENCE_PRECISION_HINT"] == "f32"
-        self.more = len(given) - 2  # so that each kind gives another number of tokens
-    def generate(self, tensor, config):
-        assert tensor.ids.tolist() == [[1, 5]] and config.ignore_eos and not config.do_sample
-        num_drafted = getattr(config, "num_assistant_tokens", 0)
-        return Answer(config.max_new_tokens + self.more * num_drafted)
-def draft_model(folder, device, **given):
-    assert folder.endswith("/sps")
-"""
-
-
-def test_openvino_completes_token_ids_in_a_process_of_its_own(tmp_path: Path) -> None:
-    for name in ("openvino.py", "openvino_genai.py"):
-        (tmp_path / name).write_text(OPENVINO)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    with ExitStack() as stack:
-        found = openvino_peer.openvino(stack, python, tmp_path, num_tokens=7, num_threads=3)
-        assert {name: complete([1, 5]) for name, complete in found.items()} == {
-            "OpenVINO": 7, "OpenVINO sps": 7 + 4, "OpenVINO pld": 7 + 4,
-        }  # fmt: skip
-
-
-def test_openvino_that_does_not_start_is_one_message(tmp_path: Path) -> None:
-    with ExitStack() as stack, pytest.raises(SystemExit, match="ended without an answer"):
-        found = openvino_peer.openvino(stack, Path("/bin/false"), tmp_path, 7, 1)
-        next(iter(found.values()))([1])
