@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from specbench.judge.check.gate import Gate, check
-from specbench.judge.check.limits import Limits
+from specbench.judge.gate import Gate, check
+from specbench.judge.limits import Limits
 from specbench.log.header import RunHeader
 from specbench.log.spec import SpecHeader, SpecValues
 from specbench.log.store import read_header

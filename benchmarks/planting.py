@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specbench.audit.contract import checks
-from specbench.audit.contract.run import run_contract
-from specbench.audit.contract.subject import Subject
+from specbench.audit import contract_checks as checks
+from specbench.audit.contract import run_contract
 from specbench.audit.run import audit
+from specbench.audit.subject import Subject
 from specbench.audit.verdicts import ALPHA, Audit, GreedyAudit
 from specbench.audit.white_box import Effort
 from specbench.engine.drafter import Drafter

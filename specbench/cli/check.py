@@ -56,11 +56,11 @@ def check(
     ] = False,
 ) -> None:
     """Fail if a run is slower or accepts less than its baseline runs."""
-    from specbench.judge.check.annotations import annotations
-    from specbench.judge.check.gate import check as check_run
-    from specbench.judge.check.junit import write_junit
-    from specbench.judge.check.limits import parse_limits
-    from specbench.judge.check.terminal import print_gate
+    from specbench.judge.annotations import annotations
+    from specbench.judge.gate import check as check_run
+    from specbench.judge.junit import write_junit
+    from specbench.judge.limits import parse_limits
+    from specbench.judge.printer import print_gate
     from specbench.log.store import read_run
 
     limits = parse_limits(

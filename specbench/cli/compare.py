@@ -30,9 +30,9 @@ def compare(
 
     The first run is the reference. A folder of several runs, as of `run --runs`, is one side.
     """
-    from specbench.judge.compare.comparison import compare_runs
-    from specbench.judge.compare.files import check_format, render_comparison, write_comparison
-    from specbench.judge.compare.terminal import print_comparison
+    from specbench.judge.comparison import compare_runs
+    from specbench.judge.comparison_formats import check_format, render_comparison, write_comparison
+    from specbench.judge.comparison_terminal import print_comparison
     from specbench.log.pool import read_runs
 
     check_format(format)

@@ -24,9 +24,9 @@ def contract(
     offline: Offline = False,
 ) -> None:
     """Check a method: drafts, acceptance, output, ends and state."""
-    from specbench.audit.contract.load import load_subject
-    from specbench.audit.contract.run import run_contract
-    from specbench.audit.contract.terminal import print_contract
+    from specbench.audit.contract import run_contract
+    from specbench.audit.contract_terminal import print_contract
+    from specbench.audit.load import load_subject
     from specbench.report.export.terminal import report_console
 
     quiet_libraries()

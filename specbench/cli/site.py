@@ -21,7 +21,7 @@ def site(
     ] = None,
 ) -> None:
     """Write a page over many runs: filters, machines and models side by side, published numbers."""
-    from specbench.judge.site.build import write_site
+    from specbench.judge.page import write_site
 
     write_site(run, out, prices=price or (), say=say)
     say(str(out / "index.html"))

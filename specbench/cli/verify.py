@@ -18,8 +18,8 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
 ) -> None:
     """Check the files of runs: schema, hashes, counts, times; and what excludes them."""
-    from specbench.judge.verify.run import verify as verify_run
-    from specbench.judge.verify.terminal import print_verifications, to_json
+    from specbench.judge.files import verify as verify_run
+    from specbench.judge.files_terminal import print_verifications, to_json
     from specbench.report.export.terminal import report_console
 
     found = [verify_run(path) for path in run]

@@ -1,1 +1,1 @@
-"""Judging finished runs: compare, check, verify, and the page over many runs."""
+"""Judges of finished runs: comparisons, the gate, checks of files, and the page over many runs."""

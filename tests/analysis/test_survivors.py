@@ -10,7 +10,7 @@ from specbench.analysis.speed_warnings import Survived
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.types import Record
 from tests.analysis.run_factory import FakeRun, header, record
-from tests.judge.compare.changing import broken
+from tests.judge.changing import broken
 
 
 def run(num_failed: int) -> FakeRun:

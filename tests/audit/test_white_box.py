@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specbench.audit.contract.oracle import NoisyTarget
+from specbench.audit.oracle import NoisyTarget
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
 from specbench.engine.drafter import Drafter, State

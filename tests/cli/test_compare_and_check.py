@@ -12,7 +12,7 @@ from specbench.analysis.metrics import Run
 from specbench.log.store import RunFolder
 from tests.analysis.run_factory import full_run
 from tests.cli.conftest import Specbench
-from tests.judge.compare.changing import slower, with_header
+from tests.judge.changing import slower, with_header
 
 RUN = full_run(tasks=("gsm8k", "alpaca"))
 SLOW = with_header(slower(RUN, {"pld": 1.3}), id="slow")

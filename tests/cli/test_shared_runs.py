@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import RunFolderError
-from specbench.judge.verify.run import verify
+from specbench.judge.files import verify
 from specbench.log.store import read_run
 from specbench.measure.resume import resumed_header
 from tests.cli.conftest import Specbench
-from tests.judge.verify.making import good_header, good_records, rewrite, setting, store
+from tests.judge.making import good_header, good_records, rewrite, setting, store
 
 
 def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(

@@ -13,7 +13,7 @@ from specbench.log.store import RunFolder
 from specbench.measure.passes import finished_header, stored_spread, until_width
 from specbench.types import Record
 from tests.analysis.run_factory import FakeRun, full_run
-from tests.judge.compare.changing import several
+from tests.judge.changing import several
 
 RUN = full_run(methods=("vanilla", "pld"), num_samples=8)
 SPREAD = 0.03

@@ -13,7 +13,7 @@ import yaml
 
 from specbench import registry
 from specbench.cli.app import app
-from specbench.judge.check.gate import check
+from specbench.judge.gate import check
 from specbench.log.store import StoredRun, read_run
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify

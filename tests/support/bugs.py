@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from specbench.audit.contract.oracle import NoisyTarget
+from specbench.audit.oracle import NoisyTarget
 from specbench.engine.accept import typical
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target

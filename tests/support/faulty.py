@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from specbench.audit.contract.oracle import NoisyTarget
+from specbench.audit.oracle import NoisyTarget
 from specbench.engine.accept import Sampler, lossless, select
 from specbench.engine.decode import emit
 from specbench.engine.drafter import State

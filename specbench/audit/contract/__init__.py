@@ -1,1 +1,0 @@
-"""The contract of a method as checks that anyone can run: `specbench contract NAME`."""

@@ -1,0 +1,37 @@
+"""Checks of the stored audit of a run: a lossless method may not have failed it.
+
+Knows the audit's verdicts, not how outputs are tested.
+"""
+
+from collections.abc import Iterator
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.judge.checks import Check
+from specbench.judge.comparison import MEAN
+from specbench.log.audit import StoredAudit
+from specbench.log.header import RunHeader
+from specbench.report.sentences import audit_failure
+
+
+def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:
+    """A check of each lossless method at each temperature of the baseline.
+
+    Greedy answers are compared anyway (see `outputs`), so without an audit only sampled ones are
+    skipped.
+    """
+    for method in baseline.method_labels:
+        if not method.is_lossless or method.spelling in baseline.no_checkpoint:
+            continue
+        for temperature in baseline.spec.values.temperatures:
+            key = CellKey(method.spelling, float(temperature), MEAN)
+            results = audit.at(method.spelling, temperature) if audit else ()
+            failed = [one for one in results if one.verdict == "bug"]
+            if failed:
+                at = f" at T={failed[0].level:g}" if failed[0].is_raised else ""
+                text = f"{audit_failure(failed[0])}{at}"
+                yield Check(key, "audit", "failed", text=text)
+            elif results:
+                yield Check(key, "audit", "passed", text="no bug found")
+            elif temperature and method.spelling != BASELINE:
+                text = "not audited: run `specbench audit` on the run first"
+                yield Check(key, "audit", "skipped", text=text)

@@ -1,1 +1,0 @@
-"""`specbench check`: the CI gate, a run against a baseline run."""

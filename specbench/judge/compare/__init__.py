@@ -1,1 +1,0 @@
-"""`specbench compare`: two or more runs side by side."""

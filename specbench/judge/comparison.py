@@ -1,0 +1,281 @@
+"""Two runs, or pools of runs, cell by cell, over the completions that both finished.
+
+Knows ratios of a subject's values to a reference's (see `pairs`). Runs on servers are compared load
+by load, and the engine with a server that has one request at a time. What changes for a whole run,
+such as a clock or another program on the machine, only several runs a side show: with one, no
+difference in speed is significant.
+
+The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of ratios may
+be above 1 although the subject's mean is below the reference's.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import median
+
+from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
+from specbench.analysis.metrics import POOLED, Run, rows_by_cell
+from specbench.analysis.records import make_table
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws
+from specbench.analysis.stats.effects import Variance
+from specbench.analysis.units import Scope, unit_sd
+from specbench.errors import UserError, unknown_name
+from specbench.judge.claims import Claim, find_claims
+from specbench.judge.pairs import (
+    ONCE,
+    CellPair,
+    Repetition,
+    mean_cell,
+    pair_cell,
+    pair_requests,
+)
+from specbench.log.comparability import (
+    Difference,
+    circumstances,
+    require_same_work,
+    work_differences,
+)
+from specbench.log.header import RunHeader
+from specbench.log.loads import NO_LOAD, Load, loads_of, parts_by_load
+
+MEAN = "mean"
+"""The task of a cell with the means over tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A run, the subject, against a reference run, both at one load.
+
+    `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to titles.
+    With `reference_method`, all cells of the reference are of that method. `differences` make the
+    two runs incomparable (shown if forced), `cautions` may explain a difference in speed, and
+    `unshared` names what only one of them has. `significant` are the differences that are claimed.
+    `number` is the subject's place among those that are compared with the reference.
+    """
+
+    reference: RunHeader
+    subject: RunHeader
+    methods: tuple[str, ...]
+    temperatures: tuple[float, ...]
+    tasks: Mapping[str, str]
+    cells: Mapping[CellKey, CellPair]
+    differences: tuple[Difference, ...]
+    cautions: tuple[Difference, ...]
+    unshared: tuple[str, ...]
+    reference_method: str | None = None
+    repetition: Repetition = ONCE
+    significant: frozenset[Claim] = frozenset()
+    number: int = 0
+
+    @property
+    def load(self) -> Load:
+        """The load of the subject's requests."""
+        return next(iter(loads_of(self.subject.spec.values)), NO_LOAD)
+
+    @property
+    def pass_spreads(self) -> list[float]:
+        """Standard deviations of log tokens/s between the passes of each run, the median cell's."""
+        cells = [cell.tokens_per_s for key, cell in self.cells.items() if key.task == MEAN]
+        sides = zip(*((pair.reference, pair.subject) for pair in cells), strict=True)
+        spreads = [[sd for value in side if (sd := unit_sd(value)) is not None] for side in sides]
+        return [median(found) for found in spreads if found]
+
+    def cell(self, method: str, temperature: float, task: str) -> CellPair:
+        return self.cells[CellKey(method, temperature, task)]
+
+
+def compare_runs(
+    runs: Sequence[Run], methods: tuple[str, str] | None = None, *, is_forced: bool = False
+) -> list[Comparison]:
+    """Compare each run with the first; with `methods`, a method of one with a method of another.
+
+    There is a comparison for each load that both runs have.
+
+    Raises:
+        UserError: too few or too many runs, or runs that are not comparable.
+    """
+    if len(runs) < 2:
+        raise UserError(
+            "One run cannot be compared.",
+            "Name two or more. To compare two methods of one run, name it twice and add "
+            "--cross METHOD METHOD.",
+        )
+    if methods is None:
+        compared = []
+        for number, run in enumerate(runs[1:]):
+            alone = tuple(_unshared_loads(runs[0], run))
+            for pair in _pairs(runs[0], run):
+                one = compare(*pair, is_forced=is_forced)
+                compared.append(replace(one, number=number, unshared=(*one.unshared, *alone)))
+        return compared
+    if len(runs) > 2:
+        raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
+    return [cross(*pair, methods, is_forced=is_forced) for pair in _pairs(*runs)]
+
+
+def _pairs(first: Run, second: Run) -> list[tuple[Run, Run]]:
+    """The parts of two runs at each load that both have.
+
+    Raises:
+        UserError: there is none.
+    """
+    one, other = parts_by_load(first), parts_by_load(second)
+    if not (shared := [load for load in one if load in other]):
+        texts = (", ".join(load.text for load in parts) for parts in (one, other))
+        raise UserError(
+            f"The runs {first.header.id} and {second.header.id} have no load in common: "
+            f"{' against '.join(texts)}.",
+            "Measure one of them with the other's --concurrency or --request-rate.",
+        )
+    return [(one[load], other[load]) for load in shared]
+
+
+def compare(
+    reference: Run,
+    subject: Run,
+    *,
+    is_forced: bool = False,
+    may_be_empty: bool = False,
+    bootstrap: Bootstrap | None = None,
+) -> Comparison:
+    """Compare two runs of one load in every method, temperature and task that both have.
+
+    Raises:
+        UserError: the runs are not comparable (unless forced) or share nothing (unless allowed).
+    """
+    if not is_forced:
+        require_same_work(reference.header, subject.header)
+    runs = _MeasuredRun(reference), _MeasuredRun(subject)
+    methods = {method: method for method in runs[0].methods if method in runs[1].methods}
+    compared = _compare(*runs, methods=methods, bootstrap=bootstrap)
+    if not (compared.cells or may_be_empty):
+        raise UserError(
+            f"The runs {compared.reference.id} and {compared.subject.id} have no finished sample "
+            "of the same method, temperature and task.",
+            "`specbench show RUN` lists what a run has.",
+        )
+    return compared
+
+
+def cross(
+    subject: Run,
+    reference: Run,
+    methods: tuple[str, str],
+    *,
+    is_forced: bool = False,
+    bootstrap: Bootstrap | None = None,
+) -> Comparison:
+    """Compare a method of one run with a method of another run, as on two machines or backends.
+
+    `methods` are the subject's and the reference's, in this order.
+
+    Raises:
+        UserError: the runs are not comparable (unless forced), or a run lacks its method.
+    """
+    if not is_forced:
+        require_same_work(reference.header, subject.header)
+    runs = _MeasuredRun(reference), _MeasuredRun(subject)
+    for run, method in zip(reversed(runs), methods, strict=True):
+        if method not in run.methods:
+            raise unknown_name(f"method in run {run.info.id}", method, run.methods)
+    own, other = methods
+    compared = _compare(*runs, methods={own: other}, bootstrap=bootstrap)
+    return replace(compared, reference_method=other, unshared=())
+
+
+class _MeasuredRun:
+    """A run, with the methods, temperatures and tasks of its measured records."""
+
+    def __init__(self, run: Run) -> None:
+        self.header, self.info, self.records = run.header, run.header, run.records
+        self.run_of_repeat = tuple(getattr(run, "run_of_repeat", ()))
+        table = make_table(run.records, self.run_of_repeat)
+        frame, self.num_units = table.frame, table.num_units
+        self.has_phases = bool(frame["draft_s"].notna().any())
+        self.frame = frame[frame["is_measured"]]
+        found = self.frame["method"].unique()
+        listed = [method.spelling for method in self.info.method_labels if method.spelling in found]
+        ordered = dict.fromkeys([*listed, *found])
+        self.methods = tuple(sorted(ordered, key=lambda method: method != BASELINE))
+        self.temperatures = tuple(sorted(self.frame["temperature"].unique().tolist()))
+        columns, tasks = self.info.columns, {*self.frame["task"]}
+        known = [*columns, *self.frame["task"].unique()]
+        self.tasks = {task: self.info.task_title(task) for task in known if task in tasks}
+
+
+def _compare(
+    reference: _MeasuredRun,
+    subject: _MeasuredRun,
+    methods: Mapping[str, str],
+    bootstrap: Bootstrap | None,
+) -> Comparison:
+    """The comparison of the methods of the subject, each mapped to one of the reference."""
+    temperatures = [t for t in reference.temperatures if t in subject.temperatures]
+    tasks = {task: title for task, title in reference.tasks.items() if task in subject.tasks}
+    has_phases = subject.has_phases or reference.has_phases
+    no_times = WITH_PHASES if has_phases else None
+    repetition = _repetition(reference, subject)
+    pairs = pair_requests(subject.frame, reference.frame, methods)
+    rows = rows_by_cell(pairs)
+    draws = {task: Draws(bootstrap or Bootstrap(), task) for task in tasks}
+    cells: dict[CellKey, CellPair] = {}
+    for temperature, method in product(temperatures if tasks else (), methods):
+        key = CellKey(method, temperature, MEAN)
+        by_task = {
+            task: pair_cell(
+                pairs.iloc[rows.get(replace(key, task=task), [])],
+                draws.get(task),
+                no_times,
+                repetition,
+            )
+            for task in (*tasks, POOLED)
+        }
+        by_task[MEAN] = mean_cell(
+            [by_task[task] for task in tasks], is_one_run=repetition.is_one_run
+        )
+        for task in (*tasks, MEAN, POOLED):
+            cells[replace(key, task=task)] = by_task[task]
+    return Comparison(
+        reference=reference.info,
+        subject=subject.info,
+        methods=tuple(methods),
+        temperatures=tuple(temperatures),
+        tasks=tasks,
+        cells=cells,
+        differences=work_differences(reference.header, subject.header),
+        cautions=circumstances(reference.header, subject.header),
+        unshared=tuple(_unshared(reference, subject)),
+        repetition=repetition,
+        significant=find_claims(cells, MEAN, has_times=repetition.is_judged),
+    )
+
+
+def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
+    for run, other in ((first, second), (second, first)):
+        if alone := [load.text for load in parts_by_load(run) if load not in parts_by_load(other)]:
+            yield f"only in {run.header.id}: {', '.join(alone)}"
+
+
+def _repetition(reference: _MeasuredRun, subject: _MeasuredRun) -> Repetition:
+    """Passes or runs that both have: those of a pool, or of the same run named twice."""
+    number = min(reference.num_units, subject.num_units)
+    is_one_run = (reference.header, reference.records) == (subject.header, subject.records)
+    if reference.run_of_repeat and subject.run_of_repeat:
+        return Repetition(Scope("runs", number), is_one_run)
+    spread = subject.header.stored_spread if is_one_run else None
+    machine = Variance(spread.sd**2, spread.degrees) if spread else None
+    return Repetition(Scope("passes", number), is_one_run, machine)
+
+
+def _unshared(reference: _MeasuredRun, subject: _MeasuredRun) -> Iterator[str]:
+    for run, other in ((reference, subject), (subject, reference)):
+        alone = [run.info.method(m).label for m in run.methods if m not in other.methods]
+        alone += [title for task, title in run.tasks.items() if task not in other.tasks]
+        alone += [f"T={t:g}" for t in run.temperatures if t not in other.temperatures]
+        if alone:
+            yield f"only in {run.info.id}: {', '.join(alone)}"
+    numbers = reference.num_units, subject.num_units
+    if numbers[0] != numbers[1]:
+        kind = "runs" if reference.run_of_repeat and subject.run_of_repeat else "repeats"
+        yield f"{kind} after the first {min(numbers)}, which only one side has"

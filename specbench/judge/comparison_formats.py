@@ -1,0 +1,137 @@
+"""A comparison as Markdown for readers, and as CSV and JSON for machines.
+
+A number that is missing is empty in CSV and null in JSON; a dash stands for it in Markdown.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from specbench.analysis.frames import value_or_none
+from specbench.analysis.metrics import POOLED
+from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.errors import unknown_name
+from specbench.judge.comparison import Comparison
+from specbench.judge.comparison_table import (
+    NOT_COMPARABLE,
+    NUMBERS,
+    ComparisonTable,
+    build_comparison,
+)
+from specbench.judge.pairs import Pair
+from specbench.log.comparability import Difference
+from specbench.report.export.csv import csv_text
+from specbench.report.export.markdown import escape, table_lines
+from specbench.report.files import write_files
+
+_IDENTITY = (
+    "reference", "subject", "is_comparable", "method", "reference_method", "temperature", "task",
+    "concurrency", "request_rate", "num_completions", "num_samples",
+)  # fmt: skip
+_PARTS = ("reference", "subject", "ratio", "ratio_low", "ratio_high", "missing")
+
+COLUMNS = (*_IDENTITY, *(f"{number.name}_{part}" for number in NUMBERS for part in _PARTS))
+
+
+FORMATS = ("table", "markdown", "csv", "json")
+
+
+def check_format(name: str) -> str:
+    """The name, if it is a format. Raises `UserError` if not."""
+    if name not in FORMATS:
+        raise unknown_name("format", name, FORMATS)
+    return name
+
+
+def render_comparison(comparisons: Sequence[Comparison], form: str) -> str:
+    """The text of a format other than the terminal's."""
+    if form == "markdown":
+        return comparison_markdown(build_comparison(comparisons))
+    return comparison_csv(comparisons) if form == "csv" else comparison_json(comparisons)
+
+
+def write_comparison(comparisons: Sequence[Comparison], out_dir: Path) -> list[Path]:
+    """Write comparison.md, .csv and .json to `out_dir`, each whole or not at all.
+
+    Raises `RunFolderError` if the folder cannot be written.
+    """
+    names = {"markdown": "comparison.md", "csv": "comparison.csv", "json": "comparison.json"}
+    return write_files(
+        out_dir,
+        {name: render_comparison(comparisons, form).encode() for form, name in names.items()},
+    )
+
+
+def comparison_markdown(table: ComparisonTable) -> str:
+    """The whole table as one Markdown text."""
+    lines = [] if table.is_comparable else [f"**{NOT_COMPARABLE}**", ""]
+    lines += [f"- **{letter}**: {escape(text)}" for letter, text in table.legend]
+    for block in table.blocks:
+        lines += ["", f"## {escape(block.heading)}", ""]
+        lines += [*table_lines(block.table), "", escape(block.sentence)]
+    lines += ["", *(f"- **{escape(n.label)}:** {escape(n.text)}" for n in table.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def comparison_csv(comparisons: Sequence[Comparison]) -> str:
+    """A line per pair of runs, temperature, method and task. "mean" and "pooled" are over tasks."""
+    import pandas as pd
+
+    rows = [row for comparison in comparisons for row in _rows(comparison)]
+    return csv_text(pd.DataFrame(rows, columns=list(COLUMNS)))
+
+
+def comparison_json(comparisons: Sequence[Comparison]) -> str:
+    """The lines of the CSV file, with the differences between the runs."""
+    document = [
+        {
+            "reference": one.reference.id,
+            "subject": one.subject.id,
+            "is_comparable": not one.differences,
+            "differences": [_difference(difference) for difference in one.differences],
+            "cautions": [_difference(caution) for caution in one.cautions],
+            "left_out": list(one.unshared),
+            "cells": list(_rows(one)),
+        }
+        for one in comparisons
+    ]
+    return json.dumps({"schema": 1, "comparisons": document}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _rows(one: Comparison) -> Iterable[dict[str, Any]]:
+    for key, cell in one.cells.items():
+        row: dict[str, Any] = {
+            "reference": one.reference.id,
+            "subject": one.subject.id,
+            "is_comparable": not one.differences,
+            "method": key.method,
+            "reference_method": one.reference_method or key.method,
+            "temperature": key.temperature,
+            "task": "pooled" if key.task == POOLED else key.task,
+            **one.load._asdict(),
+            "num_completions": cell.num_completions,
+            "num_samples": cell.num_samples,
+        }
+        for number in NUMBERS:
+            values = _values(number.of(cell))
+            row |= {f"{number.name}_{part}": value for part, value in values.items()}
+        yield row
+
+
+def _values(pair: Pair) -> dict[str, float | str | None]:
+    interval = pair.ratio.interval if isinstance(pair.ratio, Estimate) else None
+    return {
+        "reference": value_or_none(pair.reference),
+        "subject": value_or_none(pair.subject),
+        "ratio": value_or_none(pair.ratio),
+        "ratio_low": interval.low if interval else None,
+        "ratio_high": interval.high if interval else None,
+        "missing": pair.ratio.reason if isinstance(pair.ratio, Missing) else None,
+    }
+
+
+def _difference(difference: Difference) -> dict[str, str]:
+    return {
+        "what": difference.what, "reference": difference.first, "subject": difference.second
+    }  # fmt: skip

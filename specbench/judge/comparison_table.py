@@ -1,0 +1,216 @@
+"""A comparison of runs as a table: rows, sentences and notes.
+
+Knows letters for the runs (A is the reference, unless methods are crossed). Knows no markup, colour
+or width.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from string import ascii_uppercase
+
+from specbench.analysis.cells import CellKey
+from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.judge.claims import Claim
+from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.pairs import CellPair, Pair
+from specbench.judge.sentences import change_sentences, cross_sentence, ratio_text
+from specbench.log.header import RunHeader
+from specbench.report import formats
+from specbench.report.notes import Note
+from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+
+NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedNumber:
+    """A compared number: how to get it from a cell, and how to write it."""
+
+    name: str
+    heading: str
+    of: Callable[[CellPair], Pair]
+    text: Callable[[Value], str]
+
+
+SPEEDUP = ComparedNumber("speedup", "speedup", of=attrgetter("speedup"), text=formats.speedup)
+MAT = ComparedNumber("mat", "MAT", of=attrgetter("mat"), text=formats.mat)
+RATE = ComparedNumber("tokens_per_s", "tokens/s", of=attrgetter("tokens_per_s"), text=formats.rate)
+NUMBERS = (SPEEDUP, MAT, RATE)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedBlock:
+    """Two runs at one temperature. `short_table` has shorter intervals, for a narrow terminal."""
+
+    heading: str
+    table: Table
+    short_table: Table
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonTable:
+    """All that a rendering shows. `legend` has a letter and a text for each run."""
+
+    legend: tuple[tuple[str, str], ...]
+    blocks: tuple[ComparedBlock, ...]
+    notes: tuple[Note, ...]
+    is_comparable: bool
+
+
+def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
+    """The table of one reference with one or more subjects.
+
+    In a cross comparison the subject was named first, so it is A.
+    """
+    reference = comparisons[0].reference
+    subjects = {one.number: one.subject for one in reversed(comparisons)}
+    infos = [reference, *(subjects[number] for number in sorted(subjects))]
+    is_cross = comparisons[0].reference_method is not None
+    in_order = infos[::-1] if is_cross else infos
+    letters = [*ascii_uppercase[: len(infos)]]
+    named = [*zip(letters, in_order, strict=True)]
+    of_reference = letters[-1] if is_cross else letters[0]
+    of_subjects = letters[:-1] if is_cross else letters[1:]
+    blocks = [
+        _block(one, (of_subjects[one.number], of_reference), temperature)
+        for one in comparisons
+        for temperature in one.temperatures
+    ]
+    notes = dict.fromkeys(
+        note for one in comparisons for note in _notes(one, (of_subjects[one.number], of_reference))
+    )
+    own = dict.fromkeys(note for letter, info in named for note in _run_notes(letter, info))
+    return ComparisonTable(
+        legend=tuple((letter, _legend(info)) for letter, info in named),
+        blocks=tuple(blocks),
+        notes=(*_definitions(comparisons), *notes, *own),
+        is_comparable=not any(one.differences for one in comparisons),
+    )
+
+
+def _block(one: Comparison, letters: tuple[str, str], temperature: float) -> ComparedBlock:
+    """`letters` are the subject's and the reference's."""
+    tasks = {**one.tasks} if len(one.tasks) == 1 else {MEAN: "Mean of the tasks", **one.tasks}
+    first = next(iter(tasks))
+    heading = ", ".join(filter(None, (formats.temperature(temperature), one.load.text)))
+    if one.reference_method is None:
+        heading = f"{letters[0]} against {letters[1]}, {heading}"
+        text = change_sentences(one, letters, temperature=temperature, task=first)
+    else:
+        text = cross_sentence(one, letters, CellKey(one.methods[0], temperature, first))
+    whole, short = (
+        _table(one, letters, temperature=temperature, tasks=tasks, is_short=is_short)
+        for is_short in (False, True)
+    )
+    return ComparedBlock(heading, whole, short, sentence=text)
+
+
+def _table(
+    one: Comparison,
+    letters: tuple[str, str],
+    *,
+    temperature: float,
+    tasks: Mapping[str, str],
+    is_short: bool,
+) -> Table:
+    """Both runs' values in the order of their letters, and their ratio, for each number.
+
+    A group of rows a task; of two different methods, of which only the time compares, a row a task.
+    """
+    is_cross = one.reference_method is not None
+    numbers = (RATE,) if is_cross else NUMBERS
+    columns = tuple(
+        Column(heading, task=number.heading)
+        for number in numbers
+        for heading in (*sorted(letters), " / ".join(letters))
+    )
+
+    def row(method: str, task: str, label: str) -> Row:
+        key, cells = CellKey(method, temperature, task), list[Cell]()
+        cell = one.cells[key]
+        for number in numbers:
+            pair = number.of(cell)
+            values = [pair.subject, pair.reference][:: 1 if letters[0] < letters[1] else -1]
+            cells += [Cell(number.text(value)) for value in values]
+            tone = _tone(one, Claim(key, number.name), pair.ratio)
+            cells.append(Cell(ratio_text(pair.ratio, is_short=is_short), tone=tone))
+        return Row(method, label, tuple(cells))
+
+    if is_cross:
+        rows = tuple(row(one.methods[0], task, title) for task, title in tasks.items())
+        return Table("", columns, (Group("", rows),), heading="Task")
+    return Table("", columns, tuple(
+        Group(title if len(tasks) > 1 else "", tuple(
+            row(method, task, one.subject.method(method).label) for method in one.methods
+        ))
+        for task, title in tasks.items()
+    ))  # fmt: skip
+
+
+def _tone(one: Comparison, claim: Claim, ratio: Value) -> Tone:
+    """The claim about a ratio, if there is one."""
+    if not isinstance(ratio, Estimate) or claim not in one.significant:
+        return "unsure"
+    return "good" if ratio.value > 1 else "bad"
+
+
+def _legend(info: RunHeader) -> str:
+    label = f"{info.model.label}, {info.model.precision}"
+    if info.model.is_stand_in and "stand-in" not in label.lower():
+        label += " (stand-in)"
+    where = f"{info.machine.device}; {info.machine.software}, commit {info.machine.commit}"
+    return f"{info.id}: {label}; {where}"
+
+
+def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
+    is_cross = comparisons[0].reference_method is not None
+    which = "A / B" if is_cross else "each run / A"
+    yield Note(
+        "Ratio",
+        f"{which}, over the completions that both finished; above 1 is better.",
+    )
+    scopes = dict.fromkeys(one.repetition.scope.text for one in comparisons)
+    yield Note(
+        "Intervals",
+        f"95 %, of times over {' or '.join(scopes)}, by paired cluster bootstrap over samples. "
+        "Colours and sentences are tests, corrected for their number; speeds are judged only with "
+        "several runs a side.",
+    )
+    if not is_cross:
+        yield Note("Speedup", "over the vanilla of the same run, which drifts alike.")
+    if any(len(one.tasks) > 1 for one in comparisons):
+        yield Note(
+            "Mean", "arithmetic, of the tasks' values; its ratio is the ratio of the two means."
+        )
+
+
+def _notes(one: Comparison, letters: tuple[str, str]) -> Iterator[Note]:
+    subject, reference = letters
+    cells = [cell for key, cell in one.cells.items() if key.task in one.tasks]
+    counts = sorted({cell.num_samples for cell in cells})
+    span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    yield Note("Samples", f"{span} a cell that {subject} and {reference} share")
+    for text in one.unshared:
+        yield Note("Left out", text)
+    if one.differences:
+        yield Note("Warning", f"{NOT_COMPARABLE} (shown because of --force).", is_warning=True)
+    for difference in one.differences:
+        text = f"Different work: {difference.describe(reference, subject)}."
+        yield Note("Warning", text, is_warning=True)
+    for caution in one.cautions:
+        yield Note(
+            "Warning", f"May explain a difference: {caution.describe(reference, subject)}.", True
+        )
+
+
+def _run_notes(letter: str, info: RunHeader) -> Iterator[Note]:
+    """Warnings about one of the runs alone."""
+    texts = [*info.warnings]
+    if info.status != "complete":
+        texts.append(f"its status is {info.status}, so this is only a part of it.")
+    if info.machine.commit.endswith("+dirty"):
+        texts.append("it was made by a modified checkout, so its commit is not the whole code.")
+    for text in texts:
+        yield Note("Warning", f"{letter}: {text}", is_warning=True)

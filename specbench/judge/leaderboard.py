@@ -1,0 +1,94 @@
+"""Reasons that keep a sound run off the leaderboard: its machine, its model, its audit.
+
+Knows the header, the audit and the records' states. Computes no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from specbench.analysis.metrics import BASELINE
+from specbench.judge.hashes import is_embedded
+from specbench.log.audit import StoredAudit
+from specbench.log.backend import WorkerHeader
+from specbench.log.header import RunHeader
+from specbench.log.machine import Origin
+from specbench.machine.cpu_sampler import others_warning
+from specbench.machine.gpu_sampler import gpu_warnings
+from specbench.report.facts import is_on_gpu
+from specbench.report.sentences import audit_failure
+from specbench.types import Record
+
+
+def find_exclusions(
+    header: RunHeader, records: Sequence[Record], audit: StoredAudit | None
+) -> Iterator[str]:
+    """The reasons, a sentence each; none for a run that may enter."""
+    yield from _subject(header)
+    yield from _completeness(header, records)
+    yield from _machine(header)
+    yield from _audit(header, audit)
+
+
+def _subject(header: RunHeader) -> Iterator[str]:
+    """A model or settings that are not the subject of a leaderboard."""
+    values = header.spec.values
+    if header.model.is_stand_in:
+        yield "The model is a stand-in: the real shape, with tiny's answers."
+    elif is_embedded(header):
+        yield "The model is tiny, which is for trying the program."
+    if BASELINE not in header.methods:
+        yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
+    slowing = ("phases", "trace", "check_drafts")
+    if asked := [f"--{name.replace('_', '-')}" for name in slowing if getattr(values, name)]:
+        yield f"The steps were timed with {' and '.join(asked)}, which slows them."
+
+
+def _completeness(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    if header.status != "complete":
+        yield f"The run is {header.status}, not complete. Go on with --resume."
+    if failed := sum(not record.is_ok for record in records):
+        yield f"{failed} of {len(records)} answers failed."
+
+
+def _machine(header: RunHeader) -> Iterator[str]:
+    """A checkout with changes, other programs on the machine, throttling, several machines."""
+    parts: Sequence[RunHeader | Origin | WorkerHeader]
+    elsewhere = {name.rpartition("/")[0] for name in header.workers}  # of merged runs
+    own = [one for one in header.origins if one.id not in elsewhere]
+    parts = [*own, *header.workers.values()] or [header]
+    environments = [part.environment for part in parts]
+    environments += [segment.environment for segment in header.segments]
+    if any(one.git and one.git.is_dirty for one in environments):
+        yield "The checkout had uncommitted changes. Commit them, and repeat the run."
+    if header.segments:
+        yield "The run was continued on another machine or with other versions."
+    for part in parts:
+        if part.cpu is None:
+            yield "The load of the machine was not recorded."
+        elif not header.servers and (warning := others_warning(part.cpu)):
+            yield warning
+        if part.gpu is not None:
+            yield from gpu_warnings(part.gpu)
+        elif is_on_gpu(header):
+            yield "The state of the GPU was not recorded."
+
+
+def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
+    """Methods that failed the audit, and lossless ones that were not in it."""
+    if audit is None:
+        yield "There is no audit of these records. Run `specbench audit` on the run."
+        return
+    for one in audit.results:
+        if one.verdict == "bug":
+            text = audit_failure(one)
+            yield f"{header.method(one.method).label} failed the audit at T={one.level:g}: {text}."
+    missing = [
+        f"{method.label} at T={temperature:g}"
+        for method in header.method_labels
+        if method.spelling not in (BASELINE, *header.no_checkpoint) and method.is_lossless
+        for temperature in header.spec.values.temperatures
+        if not audit.at(method.spelling, temperature)
+    ]
+    if missing:
+        yield f"Not in the audit: {', '.join(missing)}. Run `specbench audit` on the run again."

@@ -1,0 +1,154 @@
+"""Checks that count: missing and failed completions, and changed greedy answers.
+
+Knows the records of a run and of its baseline run. Knows no statistics except the sign test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.frames import CELL_KEY, REQUEST_KEY
+from specbench.analysis.metrics import Run
+from specbench.analysis.records import RecordTable, make_table
+from specbench.analysis.stats.significance import ERROR_RATE, sign_test
+from specbench.judge.checks import Check, Status
+from specbench.log.header import RunHeader
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MAX_CHANGED = 0.05
+"""Share of vanilla's greedy answers in float32 that near-ties may change on another machine."""
+
+
+def check_outputs(
+    run: Run, baseline: Run, baseline_info: RunHeader, *, max_mismatch: float | None
+) -> Iterator[Check]:
+    """The checks of samples and of output, for every cell that the baseline run measured."""
+    rows = join_completions(run, baseline)
+    for names, cell in rows.groupby(CELL_KEY, sort=False):
+        yield _check_samples(CellKey(*names), cell)
+    for _, cells in rows.groupby(CELL_KEY[:2], sort=False):
+        yield from _check_answers(cells, baseline_info, max_mismatch)
+
+
+def join_completions(run: Run, baseline: Run) -> DataFrame:
+    """A row for each completion that the baseline run measured, joined with this run's.
+
+    - `is_present`, `is_measured`, `error`: of the completion in this run.
+    - `has_cell`: the run has a record of the cell; `is_asked`: some method of it has the request.
+    - `gain`: 1 if the answer became vanilla's, -1 if it stopped being vanilla's, else 0; NaN if a
+      run has nothing to compare. For vanilla itself, -1 if the answer changed.
+    - `lead`: the tokens that the answer follows vanilla's, less those of the baseline run; or NaN.
+    """
+    before, now = make_table(baseline.records), make_table(run.records)
+    key = ["method", *REQUEST_KEY]
+    sides = []
+    for table in (before, now):
+        columns = table.frame[[*key, "is_measured", "error", "is_same", "baseline_row"]]
+        names = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
+        sides.append(names.assign(row=names.index))
+    measured = sides[0][sides[0]["is_measured"]]
+    rows = measured.merge(sides[1], on=key, how="left", suffixes=("_before", ""))
+    rows = _mark(rows, "has_cell", sides[1], CELL_KEY)
+    rows = _mark(rows, "is_asked", sides[1], REQUEST_KEY)
+    rows["is_present"] = rows["row"].notna()
+    rows["is_measured"] = rows["is_measured"].eq(True)
+    is_compared = rows["is_measured"] & (rows["baseline_row"] >= 0)
+    is_compared &= rows["baseline_row_before"] >= 0
+    is_same = rows["is_same"].eq(True).to_numpy(copy=True)
+    for i in np.flatnonzero(is_compared & (rows["method"] == BASELINE)):
+        old, new = before.records[rows["row_before"].iat[i]], now.records[int(rows["row"].iat[i])]
+        is_same[i] = old.token_ids == new.token_ids
+    rows["gain"] = (is_same.astype(float) - rows["is_same_before"]).where(is_compared)
+    lead = np.full(len(rows), np.nan)
+    for i in np.flatnonzero(is_compared):
+        lead[i] = _common(now, int(rows["row"].iat[i])) - _common(before, rows["row_before"].iat[i])
+    rows["lead"] = lead
+    return rows
+
+
+def _common(table: RecordTable, row: int) -> int:
+    """The number of tokens until an answer leaves vanilla's; all of its tokens if it never does."""
+    own = table.records[row].token_ids
+    other = table.records[table.columns["baseline_row"][row]].token_ids
+    pairs = zip(own, other, strict=False)
+    return next((i for i, (mine, theirs) in enumerate(pairs) if mine != theirs), len(own))
+
+
+def _mark(rows: DataFrame, name: str, other: DataFrame, key: list[str]) -> DataFrame:
+    """The rows with a column that is True if their key is one of the other frame's."""
+    found = other[key].drop_duplicates().assign(**{name: True})
+    marked = rows.merge(found, on=key, how="left")
+    return marked.assign(**{name: marked[name].eq(True)})
+
+
+def _check_samples(key: CellKey, cell: DataFrame) -> Check:
+    if not cell["has_cell"].any():
+        return Check(key, "samples", "failed", text="in the baseline and not in this run")
+    failed = cell[cell["is_present"] & ~cell["is_measured"]]
+    num_missing = int((cell["is_asked"] & ~cell["is_present"]).sum())
+    problems = []
+    if len(failed):
+        error = (failed["error"].iloc[0] or "no reason given").strip().splitlines()[0]
+        problems.append(f"{len(failed)} of {len(cell)} completions failed that had not: {error}")
+    if num_missing:
+        problems.append(f"{num_missing} of {len(cell)} completions are missing")
+    if problems:
+        return Check(key, "samples", "failed", text="; ".join(problems))
+    num_present = int(cell["is_present"].sum())
+    return Check(key, "samples", "passed", text=f"{num_present} of {len(cell)} completions present")
+
+
+def _check_answers(
+    cells: DataFrame, baseline: RunHeader, max_mismatch: float | None
+) -> Iterator[Check]:
+    """Check the greedy answers of one method: counted by task, judged over all tasks.
+
+    A method that is not lossless may give any answer. So may vanilla in half precision, which
+    rounds differently on every machine. There, a method's answers leave vanilla's at near-ties: as
+    often earlier as later than in the baseline run, unless something is wrong.
+    """
+    method, temperature = cells["method"].iloc[0], cells["temperature"].iloc[0]
+    is_exact, is_vanilla = baseline.model.dtype == "float32", method == BASELINE
+    is_bound = is_exact if is_vanilla else baseline.method(method).is_lossless
+    if temperature > 0 or not is_bound:
+        return
+    compared = cells[cells["gain"].notna()]
+    num_worse = int((compared["gain"] < 0).sum())
+    if is_vanilla:
+        share = MAX_CHANGED if max_mismatch is None else max_mismatch
+        is_significant = num_worse > max(share * len(compared), 1.0)
+    elif is_exact or max_mismatch is not None:
+        is_significant = num_worse > (max_mismatch or 0.0) * len(compared)
+    else:
+        earlier, later = int((compared["lead"] < 0).sum()), int((compared["lead"] > 0).sum())
+        is_significant = sign_test(earlier, later) < ERROR_RATE
+        if is_significant:
+            yield from _earlier(compared, earlier, later)
+            return
+    change = "differ from the baseline's" if is_vanilla else "no longer match vanilla's"
+    for task, cell in compared.groupby("task", sort=False):
+        worse = cell[cell["gain"] < 0]
+        text = f"{len(worse)} of {len(cell)} greedy answers {change}"
+        if len(worse):
+            text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
+        is_failed = is_significant and len(worse) > 0
+        key = CellKey(method, float(temperature), task)
+        yield Check(key, "output", "failed" if is_failed else "passed", text=text)
+
+
+def _earlier(compared: DataFrame, earlier: int, later: int) -> Iterator[Check]:
+    """The failed checks of a method whose answers leave vanilla's earlier than they did."""
+    for names, cell in compared.groupby(CELL_KEY, sort=False):
+        worse = cell[cell["lead"] < 0]
+        status: Status = "failed" if len(worse) else "passed"
+        text = (
+            f"{len(worse)} of {len(cell)} greedy answers leave vanilla's earlier than in the "
+            f"baseline (in all tasks {earlier} earlier, {later} later)"
+        )
+        yield Check(CellKey(*names), "output", status, text=text)

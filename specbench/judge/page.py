@@ -1,0 +1,149 @@
+"""The files of the site: the page, and for each run its report and its raw samples."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Value
+from specbench.errors import UserError
+from specbench.judge.files import Verification, verify
+from specbench.judge.page_rows import MEAN, SiteRow, published_rows, run_rows
+from specbench.judge.prices import parse_prices
+from specbench.log.audit import AUDIT
+from specbench.log.comparability import machine_name
+from specbench.log.files import folder_errors
+from specbench.log.header import RunHeader
+from specbench.log.store import HEADER, SAMPLES, StoredRun, read_run
+from specbench.report import facts
+from specbench.report.build import Report, make_report
+from specbench.report.export import load_format
+from specbench.report.export.html import page_template
+from specbench.report.files import write_files
+from specbench.report.formats import interval_of
+
+_FORMATS = ("html", "json", "csv")
+_RAW = (HEADER, SAMPLES, AUDIT)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRun:
+    """A run on the page. `folder` holds its files, relative to the page."""
+
+    number: int
+    folder: str
+    label: str
+    header: RunHeader
+    verification: Verification
+    raw: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        return facts.full_command(self.header)
+
+
+def write_site(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    prices: Sequence[str] = (),
+    bootstrap: Bootstrap | None = None,
+    say: Callable[[str], None],
+) -> None:
+    """Write the page and the runs' files into a folder.
+
+    Args:
+        paths: folders of the runs.
+        out: the folder; files of an earlier site there are replaced.
+        prices: a machine's price per hour each: "NVIDIA H100=2.5".
+        bootstrap: the draws of the intervals.
+        say: receives a line per run.
+
+    Raises:
+        UserError: there is no run, or a price is wrong.
+        RunFolderError: a run cannot be read, or the folder cannot be written.
+    """
+    if not paths:
+        raise UserError("There is no run for the site.", "Name folders of runs or of suites.")
+    stored = [read_run(path, is_lenient=True) for path in paths]
+    stored.sort(key=lambda run: run.header.created)
+    known = parse_prices(prices, sorted({machine_name(one.header) for one in stored}))
+    runs: list[SiteRun] = []
+    rows: list[SiteRow] = []
+    for number, (run, folder) in enumerate(zip(stored, _folders(stored), strict=True)):
+        say(f"{number + 1} of {len(stored)}: {run.path}")
+        report = make_report(run, bootstrap)
+        rows += [row for one in report.sources for row in run_rows(one.metrics, number, known)]
+        raw = _write_run(run, report, out / folder)
+        label = f"{facts.model_label(run.header)} on {machine_name(run.header)}"
+        runs.append(SiteRun(number, folder, label, run.header, verify(run.path), raw))
+    rows += published_rows()
+    write_files(out, {"index.html": render(runs, rows, known).encode()})
+
+
+def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow], prices: Mapping[str, float]) -> str:
+    """The page."""
+    return page_template("site.html", __package__).render(
+        runs=runs,
+        prices=prices,
+        facts=facts,
+        data={
+            "rows": [_plain(row) for row in rows],
+            "runs": [
+                {"folder": one.folder, "eligible": one.verification.is_eligible} for one in runs
+            ],
+            "mean": MEAN,
+            "hasPrices": bool(prices),
+        },
+    )
+
+
+def _folders(runs: Sequence[StoredRun]) -> list[str]:
+    """A folder for each run, named after it; runs of one name are numbered."""
+    times = Counter[str]()
+    names = []
+    for run in runs:
+        name = run.path.resolve().name
+        times[name] += 1
+        names.append(f"runs/{name}" if times[name] == 1 else f"runs/{name}-{times[name]}")
+    return names
+
+
+def _write_run(run: StoredRun, report: Report, folder: Path) -> tuple[str, ...]:
+    """Write the report and copy the raw files; returns the names of those."""
+    made = {
+        name: text.encode()
+        for form in _FORMATS
+        for name, text in load_format(form).files(report).items()
+    }
+    write_files(folder, made)
+    names = tuple(name for name in _RAW if (run.path / name).is_file())
+    with folder_errors(folder):
+        for name in names:
+            shutil.copyfile(run.path / name, folder / name)
+    return names
+
+
+def _plain(row: SiteRow) -> dict[str, Any]:
+    """The row as values of JSON."""
+    return {
+        "machine": row.machine, "model": row.model, "engine": row.engine, "method": row.method,
+        "task": row.task, "temperature": row.temperature, "speedup": _numbers(row.speedup),
+        "mat": _numbers(row.mat), "rate": _numbers(row.tokens_per_s), "cost": _numbers(row.cost),
+        "claimed": row.is_claimed,
+        "run": row.run, "source": row.source, "url": row.url,
+    }  # fmt: skip
+
+
+def _numbers(value: Value) -> list[float] | None:
+    """The value and the ends of its interval, if it has one."""
+    if not isinstance(value, Estimate):
+        return None
+    span = interval_of(value)
+    numbers = [value.value, *([span.low, span.high] if span else [])]
+    return [json.loads(f"{number:.6g}") for number in numbers]

@@ -1,0 +1,122 @@
+"""Checks of MAT and speed, which have noise: statistical tests on a comparison of two runs.
+
+A regression is claimed if the tests of `significance` reject "no worse than the limit".
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.metrics import POOLED
+from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.significance import above, below, claims
+from specbench.judge.checks import Change, Check, Kind, Status
+from specbench.judge.comparison import MEAN, Comparison
+from specbench.judge.limits import Limits
+from specbench.judge.pairs import CellPair, Pair
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A number with its p-value, before all tests together decide which are significant.
+
+    With `is_rise`, the value may not be higher than the limit.
+    """
+
+    cell: CellKey
+    kind: Kind
+    pair: Pair
+    limit: float
+    p_value: float | None
+    is_rise: bool = False
+
+
+def check_performance(
+    comparisons: Iterable[Comparison], limits: Limits, *, has_speed: bool
+) -> Iterator[Check]:
+    """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
+
+    There is a comparison for each load; the tests of all of them are judged together. A MAT that
+    rose is a check of its own only if it rose too much.
+    """
+    tests = [test for one in comparisons for test in _tests(one, limits, has_speed=has_speed)]
+    p_values = {i: test.p_value for i, test in enumerate(tests) if test.p_value is not None}
+    significant = claims(p_values)
+    for i, test in enumerate(tests):
+        if i in significant or not test.is_rise:
+            yield _check(test, is_significant=i in significant)
+
+
+def _tests(comparison: Comparison, limits: Limits, *, has_speed: bool) -> Iterator[_Test]:
+    slowdown, drop = limits.max_slowdown, limits.max_mat_drop
+    for key, cell in comparison.cells.items():
+        if key.task == POOLED or (key.task == MEAN and len(comparison.tasks) == 1):
+            continue
+        if key.method != BASELINE:
+            p_value = below(cell.mat.ratio, 1 - drop)
+            yield _Test(key, "MAT", cell.mat, limit=drop, p_value=p_value)
+            p_value = above(cell.mat.ratio, 1 + limits.max_mat_rise)
+            yield _Test(
+                key, "MAT", cell.mat, limit=limits.max_mat_rise, p_value=p_value, is_rise=True
+            )
+        if has_speed:
+            p_value = _slower(key, cell, slowdown)
+            yield _Test(key, "speed", cell.tokens_per_s, limit=slowdown, p_value=p_value)
+
+
+def _slower(key: CellKey, cell: CellPair, max_slowdown: float) -> float | None:
+    """The p-value of a slowdown: the larger one of seconds and speedup, since both must show it."""
+    limit = 1 / (1 + max_slowdown)
+    by_seconds = below(cell.tokens_per_s.ratio, limit)
+    if key.method == BASELINE or by_seconds is None:
+        return by_seconds
+    by_speedup = below(cell.speedup.ratio, limit)
+    return by_seconds if by_speedup is None else max(by_seconds, by_speedup)
+
+
+def _check(test: _Test, *, is_significant: bool) -> Check:
+    ratio = test.pair.ratio
+    if not isinstance(ratio, Estimate):
+        return Check(test.cell, test.kind, "skipped", text=ratio.reason)
+    change = _slowdown(ratio) if test.kind == "speed" else _drop(ratio)
+    text = _text(change, test.kind)
+    status: Status = "failed" if is_significant else "passed"
+    if is_significant:
+        text += f"; {_percent(test.limit)} is allowed"
+    if test.is_rise:
+        text += ". Too lenient a rule would do that: audit the run, or record a new baseline"
+    if test.p_value is None:
+        status, text = "skipped", f"too few samples to judge: {text}"
+    before, now = test.pair.reference, test.pair.subject
+    return Check(test.cell, test.kind, status, text=text, before=before, now=now, change=change)
+
+
+def _text(change: Change, kind: Kind) -> str:
+    """The change in words: "slower by 10.4 % (95 % CI 9.1 to 11.7 %)"."""
+    if abs(change.value) < 5e-4 and change.high - change.low < 1e-3:
+        return "unchanged"
+    worse, better = ("slower", "faster") if kind == "speed" else ("lower", "higher")
+    is_better = change.value < 0
+    low, high = (-change.high, -change.low) if is_better else (change.low, change.high)
+    span = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)" if high - low > 1e-9 else ""
+    return f"{better if is_better else worse} by {_percent(abs(change.value))}{span}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %".replace(".0 %", " %")
+
+
+def _slowdown(ratio: Estimate) -> Change:
+    """The change of the time per token, from a ratio of speeds."""
+    low, high = _ends(ratio)
+    return Change(1 / ratio.value - 1, low=1 / high - 1, high=1 / low - 1)
+
+
+def _drop(ratio: Estimate) -> Change:
+    low, high = _ends(ratio)
+    return Change(1 - ratio.value, low=1 - high, high=1 - low)
+
+
+def _ends(ratio: Estimate) -> tuple[float, float]:
+    interval = ratio.interval
+    return (interval.low, interval.high) if interval else (ratio.value, ratio.value)

@@ -1,0 +1,144 @@
+"""The results of a comparison in sentences. They claim what the intervals support, and no more."""
+
+from collections.abc import Collection, Mapping
+
+from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.judge.claims import Claim
+from specbench.judge.comparison import Comparison
+from specbench.log.header import RunHeader
+from specbench.report import formats
+
+_EXACT = 1e-9
+"""Rounding: an interval that ends this close to 1 includes 1."""
+
+
+def ratio_text(ratio: Value, *, is_short: bool = False) -> str:
+    """A ratio with its interval: 1.08 [1.06, 1.10], or 1.08 ±0.02."""
+    spread = formats.plus_minus(ratio) if is_short else formats.brackets(ratio)
+    return formats.mat(ratio) + spread
+
+
+def change_sentences(
+    comparison: Comparison, letters: tuple[str, str], *, temperature: float, task: str
+) -> str:
+    """The changes on one task or the mean: vanilla's speed, then speedups and MAT of the methods.
+
+    `letters` are the subject's and the reference's.
+    """
+    subject, reference = letters
+    cells = {m: comparison.cell(m, temperature, task) for m in comparison.methods}
+    vanilla = cells.pop(BASELINE, None)
+    sentences = []
+
+    def is_claimed(method: str, number: str) -> bool:
+        return Claim(CellKey(method, temperature, task), number) in comparison.significant
+
+    if vanilla:
+        ratio = vanilla.tokens_per_s.ratio
+        if isinstance(ratio, Missing):
+            sentences.append(f"Vanilla is not compared: {ratio.reason}.")
+        else:
+            is_clear = is_claimed(BASELINE, "tokens_per_s") or _is_same(ratio)
+            is_judged = comparison.repetition.is_judged
+            doubt = "" if is_clear or not is_judged else ", which is not a significant difference"
+            text = f"Vanilla is {_times(ratio)} as fast in {subject} as in {reference}"
+            sentences.append(f"{text}{doubt}.")
+    speed = "speedup" if vanilla else "tokens_per_s"
+    names = {"speedup": "Speedup over vanilla", "tokens_per_s": "Tokens per second", "mat": "MAT"}
+    for number in (speed, "mat") if cells else ():
+        ratios = {m: getattr(cell, number).ratio for m, cell in cells.items()}
+        is_same = all(isinstance(ratio, Estimate) and _is_same(ratio) for ratio in ratios.values())
+        has_any = any(isinstance(ratio, Estimate) for ratio in ratios.values())
+        if number == speed and has_any and not (is_same or comparison.repetition.is_judged):
+            sentences.append(no_verdict(comparison))
+            continue
+        labels = {comparison.subject.method(m).label: ratio for m, ratio in ratios.items()}
+        claimed = {comparison.subject.method(m).label for m in ratios if is_claimed(m, number)}
+        sentences.append(f"{names[number]}{_changes(labels, claimed, subject)}.")
+    return " ".join(sentences)
+
+
+def no_verdict(comparison: Comparison) -> str:
+    """The reason that no difference in speed is claimed, with the known spread of passes."""
+    spreads = [
+        spread
+        for header in (comparison.reference, comparison.subject)
+        if (spread := header.stored_spread)
+    ]
+    passes = max([*comparison.pass_spreads, *(spread.sd for spread in spreads)], default=0.0)
+    known = f" Passes of a run differ by +/- {196 * passes:.1f} % here." if passes else ""
+    return (
+        "Differences in speed are not judged: one run a side does not show how far runs differ on "
+        f"a machine.{known} Give several a side: `specbench run --runs 5`."
+    )
+
+
+def cross_sentence(comparison: Comparison, letters: tuple[str, str], key: CellKey) -> str:
+    """The speed of one method in one run, relative to another method in another run."""
+    ratio = comparison.cells[key].tokens_per_s.ratio
+    infos = comparison.subject, comparison.reference
+    methods = comparison.methods[0], comparison.reference_method or BASELINE
+    own, other = (
+        f"{info.method(method).label} {place}"
+        for info, method, place in zip(infos, methods, _places(*infos, letters), strict=True)
+    )
+    if isinstance(ratio, Missing):
+        return f"{own} and {other} are not compared: {ratio.reason}."
+    spread = f" ± {ratio.interval.half_width:.2f}" if ratio.interval else ""
+    mean = ", by the mean of the tasks" if len(comparison.tasks) > 1 else ""
+    text = f"{own} is {ratio.value:.2f}{spread} times as fast as {other}{mean}"
+    if not comparison.repetition.is_judged:
+        return f"{text}. {no_verdict(comparison)}"
+    is_clear = Claim(key, "tokens_per_s") in comparison.significant or _is_same(ratio)
+    doubt = "" if is_clear or not ratio.interval else ": not a significant difference"
+    return f"{text}{doubt}."
+
+
+def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) -> tuple[str, str]:
+    """The two machines if they differ, else the letters."""
+    devices = [info.machine.device.partition(",")[0] for info in (subject, reference)]
+    if devices[0] != devices[1]:
+        return f"on the {devices[0]}", f"on the {devices[1]}"
+    return f"in {letters[0]}", f"in {letters[1]}"
+
+
+def _changes(ratios: Mapping[str, Value], claimed: Collection[str], subject: str) -> str:
+    """The methods (label -> ratio) whose change is claimed, the largest changes first."""
+    known = [ratio for ratio in ratios.values() if isinstance(ratio, Estimate)]
+    if not known:
+        reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
+        return f" is not compared: {', '.join(sorted(reasons))}"
+    changed = {
+        label: r for label, r in ratios.items() if isinstance(r, Estimate) and label in claimed
+    }
+    if not changed:
+        if all(map(_is_same, known)):
+            return " is the same in both"
+        if not any(ratio.interval for ratio in known):
+            return ": too few samples to see a change"
+        return " does not differ significantly for any method"
+    parts = []
+    for word, sign in (("higher", 1), ("lower", -1)):
+        found = {label: r for label, r in changed.items() if (r.value - 1) * sign > 0}
+        if found:
+            parts.append(f"{word} in {subject} for {_list(found)}")
+    rest = "" if len(changed) == len(ratios) else "; the others do not differ significantly"
+    return f" is {' and '.join(parts)}{rest}"
+
+
+def _list(ratios: Mapping[str, Estimate], most: int = 3) -> str:
+    ranked = sorted(ratios, key=lambda label: abs(ratios[label].value - 1), reverse=True)
+    named = [f"{label} ({_times(ratios[label])})" for label in ranked[:most]]
+    more = f" and {len(ranked) - most} more" if len(ranked) > most else ""
+    return ", ".join(named) + more
+
+
+def _times(ratio: Estimate) -> str:
+    return f"{ratio.value:.2f} times{formats.brackets(ratio)}"
+
+
+def _is_same(ratio: Estimate) -> bool:
+    """True if nothing differs, in any sample."""
+    interval = ratio.interval
+    return interval is not None and max(abs(interval.low - 1), abs(interval.high - 1)) < _EXACT

@@ -1,1 +1,0 @@
-"""`specbench site`: a static page over many runs."""

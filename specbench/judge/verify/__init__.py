@@ -1,1 +1,0 @@
-"""`specbench verify`: is a run what `specbench run` wrote, and may it enter the leaderboard?"""

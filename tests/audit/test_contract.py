@@ -1,0 +1,122 @@
+"""The contract kit finds every bug of the catalogue, and passes sound methods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specbench.audit import contract_checks as checks
+from specbench.audit.contract import run_contract
+from specbench.audit.contract_checks import CHECKS
+from specbench.audit.oracle import NoisyTarget, Planted, plant
+from specbench.audit.subject import Subject
+from specbench.engine.accept import typical
+from specbench.engine.drafter import State
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree, TreeLayout
+from tests.support.bugs import BUGS, SOUND, Variant
+from tests.support.models import prompts, random_llama
+
+MODEL = random_llama(layers=2)
+FIRST = {bug.check: bug for bug in reversed(BUGS)}
+"""A bug for each check; `benchmarks/audit_power.py` tries all of them."""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer draws than `specbench contract` makes."""
+    monkeypatch.setattr(checks, "NUM_TOKENS", 400)
+    monkeypatch.setattr(checks, "NUM_OUTCOMES", 8000)
+
+
+def subject(variant: Variant) -> Subject:
+    target = variant.target(MODEL)
+    return Subject(target, lambda: variant.drafter(target), prompts(), budget=40)
+
+
+def test_the_catalogue_has_at_least_20_bugs_and_every_check_finds_one() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 20
+    assert {bug.check for bug in BUGS} == {check.__name__ for check in CHECKS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", FIRST.values(), ids=str)
+def test_a_planted_bug_is_found_by_the_check_that_is_for_it(bug: Variant) -> None:
+    with bug.patch():
+        result = run_contract(bug.name, subject(bug), checks=[getattr(checks, bug.check)])
+    assert result.verdict == "bug"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sound", SOUND[:2], ids=str)
+def test_a_sound_method_passes(sound: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "NUM_TOKENS", 150)
+    monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
+    result = run_contract(sound.name, subject(sound))
+    assert (result.verdict, result.fault, result.failures) == ("no difference", "", ())
+    assert result.num_tokens >= 150
+    assert result.smallest_tv is not None
+
+
+def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
+    target = Target(MODEL)
+
+    def build() -> NoisyTarget:
+        drafter = NoisyTarget(target)
+        drafter.rule = lambda tree, logits, sampler: typical(
+            tree, logits, sampler, threshold=0.09, alpha=0.3
+        )
+        return drafter
+
+    one = Subject(target, build, prompts(), budget=20)
+    assert run_contract("m", one, checks=[checks.rule], is_lossless=False).verdict == "lossy"
+    assert run_contract("m", one, checks=[checks.rule]).verdict == "bug"
+
+
+def tree(parents: list[int], tokens: list[int]) -> DraftTree:
+    import torch
+
+    return DraftTree(torch.tensor(tokens), TreeLayout.from_parents(parents, "cpu"), len(tokens))
+
+
+def test_planted_guesses_change_depth_and_rank_and_keep_siblings_distinct() -> None:
+    one = tree([0, 0, 0, 0, 2, 4], [9, 1, 2, 3, 4, 5])
+    deep, depth = plant(one, [7, 8, 6], step=0)
+    assert (deep.tokens.tolist(), depth) == ([9, 1, 7, 3, 8, 6], 3)
+    ranks = {tuple(plant(one, [7], step)[0].tokens.tolist()[1:4]).index(7) for step in (1, 3, 5)}
+    assert ranks == {0, 1, 2}
+    swapped, _ = plant(one, [3], step=0)
+    assert swapped.tokens.tolist()[1:4] == [1, 3, 2]
+    assert one.tokens.tolist() == [9, 1, 2, 3, 4, 5]
+
+
+class DeepInOddSteps(NoisyTarget):
+    """Every other tree is deepest below the second child."""
+
+    def propose(self, state: State) -> DraftTree:
+        one = super().propose(state)
+        if self._step % 2:
+            return state.chain([int(one.tokens[1])])
+        layout = TreeLayout.from_parents([0, 0, 0, 2, 3], "cpu")
+        return replace(one, tokens=one.tokens[:5], layout=layout, num_verify=5)
+
+
+def test_a_tree_that_is_deepest_in_any_step_is_planted_to_its_full_depth() -> None:
+    target = Target(MODEL)
+    one = Subject(target, lambda: DeepInOddSteps(target), prompts()[:2], budget=16)
+    tests = {test.name: test for test in checks.planted(one)}
+    assert (tests["full depth of the trees"].num, tests["full depth of the trees"].effect) == (3, 0)
+
+
+def test_planted_guesses_are_all_accepted_to_full_depth() -> None:
+    one = subject(SOUND[0])
+    prompt, answer = one.prompts[0], one.answers[0]
+    drafter = Planted(one.drafter, (*prompt, *answer))
+    done = one.complete(drafter, prompt)
+    assert done.token_ids == answer
+    assert [length - 1 for length in done.accept_lengths[:-1]] == drafter.num_planted[:-1]
+    assert max(done.accept_lengths) == 5

@@ -1,0 +1,252 @@
+"""Comparisons of two runs: ratios against values computed by hand."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from specbench.analysis.cells import WITH_PHASES
+from specbench.analysis.metrics import POOLED, measure
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.errors import UserError
+from specbench.judge.comparison import MEAN, compare, compare_runs, cross
+from specbench.judge.pairs import NO_SHARED
+from specbench.types import Phases, Record, Serving
+from tests.analysis.run_factory import TASKS, FakeRun, full_run, header, record
+from tests.judge.changing import at_loads, broken, slower, with_header, with_records
+
+
+def number(value: Value) -> float:
+    assert isinstance(value, Estimate)
+    return value.value
+
+
+def width(value: Value) -> float:
+    assert isinstance(value, Estimate)
+    assert value.interval is not None
+    return value.interval.high - value.interval.low
+
+
+def small(**seconds: float) -> FakeRun:
+    """One sample of 4 tokens: vanilla takes 4 s, the other methods the given time."""
+    records = [record("vanilla", decode_s=4.0)]
+    records += [record(m, decode_s=s, accept_lengths=(3,)) for m, s in seconds.items()]
+    return FakeRun(records, header(["vanilla", *seconds], ("gsm8k",)))
+
+
+def test_a_run_equals_itself() -> None:
+    run = full_run(temperatures=(0.0, 1.0))
+    compared = compare(run, run)
+    assert len(compared.cells) == 2 * 4 * (len(TASKS) + 2)
+    for cell in compared.cells.values():
+        for pair in (cell.speedup, cell.mat, cell.tokens_per_s):
+            assert number(pair.ratio) == pytest.approx(1.0)
+            assert pair.subject == pair.reference
+
+
+def test_the_numbers_of_both_runs_and_their_ratio_are_those_of_the_cell() -> None:
+    cell = compare(small(pld=2.0), small(pld=1.0)).cell("pld", 0.0, "gsm8k")
+    assert (number(cell.tokens_per_s.reference), number(cell.tokens_per_s.subject)) == (2.0, 4.0)
+    assert (number(cell.speedup.reference), number(cell.speedup.subject)) == (2.0, 4.0)
+    assert number(cell.tokens_per_s.ratio) == number(cell.speedup.ratio) == 2.0
+    assert (number(cell.mat.subject), number(cell.mat.ratio)) == (3.0, 1.0)
+
+
+def test_a_machine_twice_as_fast_changes_speed_and_neither_speedup_nor_mat() -> None:
+    run = full_run()
+    compared = compare(run, slower(run, dict.fromkeys(("vanilla", "pld", "sps", "lookahead"), 0.5)))
+    for cell in compared.cells.values():
+        assert number(cell.tokens_per_s.ratio) == pytest.approx(2.0)
+        assert number(cell.speedup.ratio) == pytest.approx(1.0)
+        assert number(cell.mat.ratio) == 1.0
+
+
+def test_only_completions_that_both_runs_finished_count() -> None:
+    def run(*seconds: float | None) -> FakeRun:
+        records = [
+            broken(record("pld", str(i))) if s is None else record("pld", str(i), decode_s=s)
+            for i, s in enumerate(seconds)
+        ]
+        return FakeRun(records, header(["pld"], ("gsm8k",)))
+
+    cell = compare(run(1.0, 2.0, None, 9.0), run(2.0, 4.0, 7.0)).cell("pld", 0.0, "gsm8k")
+    assert (cell.num_completions, cell.num_samples) == (2, 2)
+    assert number(cell.tokens_per_s.reference) == pytest.approx(8 / 3)
+    assert number(cell.tokens_per_s.ratio) == pytest.approx(0.5)
+
+
+def test_variation_shared_by_both_runs_widens_no_interval() -> None:
+    generator = random.Random(1)
+    times = [generator.lognormvariate(0, 1) for _ in range(40)]
+
+    def run(noise: float) -> FakeRun:
+        records = [
+            record("pld", str(i), decode_s=seconds * generator.lognormvariate(0, noise))
+            for i, seconds in enumerate(times)
+        ]
+        return FakeRun(records, header(["pld"], ("gsm8k",)))
+
+    pair = compare(run(0.0), run(0.01)).cell("pld", 0.0, "gsm8k").tokens_per_s
+    assert width(pair.subject) > 0.5 * number(pair.subject)
+    assert width(pair.ratio) < 0.02
+    assert abs(number(pair.ratio) - 1) < 0.01
+
+
+def test_the_mean_is_that_of_the_tasks_and_pooled_takes_them_as_one() -> None:
+    run = full_run(tasks=("gsm8k", "alpaca"))
+    other = slower(run, {"pld": 1.5})
+    other = with_records(other, lambda r: r if r.key.task == "gsm8k" else replace(r, decode_s=1.0))
+    compared = compare(run, other)
+    mean = compared.cell("pld", 0.0, MEAN)
+    for part in ("subject", "reference"):
+        pairs = [compared.cell("pld", 0.0, t).tokens_per_s for t in ("gsm8k", "alpaca")]
+        values = [number(getattr(pair, part)) for pair in pairs]
+        assert number(getattr(mean.tokens_per_s, part)) == pytest.approx(sum(values) / 2)
+    assert mean.num_samples == 16
+    pooled = measure(other).pooled("pld", 0.0)
+    assert number(compared.cell("pld", 0.0, POOLED).speedup.subject) == number(pooled.speedup)
+
+
+def test_the_ratio_of_a_mean_is_the_ratio_of_the_two_means() -> None:
+    """The mean of the ratios 4 and 0.2 would be above 2, although the means are 0.6 and 0.75."""
+    seconds = {"gsm8k": (4.0, 1.0), "alpaca": (1.0, 5.0)}
+    runs = [
+        FakeRun(
+            [record("pld", task=task, decode_s=own[i]) for task, own in seconds.items()],
+            header(["pld"], tuple(seconds)),
+        )
+        for i in (0, 1)
+    ]
+    mean = compare(*runs).cell("pld", 0.0, MEAN).tokens_per_s
+    ratio = number(mean.subject) / number(mean.reference)
+    assert number(mean.ratio) == pytest.approx(ratio) and ratio < 1
+
+
+def test_a_task_that_is_missing_leaves_no_mean() -> None:
+    run = full_run(tasks=("gsm8k", "alpaca"))
+    cut = {("pld", "alpaca")}
+    part = with_records(run, lambda r: None if (r.key.method, r.key.task) in cut else r)
+    cell = compare(run, part).cell("pld", 0.0, "alpaca")
+    assert cell.speedup.ratio == NO_SHARED
+    assert compare(run, part).cell("pld", 0.0, MEAN).mat.ratio == Missing("1 of 2 tasks")
+
+
+def test_without_vanilla_there_is_speed_but_no_speedup() -> None:
+    run = full_run(methods=("pld",))
+    cell = compare(run, run).cell("pld", 0.0, "gsm8k")
+    assert cell.speedup.ratio == Missing("no baseline")
+    assert number(cell.tokens_per_s.ratio) == 1.0
+
+
+def test_times_with_phases_are_not_compared() -> None:
+    run = full_run()
+    phased = with_records(run, lambda r: replace(r, phases=Phases(0.1, 0.1, 0.1, 0.1)))
+    cell = compare(run, phased, is_forced=True).cell("pld", 0.0, "gsm8k")
+    assert cell.tokens_per_s.ratio == cell.speedup.ratio == WITH_PHASES
+    assert number(cell.mat.ratio) == 1.0
+
+
+def test_what_only_one_run_has_is_named() -> None:
+    run = full_run(tasks=("gsm8k", "alpaca"))
+    other = full_run(methods=("vanilla", "pld", "medusa"), tasks=("gsm8k",), id="other")
+    compared = compare(run, other)
+    assert compared.methods == ("vanilla", "pld")
+    assert compared.unshared == (
+        f"only in {run.header.id}: SpS, Lookahead, Alpaca",
+        "only in other: Medusa",
+    )
+
+
+def test_crossing_a_run_with_itself_gives_the_speedup_of_its_report() -> None:
+    run = full_run()
+    crossed = cross(run, run, ("sps", "vanilla"))
+    assert crossed.methods == ("sps",)
+    report = measure(run)
+    for task in TASKS:
+        pair = crossed.cell("sps", 0.0, task).tokens_per_s
+        assert pair.ratio == report.cell("sps", 0.0, task).speedup
+    mean = crossed.cell("sps", 0.0, MEAN).tokens_per_s
+    assert number(mean.ratio) == number(mean.subject) / number(mean.reference)
+
+
+def test_the_first_method_is_the_first_runs() -> None:
+    slow, fast = small(pld=8.0), small(pld=1.0)
+    pair = cross(slow, fast, ("pld", "vanilla")).cell("pld", 0.0, "gsm8k").tokens_per_s
+    assert number(pair.ratio) == 0.5
+    pair = cross(slow, fast, ("vanilla", "pld")).cell("vanilla", 0.0, "gsm8k").tokens_per_s
+    assert number(pair.ratio) == 0.25
+
+
+def test_a_method_that_a_run_lacks_cannot_be_crossed() -> None:
+    run = full_run(methods=("vanilla", "pld"))
+    with pytest.raises(UserError, match=r"No method in run .*'plt'. Did you mean 'pld'"):
+        cross(run, run, ("plt", "vanilla"))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_wrong_number_of_runs_is_refused(count: int) -> None:
+    with pytest.raises(UserError, match=r"One run cannot|--cross compares two runs, not 3"):
+        compare_runs([full_run()] * count, ("pld", "vanilla"))
+
+
+def test_each_run_is_compared_with_the_first() -> None:
+    first, second, third = (full_run(id=name) for name in "abc")
+    found = compare_runs([first, second, third])
+    assert [(one.reference.id, one.subject.id) for one in found] == [("a", "b"), ("a", "c")]
+
+
+def test_runs_on_servers_are_compared_load_by_load() -> None:
+    run = full_run(tasks=("gsm8k",))
+    first = at_loads(run, {1: {}, 8: {}, 16: {}})
+    second = at_loads(run, {1: {"pld": 0.5}, 8: {"pld": 2.0}})
+    found = compare_runs([first, second])
+    assert [one.load.concurrency for one in found] == [1, 8]
+    assert {one.unshared for one in found} == {(f"only in {run.header.id}: 16 requests at once",)}
+    ratios = [number(one.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) for one in found]
+    assert ratios == pytest.approx([2.0, 0.5])
+
+
+def test_the_engine_is_compared_with_a_server_that_has_one_request_at_a_time() -> None:
+    run = full_run(tasks=("gsm8k",))
+    served = at_loads(run, {1: {"pld": 0.5}, 8: {"pld": 9.0}})
+    (found,) = compare_runs([served, run], ("pld", "pld"))
+    assert number(found.cell("pld", 0.0, "gsm8k").tokens_per_s.ratio) == pytest.approx(2.0)
+
+
+def test_runs_without_a_load_in_common_are_refused() -> None:
+    run = full_run(tasks=("gsm8k",))
+    with pytest.raises(UserError, match="no load in common: 2 requests at once against 8 requests"):
+        compare_runs([at_loads(run, {2: {}}), at_loads(run, {8: {}})])
+
+
+def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
+    def accepting(num_accepted: int) -> FakeRun:
+        served = Serving(0.0, (), num_accepted=num_accepted)
+        one = replace(record("pld"), accept_lengths=(), num_nodes=(), serving=served)
+        return FakeRun([one], header(["pld"], ("gsm8k",)))
+
+    mat = compare(accepting(0), accepting(1)).cell("pld", 0.0, "gsm8k").mat
+    assert (number(mat.reference), number(mat.subject)) == (1.0, 1.5)
+
+
+def test_runs_that_share_nothing_are_refused() -> None:
+    one, other = full_run(tasks=("gsm8k",)), full_run(tasks=("alpaca",))
+    with pytest.raises(UserError, match="no finished sample of the same"):
+        compare(one, other)
+
+
+def test_force_shows_what_is_not_comparable_and_says_so() -> None:
+    run = full_run()
+    other = with_header(run, model__dtype="float16")
+    with pytest.raises(UserError, match=r"dtype: float32 in .* float16"):
+        compare(run, other)
+    (difference,) = compare(run, other, is_forced=True).differences
+    assert (difference.what, difference.first, difference.second) == (
+        "dtype", "float32", "float16"
+    )  # fmt: skip
+
+
+def test_records_in_another_order_change_no_number() -> None:
+    run, other = full_run(), slower(full_run(), {"pld": 1.1})
+    shuffled: list[Record] = random.Random(3).sample(list(other.records), len(other.records))
+    assert compare(run, FakeRun(shuffled, other.header)).cells == compare(run, other).cells

@@ -1,0 +1,213 @@
+"""Verification of stored runs: each kind of damage is found, and each doubt excludes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as replaced
+
+from specbench.judge.files import verify
+from specbench.judge.leaderboard import find_exclusions
+from specbench.log.audit import write_audit
+from specbench.log.backend import WorkerHeader
+from specbench.log.machine import Origin
+from specbench.types import Phases, Record
+from tests.judge.making import (
+    EOS,
+    HEADER,
+    Change,
+    good_header,
+    good_records,
+    rewrite,
+    setting,
+    store,
+)
+from tests.support.audits import failed_audit, passed_audit, stored_audit
+
+
+def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> None:
+    found = verify(store(tmp_path / "good"))
+    assert (found.faults, found.exclusions, found.unchecked) == ((), (), ())
+    assert found.is_eligible and found.num_records == 4
+    assert found.audit.startswith("no bug found")
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (setting(1, num_tokens=5), "num_tokens: 5, but token_ids has 4"),
+        (setting(1, accept_lengths=[2]), "1 + their sum is 3"),
+        (lambda lines: lines.append(lines[1]), "is in line 2 already"),
+        (setting(0, prefill_s=0.0), "prefill_s is 0, but reading a prompt takes time"),
+        (setting(0, decode_s=0.0), "decode_s is 0, but it has steps"),
+        (setting(0, prefill_s=-1.0), "expected float >= 0.0"),
+        (setting(0, draft_prefill_s=0.5), "draft_prefill_s is 0.5 s, more than decode_s, 0.25"),
+        (
+            setting(0, phases={"draft_s": 0.2, "verify_s": 0.2, "commit_s": 0, "host_s": 0}),
+            "the sum of the phases is 0.4 s, more than decode_s",
+        ),
+        (setting(0, token_ids=[7, EOS, 9, EOS]), "it goes on after the end token 2"),
+        (setting(0, stop_reason="length"), "it ends with 2, an end token, but says length"),
+        (setting(0, stop_reason="budget"), "it stopped at 4 tokens of a budget of 8"),
+        (setting(0, stop_reason=None), "it has no stop_reason"),
+        (setting(0, seed=1), "the seed 1 does not follow from the run's, 5"),
+        (setting(0, prompt_tokens=10), "its prompt has 9 tokens, in others 10"),
+        (setting(0, token_ends=[1, 2, 3, 5]), "token_ends do not lead through its text"),
+        (lambda lines: lines.pop(1), "the run is complete, but has 3 of 4 records"),
+        (lambda lines: lines.pop(1), "pld lacks 1 of the 2 requests that others answered"),
+        (lambda lines: [lines.pop(), lines.pop()], "gsm8k has records of 1 of its 2 prompts"),
+        (setting(0, decode_s=90.0), "the answers took 93 s, but the whole run only 60 s"),
+        (setting(0, sample_id="gsm8k/none"), "gsm8k.jsonl has no prompt 'gsm8k/none'"),
+    ],
+)
+def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -> None:
+    found = verify(rewrite(store(tmp_path / "bad"), change))
+    assert not found.is_sound
+    assert any(fault.lower() in text.lower() for text in found.faults), found.faults
+
+
+def test_workers_answer_side_by_side(tmp_path: Path) -> None:
+    """Their answers together may take longer than the run, those of one may not."""
+
+    def of_workers(*names: str) -> Change:
+        def change(lines: list[dict[str, Any]]) -> None:
+            for line, name in zip(lines, names, strict=True):
+                line.update(worker=name, decode_s=25.0)
+
+        return change
+
+    assert verify(rewrite(store(tmp_path / "two"), of_workers("a", "a", "b", "b"))).is_sound
+    (fault,) = verify(rewrite(store(tmp_path / "one"), of_workers("a", "a", "a", "b"))).faults
+    assert "took 76 s, but the whole run only 60 s" in fault
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            {"model": {**HEADER["model"], "files": {"a": {"bytes": 1, "sha256": None}}}},
+            "The model: the file a has no sha256",
+        ),
+        (
+            {"methods": {"pld": {"weights": {"files": {"b": {"bytes": 7, "sha256": "x"}}}}}},
+            "pld: the file b has no sha256",
+        ),
+        ({"finished": "2026-11-20T11:00:00+00:00"}, "before it began"),
+        ({"finished": "yesterday"}, "no two times in ISO 8601"),
+        (
+            {"spec": {"values": {**HEADER["spec"]["values"], "limit": 1}}},
+            "not those of gsm8k.jsonl with the run's options",
+        ),
+        (
+            {
+                "blocks": [
+                    {
+                        "method": "pld",
+                        "temperature": 0.0,
+                        "task": "gsm8k",
+                        "repeat": 0,
+                        "duration_s": 1.0,
+                        "num_requests": 2,
+                        "num_tokens": 9,
+                    }
+                ]
+            },
+            "counts 2 requests and 9 tokens, its records 2 and 8",
+        ),
+    ],
+)
+def test_a_changed_header_is_a_fault(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
+    found = verify(store(tmp_path / "bad", good_header(**change)))
+    assert any(fault in text for text in found.faults), found.faults
+
+
+def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    assert "no run in" in verify(tmp_path).faults[0]
+    folder = store(tmp_path / "cut")
+    file = folder / "samples.jsonl"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "The last line of samples.jsonl is cut off." in verify(folder).faults
+
+
+GPU = {"percent_busy_before": 0, "num_samples": 9}
+ON_GPU = {"spec": {"values": {**HEADER["spec"]["values"], "device": "cuda"}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"cpu": {**HEADER["cpu"], "share_of_others": {"min": 0, "mean": 0.6, "max": 1}}},
+            "Other programs took 60 %",
+        ),
+        ({"cpu": None}, "The load of the machine was not recorded"),
+        ({**ON_GPU, "gpu": {**GPU, "throttled": {"power cap": 0.5}}}, "lowered its clocks"),
+        ({**ON_GPU, "gpu": {**GPU, "other_processes_most": 1}}, "shared with 1 other process"),
+        ({**ON_GPU, "gpu": {**GPU, "percent_busy_before": 40}}, "40 % busy before"),
+        (ON_GPU, "The state of the GPU was not recorded"),
+        ({"environment": {"git": {"commit": "0" * 40, "is_dirty": True}}}, "uncommitted changes"),
+        ({"model": {**HEADER["model"], "is_stand_in": True}}, "The model is a stand-in"),
+        ({"model": {**HEADER["model"], "source": "embedded"}}, "The model is tiny"),
+        ({"status": "interrupted"}, "The run is interrupted, not complete"),
+        ({"spec": {"values": {**HEADER["spec"]["values"], "phases": True}}}, "with --phases"),
+    ],
+)
+def test_a_doubt_keeps_a_sound_run_off_the_leaderboard(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    found = verify(store(tmp_path / "doubtful", good_header(**change)))
+    assert found.is_sound and not found.is_eligible
+    assert any(reason in text for text in found.exclusions), found.exclusions
+
+
+def test_a_run_without_a_passed_audit_is_excluded(tmp_path: Path) -> None:
+    folder = store(tmp_path / "one", is_audited=False)
+    assert "There is no audit" in verify(folder).exclusions[0]
+    write_audit(folder, stored_audit(failed_audit("pld", 0.0), num_records=4))
+    assert "pld failed the audit at T=0: tokens, surprise" in verify(folder).exclusions[0]
+    both = failed_audit("vanilla", 0.0), passed_audit("pld", 0.0)
+    write_audit(folder, stored_audit(*both, num_records=4))
+    assert "vanilla failed the audit at T=0" in verify(folder).exclusions[0]
+    write_audit(folder, stored_audit(passed_audit("vanilla", 0.0), num_records=4))
+    assert "Not in the audit: pld at T=0." in verify(folder).exclusions[0]
+    write_audit(folder, stored_audit(passed_audit("pld", 0.0), num_records=3))
+    assert "There is no audit of these records" in verify(folder).exclusions[0]
+
+
+def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
+    first, *others = good_records()
+    failed = Record(first.key, "error", 9, error="boom")
+    found = verify(store(tmp_path / "failed", records=[failed, *others]))
+    assert "1 of 4 answers failed." in found.exclusions
+    values = {**HEADER["spec"]["values"], "methods": ["pld"]}
+    header = good_header(spec={"values": values}, num_records=2)
+    lone = [record for record in good_records() if record.key.method == "pld"]
+    header = replaced(header, methods={"pld": header.methods["pld"]})
+    found = verify(store(tmp_path / "lone", header, lone))
+    assert any(text.startswith("Vanilla was not run") for text in found.exclusions)
+
+
+def test_phases_within_the_decode_time_are_no_fault(tmp_path: Path) -> None:
+    timed = [replace(one, phases=Phases(0.1, 0.1, 0.05, 0.0)) for one in good_records()]
+    assert verify(store(tmp_path / "timed", records=timed)).is_sound
+
+
+def test_a_run_recorded_in_the_project_is_sound() -> None:
+    found = verify(Path(__file__).parents[2] / "results/recorded/vllm-cpu")
+    assert found.faults == ()
+    assert any("tiny" in text for text in found.exclusions)
+
+
+def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() -> None:
+    header = good_header()
+    origin = Origin(id="a", created="", num_records=2, environment=header.environment)
+    worker = WorkerHeader(node="", gpu_ids=(), environment=header.environment, cpu=header.cpu)
+    for name, is_known in (("a/worker-1", True), ("b/worker-1", False)):
+        merged = replaced(header, cpu=None, origins=(origin,), workers={name: worker})
+        told = "The load of the machine was not recorded." in find_exclusions(
+            merged, good_records(), None
+        )
+        assert told is not is_known

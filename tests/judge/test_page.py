@@ -1,0 +1,240 @@
+"""The site over many runs: rows, prices, files, and the page in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Interval, Missing
+from specbench.errors import UserError
+from specbench.judge.page import write_site
+from specbench.judge.page_rows import MEAN, cost, engine_name, published_rows, run_rows
+from specbench.judge.prices import parse_prices
+from specbench.log.store import RunFolder
+from tests.analysis.run_factory import FakeRun, full_run
+from tests.judge.changing import with_header
+from tests.report.browser import Browser, browser, missing
+from tests.report.drawing import two_machines
+
+FEW = Bootstrap(50)
+TASKS = ("gsm8k", "alpaca")
+CPU = "Example CPU 9000, threads: 2"
+
+
+@cache
+def runs() -> dict[str, FakeRun]:
+    """Two machines and two models; one run is of a real model with published numbers."""
+    tiny = full_run(tasks=TASKS, num_samples=6)
+    vicuna = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
+    real = full_run(("vanilla", "eagle2"), ("gsm8k", "mt_bench"), (0.0, 1.0), 6, model=vicuna)
+    other = with_header(tiny, environment__cpu__model="Small CPU <b>")
+    return {"tiny": tiny, "real": real, "other": other}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    for name, run in runs().items():
+        with RunFolder(root / name) as folder:
+            folder.write_header(run.header)
+            for record in run.records:
+                folder.append(record)
+    return {name: root / name for name in runs()}
+
+
+@pytest.fixture(scope="module")
+def site(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    prices = [f"{CPU}=0.5"]
+    write_site([*folders.values()], out, prices=prices, bootstrap=FEW, say=lambda text: None)
+    return out
+
+
+def data(site: Path) -> Any:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    (found,) = re.findall(r'id="site-data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
+
+
+def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
+    metrics = measure(runs()["tiny"], FEW)
+    rows = [*run_rows(metrics, 3, {CPU: 0.36})]
+    assert len(rows) == 4 * 3
+    row = next(one for one in rows if (one.method, one.task) == ("PLD", MEAN))
+    assert row.speedup == metrics.overall["pld", 0.0].speedup
+    assert (row.run, row.machine, row.engine) == (3, CPU, "specbench")
+    assert not row.is_claimed  # from one pass
+    rate = metrics.pooled("pld", 0.0).tokens_per_s
+    assert isinstance(rate, Estimate) and isinstance(row.cost, Estimate)
+    assert row.cost.value == pytest.approx(0.36 / 3600 / rate.value * 1e6)
+
+
+def test_a_cost_falls_with_the_speed_and_its_interval_turns_round() -> None:
+    value = cost(Estimate(100.0, Interval(50.0, 200.0)), 3.6)
+    assert isinstance(value, Estimate)
+    assert (value.value, value.interval) == (10.0, Interval(5.0, 20.0))
+    assert isinstance(cost(Estimate(100.0), None), Missing)
+    assert cost(Missing("all failed"), 1.0) == Missing("all failed")
+
+
+def test_the_load_of_a_server_is_part_of_its_engine() -> None:
+    header = with_header(
+        runs()["tiny"],
+        spec__values__concurrency=[8],
+        servers={"vanilla": {"url": "u", "software": "vLLM 1", "model": "m", "protocol": "chat"}},
+    ).header
+    assert engine_name(header) == "vLLM 1, 8 requests at once"
+
+
+def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
+    software = "llama.cpp b7-unknown"
+    server = {"url": "u", "software": software, "model": "m", "protocol": "chat"}
+    served = with_header(
+        runs()["tiny"], servers={"vanilla": server}, model__label="tiny, served by llama.cpp"
+    )
+    row = next(iter(run_rows(measure(served, FEW), 0, {})))
+    assert (row.model, row.engine) == ("tiny", "llama.cpp b7")
+
+
+def test_published_rows_have_their_source_and_titles() -> None:
+    rows = [*published_rows()]
+    (row,) = [
+        one
+        for one in rows
+        if (one.source, one.model, one.method, one.task, one.temperature)
+        == ("EAGLE-2 paper", "Vicuna 13B", "EAGLE-2", "MT-bench", 0.0)
+    ]
+    assert row.speedup == Estimate(4.26) and row.run is None and "arxiv" in row.url
+    assert MEAN in {one.task for one in rows}
+
+
+def test_a_price_must_name_a_machine_of_the_runs() -> None:
+    assert parse_prices(["A=B=2.5"], ["A=B"]) == {"A=B": 2.5}
+    with pytest.raises(UserError, match=r"No machine 'NVIDIA H10'\. Did you mean 'NVIDIA H100'"):
+        parse_prices(["NVIDIA H10=2"], ["NVIDIA H100"])
+    for wrong in ("NVIDIA H100", "NVIDIA H100=", "NVIDIA H100=-1", "=2", "NVIDIA H100=nan"):
+        with pytest.raises(UserError, match="is not a price"):
+            parse_prices([wrong], ["NVIDIA H100"])
+
+
+def test_every_row_leads_to_its_run_and_published_ones_to_their_source(
+    site: Path, folders: dict[str, Path]
+) -> None:
+    found = data(site)
+    measured = [row for row in found["rows"] if row["run"] is not None]
+    assert {row["run"] for row in measured} == {0, 1, 2}
+    for run, folder in zip(found["runs"], folders.values(), strict=True):
+        copied = site / run["folder"]
+        assert (copied / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+        for name in ("run.json", "samples.jsonl"):
+            assert (copied / name).read_bytes() == (folder / name).read_bytes()
+    assert all(row["url"] and row["source"] for row in found["rows"] if row["run"] is None)
+    priced = {row["machine"] for row in measured if row["cost"]}
+    assert priced == {CPU}
+
+
+class _Links(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [str(value) for name, value in attrs if name in ("href", "src")]
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site: Path) -> None:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    links = [link for link in _Links(text).links if link != "data:,"]
+    assert links and all((site / link).is_file() for link in links)
+    assert "Small CPU <b>" not in text and "specbench run --method" in text
+    assert text.count('<span class="mark">faulty</span>') == 3  # no run wrote their seeds
+
+
+def test_runs_of_one_name_have_folders_of_their_own(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    write_site([folders["real"]] * 2, tmp_path, bootstrap=FEW, say=lambda text: None)
+    assert [run["folder"] for run in data(tmp_path)["runs"]] == ["runs/real", "runs/real-2"]
+    assert (tmp_path / "runs/real-2/report.html").is_file()
+
+
+def test_a_site_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="There is no run for the site"):
+        write_site([], tmp_path, say=lambda text: None)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    if reason := missing():
+        pytest.skip(reason)
+    with browser() as opened:
+        yield opened
+
+
+ROWS = "return [...document.querySelectorAll('#table tbody tr')].map(r => r.innerText)"
+CHOOSE = """
+const select = document.querySelector('[data-field={}]');
+select.value = {!r}; select.onchange();
+return select.value;
+""".format
+
+
+@pytest.mark.slow
+def test_filters_narrow_every_table(site: Path, chromium: Browser) -> None:
+    chromium.resize(1280)
+    chromium.open(site / "index.html")
+    found = data(site)["rows"]
+    means = [row for row in found if row["task"] == MEAN]
+    assert len(chromium.run(ROWS)) == len(means)  # the first view is of the means
+    chromium.run("const box = document.getElementById('published'); box.click()")
+    assert len(chromium.run(ROWS)) == len([row for row in means if row["run"] is not None])
+    assert chromium.run(CHOOSE("model", "Vicuna 13B")) == "Vicuna 13B"
+    assert len(chromium.run(ROWS)) == 4
+    chromium.run(CHOOSE("temperature", "1"))
+    rows = chromium.run(ROWS)
+    assert len(rows) == 2 and "EAGLE-2" in rows[1]
+    chromium.run(CHOOSE("method", "EAGLE-2"))
+    chromium.run(CHOOSE("task", ""))
+    assert len(chromium.run(ROWS)) == 3
+    pivot = "return document.getElementById('{}').innerText".format
+    assert CPU in chromium.run(pivot("machines")) and "Vicuna 13B" in chromium.run(pivot("models"))
+    chromium.run("document.getElementById('eligible').click()")
+    assert chromium.run(ROWS) == ["No result has these values."]
+    assert chromium.console() == []
+
+
+@pytest.mark.slow
+def test_the_command_of_a_row_opens_its_run(site: Path, chromium: Browser) -> None:
+    chromium.open(site / "index.html")
+    chromium.run("[...document.querySelectorAll('.links a')].find(a => a.hash).click()")
+    shown = "return [...document.querySelectorAll('details[open]')].map(d => d.id)"
+    assert chromium.run(shown) == ["run-0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
+    site: Path, chromium: Browser, scheme: str, width: int
+) -> None:
+    chromium.colours(scheme)
+    chromium.resize(width)
+    chromium.open(site / "index.html")
+    assert chromium.console() == []
+    assert chromium.run("return document.documentElement.scrollWidth") <= width
+    loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
+    assert [url for url in chromium.run(loaded) if not url.startswith("data:")] == []
+
+
+def test_machines_of_two_gpus_are_two_columns() -> None:
+    found = {row.machine for run in two_machines() for row in run_rows(measure(run, FEW), 0, {})}
+    assert len(found) == 2
