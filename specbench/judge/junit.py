@@ -25,7 +25,7 @@ def to_junit(gate: Gate) -> bytes:
     if gate.problems:
         _add(whole, "failure", "\n".join(gate.problems))
     for cell, group in groupby(gate.checks, key=lambda check: check.cell):
-        classname = f"specbench.{_clean(method_name(gate, cell)).replace('.', '·')}"
+        classname = ".".join(("specbench", _clean(method_name(gate, cell)).replace(".", "·")))
         case = ElementTree.SubElement(suite, "testcase", classname=classname)
         case.set("name", _clean(task_name(gate, cell)))
         _fill(case, [*group])
