@@ -6,26 +6,17 @@ Knows files, hashes and URLs, not their content.
 import errno
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from specbench.data.downloads import (
-    LIMIT_VARIABLE,
-    download_limits,
-    is_html,
-    progress_bar,
-    raise_hint,
-)
+from specbench.data.hub import is_html
 from specbench.data.tasks import PaperSource
 from specbench.errors import UserError, time_limit
 from specbench.log.files import write_whole
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 DOWNLOAD_LIMIT_S, STALL_LIMIT_S = 600.0, 30.0
 """The longest that a prompt file may take to download, and to send nothing."""
@@ -112,13 +103,11 @@ def _download(task: str, source: PaperSource, path: Path, where: str) -> None:
     import requests.exceptions
 
     pooch.get_logger().setLevel("WARNING")
-    limits = download_limits(total_s=DOWNLOAD_LIMIT_S, stall_s=STALL_LIMIT_S)
-    hint = f"{raise_hint(LIMIT_VARIABLE, limits.total_s)} Or {where[0].lower()}{where[1:]}"
+    load = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(), chunk_size=2**16, timeout=STALL_LIMIT_S
+    )
     try:
-        limit = time_limit(limits.total_s, f"The download of {source.url}", hint)
-        with limit, progress_bar() as progress:
-            bar = _Bar(progress, f"{task} prompts")
-            load = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16, timeout=limits.stall_s)
+        with time_limit(DOWNLOAD_LIMIT_S, f"The download of {source.url}", where):
             pooch.retrieve(
                 source.url,
                 known_hash=f"sha256:{source.sha256}",
@@ -152,28 +141,3 @@ def _reason(error: Exception) -> str:
     while (deeper := cause.__cause__ or cause.__context__) is not None:
         cause = deeper
     return f"{type(error).__name__} ({cause})"
-
-
-class _Bar:
-    """Adapter from pooch's progress interface to a rich progress bar."""
-
-    def __init__(self, progress: "Progress", description: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(description, total=None)
-
-    @property
-    def total(self) -> float | None:
-        return self._progress.tasks[0].total
-
-    @total.setter
-    def total(self, value: float | None) -> None:
-        self._progress.update(self._task, total=value or None)
-
-    def update(self, num_bytes: int) -> None:
-        self._progress.advance(self._task, num_bytes)
-
-    def reset(self) -> None:
-        self._progress.reset(self._task, total=self.total)
-
-    def close(self) -> None:
-        self._progress.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from specbench.data.downloads import is_html
 from specbench.errors import describe_error
 
 TIMEOUT_S = 15.0
@@ -13,10 +12,7 @@ TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class HubFailure:
-    """An error of the Hub's client: its classes, HTTP status, errno, and what happened.
-
-    Plain values, so that it can pass from one process to another.
-    """
+    """An error of the Hub's client: its classes, HTTP status, errno, and what happened."""
 
     kinds: tuple[str, ...]
     reason: str
@@ -45,6 +41,11 @@ def unreachable(dataset: str) -> Exception | None:
     except Exception as error:  # the HTTP clients share no base class for connection errors
         return error
     return None
+
+
+def is_html(start: bytes) -> bool:
+    """True if an answer that starts like this is a web page."""
+    return start[:99].lstrip().lower().startswith((b"<!doctype html", b"<html"))
 
 
 def failure_reason(error: Exception) -> str:

@@ -5,12 +5,11 @@ Knows rows and how a card turns a row into a prompt. Converts the library's erro
 
 import errno
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from specbench.data.downloads import LIMIT_VARIABLE, download_limits, raise_hint
 from specbench.data.hub import failure_reason, unreachable
 from specbench.data.prompt_files import Prompt
 from specbench.data.tasks import HubSource
@@ -96,8 +95,9 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
     parts = {"split": source.split, "revision": source.revision}
     if source.data_files:
         parts["data_files"] = source.data_files
+    limit = time_limit(LIMIT_S, f"The download of {source.id}", "Try again, or leave it out.")
     try:
-        with _network_off(library) if is_cache_only else _limited(source):
+        with _network_off(library) if is_cache_only else limit:
             return load(source.id, source.config, **parts)
     except UserError:
         raise
@@ -116,12 +116,6 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
             "Load it once where there is network (HF_HOME moves the cache to another machine), or "
             "use `--prompts paper` or `--prompts bundled`.",
         ) from error
-
-
-def _limited(source: HubSource) -> AbstractContextManager[None]:
-    """The time limit of a data set's download."""
-    limit_s = download_limits(total_s=LIMIT_S, stall_s=LIMIT_S).total_s
-    return time_limit(limit_s, f"The download of {source.id}", raise_hint(LIMIT_VARIABLE, limit_s))
 
 
 @contextmanager

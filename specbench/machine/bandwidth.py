@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specbench.models.memory import free_bytes
+from specbench.machine.memory import free_bytes
 
 MIB = 2**20
 GPU_BYTES = 512 * MIB

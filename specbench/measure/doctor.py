@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from specbench.log.machine import Threads
 from specbench.machine import environment
+from specbench.machine.memory import free_bytes
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.traffic import measure_traffic
 from specbench.measure.methods import BASELINE
 from specbench.measure.spec import RunSpec
-from specbench.models.memory import free_bytes
 from specbench.types import Request
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ Cards, shapes and memory. `zoo.stand_in` makes the weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from specbench.errors import UserError
 from specbench.measure.methods import ResolvedWeights, find_datastore
 from specbench.models.cards import Dtype, ModelCard, draft_shapes, known_models
 from specbench.models.checkpoints import read_config
-from specbench.models.memory import BYTES, GraphUse, MemoryNeed, check_need, estimate, graph_bytes
+from specbench.models.memory import BYTES, GRAPH_RESERVE, MemoryNeed, check_need, estimate
 from specbench.types import Shape
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def check_stand_in_fits(
     *,
     dtype: Dtype,
     device: str,
-    graphs: GraphUse | None = None,
+    has_graphs: bool = False,
 ) -> MemoryNeed:
     """Check that the device has enough free memory for target, drafters and graphs.
 
@@ -87,11 +88,13 @@ def check_stand_in_fits(
     drafters = [made.num_numbers for made in weights if not isinstance(made, Path | None)]
     draft_numbers = sum(drafters) + max(drafters, default=0)
     shape = stand_in.shape
-    cached = estimate(shape, dtype, context=context, what=what).kv_bytes
-    recorded = graph_bytes(shape, dtype, graphs, context=context, what=what) if graphs else 0
     size = BYTES[dtype]
-    weight_bytes = stand_in.target.num_numbers * size
-    need = MemoryNeed(weight_bytes, cached, draft_numbers * size, recorded)
+    need = replace(
+        estimate(shape, dtype, context=context, what=what),
+        weight_bytes=stand_in.target.num_numbers * size,
+        draft_bytes=draft_numbers * size,
+        reserve_bytes=GRAPH_RESERVE if has_graphs else 0,
+    )
     check_need(need, dtype, device, context=context, what=what)
     return need
 

@@ -7,7 +7,8 @@ CheckpointError.
 import errno
 import fnmatch
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from specbench.models.checkpoints import (
     is_weight_name,
     missing_files,
 )
-from specbench.models.download import DownloadFailed, download
 
-LIST_LIMIT_S = 60.0
+LIST_LIMIT_S, DOWNLOAD_LIMIT_S = 60.0, 6 * 3600.0
+"""The longest that the Hub may take to list a repository, and to send its files."""
 _TEXT_FILES = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 
 
@@ -143,18 +144,47 @@ def _from_hub(
     """The folder with the wanted files of a repository, downloaded if they are not here."""
     try:
         listing = _list_files(repo, revision)
-        files = {name: listing.sizes[name] for name in wanted(listing.sizes)}
+        files = wanted(listing.names)
         if before_download is not None:
             before_download()
-        return _cached_files(repo, revision, listing.commit, files) or download(
+        if not files:
+            return HubFailure((), "the Hub has no file of a model there")
+        return _cached_files(repo, revision, listing.commit, files) or _download(
             repo, revision, files, what=what
         )
     except UserError:
         raise
-    except DownloadFailed as error:
-        return error.failure
     except Exception as error:  # the Hub's, the network's and the disk's errors share no base
         return HubFailure.of(error)
+
+
+def _download(repo: str, revision: str, names: Collection[str], *, what: str) -> Path:
+    """The cache's folder with these files, downloaded one after the other.
+
+    Threads could not be interrupted. A read that takes longer than HF_HUB_DOWNLOAD_TIMEOUT fails.
+    Partial files are removed after a failure; files that are complete stay.
+    """
+    from huggingface_hub import constants, hf_hub_download
+
+    kept = "Complete files are kept, so the same command continues."
+    try:
+        with time_limit(DOWNLOAD_LIMIT_S, f"{what}: the download of {repo}", kept):
+            for name in names:
+                file = hf_hub_download(repo, name, revision=revision)
+            return Path(file).parent
+    except BaseException:
+        _remove_partial_files(Path(constants.HF_HUB_CACHE), f"models--{repo.replace('/', '--')}")
+        raise
+
+
+def _remove_partial_files(cache: Path, folder: str) -> None:
+    """Remove the partial files that no other process is downloading."""
+    from filelock import FileLock, Timeout
+
+    for partial in (cache / folder / "blobs").glob("*.incomplete"):
+        lock = cache / ".locks" / folder / f"{partial.name.split('.')[0]}.lock"
+        with suppress(OSError, Timeout), FileLock(lock, timeout=0):
+            partial.unlink(missing_ok=True)
 
 
 def _files_without_weights(names: Iterable[str]) -> list[str]:
@@ -193,10 +223,10 @@ def _cached(repo: str, revision: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The files of a revision at the Hub: its commit, and bytes by name, None where unknown."""
+    """The files of a revision at the Hub, and its commit."""
 
     commit: str
-    sizes: dict[str, int | None]
+    names: tuple[str, ...]
 
 
 def _list_files(repo: str, revision: str) -> _Listing:
@@ -204,12 +234,10 @@ def _list_files(repo: str, revision: str) -> _Listing:
 
     try:
         with time_limit(LIST_LIMIT_S, "its answer"):  # the library tries again after a reset
-            info = HfApi().model_info(
-                repo, revision=revision, timeout=TIMEOUT_S, files_metadata=True
-            )
+            info = HfApi().model_info(repo, revision=revision, timeout=TIMEOUT_S)
     except UserError as error:
         raise TimeoutError(error.message) from error
-    return _Listing(str(info.sha), {file.rfilename: file.size for file in info.siblings or ()})
+    return _Listing(str(info.sha), tuple(file.rfilename for file in info.siblings or ()))
 
 
 def _cached_files(repo: str, revision: str, commit: str, names: Iterable[str]) -> Path | None:

@@ -16,9 +16,9 @@ from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
 from specbench.measure.local.warm_up import warm_up
 from specbench.methods._draft_stack import DraftStack
-from specbench.models.memory import GraphUse, graph_bytes, num_recordings
+from specbench.models.memory import GRAPH_RESERVE
 from specbench.registry import names
-from specbench.types import Completion, Request, Sampling, Shape
+from specbench.types import Completion, Request, Sampling
 from tests.methods.building import build_random
 from tests.support.models import prompts, random_llama
 from tests.support.recorders import rerun, run_once
@@ -103,7 +103,4 @@ def test_all_methods_together_need_few_recordings(
     assert reasons == dict.fromkeys(drafters)
     print(f"{recorded.num_recordings} recordings at {context} tokens, T={temperatures}")
     assert recorded.num_recordings <= most
-    use = GraphUse(len(drafters), temperatures)
-    assert recorded.num_recordings <= sum(num_recordings(use, context))
-    shape = Shape(4, 32, 64, 4, 2, target.vocab_size, context)
-    assert recorded.buffer_bytes <= graph_bytes(shape, "float32", use, context=context, what="it")
+    assert recorded.buffer_bytes <= GRAPH_RESERVE

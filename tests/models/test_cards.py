@@ -211,7 +211,7 @@ def test_every_template_a_card_names_is_there() -> None:
 def test_names_and_cards_are_known_without_any_heavy_import() -> None:
     names = (
         "data.tasks", "data.prompts", "models.cards", "models.chat", "models.hub", "models.memory",
-        "machine.environment", "run.fetch",
+        "machine.environment", "measure.fetch",
     )  # fmt: skip
     code = f"""
 import sys

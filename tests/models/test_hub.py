@@ -40,15 +40,15 @@ def hub_says(monkeypatch: pytest.MonkeyPatch, answer: Exception | list[str]) -> 
     def model_info(*_: object, **__: object) -> SimpleNamespace:
         if isinstance(answer, Exception):
             raise answer
-        files = [SimpleNamespace(rfilename=name, size=7) for name in answer]
+        files = [SimpleNamespace(rfilename=name) for name in answer]
         return SimpleNamespace(sha=COMMIT, siblings=files)
 
-    def download(repo: str, revision: str, sizes: dict[str, int], *, what: str) -> Path:
-        downloads.append((repo, revision, sizes))
-        return Path(constants.HF_HUB_CACHE)
+    def download(repo: str, name: str, *, revision: str) -> str:
+        downloads.append((repo, revision, name))
+        return f"{constants.HF_HUB_CACHE}/{name}"
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-    monkeypatch.setattr("specbench.models.hub.download", download)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     return downloads
 
 
@@ -85,7 +85,7 @@ def test_only_one_format_of_the_weights_is_wanted_and_nothing_in_subfolders() ->
 def test_only_the_needed_files_are_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     downloads = hub_says(monkeypatch, ["config.json", "model.safetensors", "README.md"])
     assert resolve(REPO, "v2", offline=False, what="x") == cache
-    assert downloads == [(REPO, "v2", {"config.json": 7, "model.safetensors": 7})]
+    assert downloads == [(REPO, "v2", "config.json"), (REPO, "v2", "model.safetensors")]
 
 
 def test_a_revision_that_is_in_the_cache_is_not_downloaded_again(

@@ -40,7 +40,7 @@ from specbench.models.checkpoints import (
     stored_format,
 )
 from specbench.models.hub import resolve_model
-from specbench.models.memory import GraphUse, check_fits
+from specbench.models.memory import check_fits
 from specbench.models.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
@@ -178,10 +178,6 @@ def _setup_on(
     )
 
 
-def _graph_use(spec: RunSpec, mode: Mode, methods: Sequence[RunMethod]) -> GraphUse | None:
-    return GraphUse(len(methods), spec.temperatures) if mode.name == "graph" else None
-
-
 def _setup(
     spec: RunSpec,
     card: ModelCard,
@@ -191,6 +187,7 @@ def _setup(
     mode: Mode,
     is_offline: bool,
 ) -> EngineSetup:
+    has_graphs = mode.name == "graph"
     check_memory = partial(check_fits, what=f"Model {card.name}", quantize=spec.quantize)
 
     def check_shape() -> None:
@@ -212,10 +209,9 @@ def _setup(
     dtype = pick_dtype(card, spec.dtype, device.name, path)
     found = [one.weights for one in chosen.methods if isinstance(one.weights, Path)]
     drafts = [weights for weights in found if weights.is_dir()]
-    graphs = _graph_use(spec, mode, chosen.methods)
     stored, is_plain = _stored_weights(spec, card, path, device)
     need = check_memory(
-        path, dtype, device.name, drafts=drafts, graphs=graphs, is_dequantized=is_plain
+        path, dtype, device.name, drafts=drafts, has_graphs=has_graphs, is_dequantized=is_plain
     )
     codec = load_codec(path, card, spec.template)
     for draft in drafts:
@@ -272,8 +268,9 @@ def _stand_in_setup(
     folder = Path(card.repo) if Path(card.repo).is_dir() else None
     dtype = pick_dtype(card, spec.dtype, device.name, folder)
     weights = [one.weights for one in chosen.methods]
-    graphs = _graph_use(spec, mode, chosen.methods)
-    need = check_stand_in_fits(stand_in, weights, dtype=dtype, device=device.name, graphs=graphs)
+    need = check_stand_in_fits(
+        stand_in, weights, dtype=dtype, device=device.name, has_graphs=mode.name == "graph"
+    )
     path = stand_in.target.folder
     return EngineSetup(
         card=card,

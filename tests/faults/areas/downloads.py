@@ -18,8 +18,6 @@ from specbench.models.hub import resolve
 from tests.support.hub_server import REPO, Fault, hub_server
 
 TRIES = 40
-LIMITS = {"SPECBENCH_DOWNLOAD_LIMIT_S": "8", "SPECBENCH_STALL_LIMIT_S": "4"}
-"""Long enough for the process that downloads to start."""
 HARMLESS = ("none",)
 
 
@@ -34,9 +32,12 @@ def attack(random: Random, folder: Path) -> None:
     with ExitStack() as stack:
         address = stack.enter_context(hub_server(files, fault))
         stack.enter_context(patch.object(constants, "ENDPOINT", address))
+        template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        stack.enter_context(patch.object(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template))
         stack.enter_context(patch.object(constants, "HF_HUB_CACHE", str(folder / "hub")))
+        stack.enter_context(patch.object(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5))
         stack.enter_context(patch.object(hub, "LIST_LIMIT_S", 1.0))
-        own = {**LIMITS, "HF_ENDPOINT": address, "HF_HOME": str(folder), "HF_HUB_OFFLINE": "0"}
+        own = {"HF_HOME": str(folder), "HF_HUB_OFFLINE": "0"}
         stack.enter_context(patch.dict(os.environ, own))
         try:
             found = resolve(REPO, offline=False, what="Model mine")
