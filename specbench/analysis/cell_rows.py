@@ -24,7 +24,6 @@ from specbench.analysis.cells import (
 from specbench.analysis.frames import CELL_KEY
 from specbench.analysis.records import BASELINE, IntArray, RecordTable
 from specbench.analysis.stats.bootstrap import Missing
-from specbench.analysis.stats.effects import Variance
 from specbench.analysis.survivors import Survivors
 from specbench.log.header import RunHeader
 
@@ -43,8 +42,6 @@ class CellSource:
     ) -> None:
         self._table, self._survivors, self._no_times = table, survivors, no_times
         self._no_checkpoint: Collection[str] = info.no_checkpoint
-        spread = info.stored_spread
-        self._machine = Variance(spread.sd**2, spread.degrees) if spread else None
         self._is_measured = table.columns["is_measured"]
         self.rows = rows_by_cell(table.frame)
 
@@ -62,7 +59,6 @@ class CellSource:
             unpaired=unpaired if len(baseline) else NO_BASELINE,
             no_times=self._no_times,
             num_done=int(is_measured.sum()),
-            machine=self._machine,
         )
 
     @property

@@ -25,7 +25,7 @@ from specbench.analysis.latency import Latency, latency, missing_latency
 from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import IntArray, RecordTable, cluster_sums
 from specbench.analysis.stats.bootstrap import Draws, Estimate, FloatArray, Missing, Ratio, Value
-from specbench.analysis.stats.effects import EXACT, Variance
+from specbench.analysis.stats.effects import EXACT
 from specbench.analysis.units import log_ratios
 from specbench.log.loads import NO_LOAD, Load
 
@@ -90,9 +90,9 @@ class Cell:
     """The rows of a table that a cell is measured from.
 
     `rows` are those that methods are compared on (see `survivors`), `failed` those not finished,
-    and `num_done` counts all others. `machine` is the variance of times between passes, known from
-    other runs. The rest are the reasons for missing values: `empty` if there is no row, `unpaired`
-    if vanilla answered none of the requests, `no_times` if the times are no evidence.
+    and `num_done` counts all others. The rest are the reasons for missing values: `empty` if there
+    is no row, `unpaired` if vanilla answered none of the requests, `no_times` if the times are no
+    evidence.
     """
 
     key: CellKey
@@ -103,7 +103,6 @@ class Cell:
     unpaired: Missing
     no_times: Missing | None
     num_done: int
-    machine: Variance | None = None
 
 
 def measure_cell(cell: Cell, draws: Draws | None, arithmetic: Arithmetic) -> CellMetrics:
@@ -177,11 +176,11 @@ def _values(cell: Cell, draws: Draws | None) -> dict[str, Estimate]:
             cluster_sums(clusters[use], top),
             cluster_sums(clusters[use], bottom),
             units=_units(table, rows[use], top, bottom) if is_time else (),
-            machine=cell.machine if is_time else EXACT,
+            machine=None if is_time else EXACT,
         )
     if is_pair.any():
         ratios["paper_speedup"] = _paper_ratio(
-            table, rows[is_pair], wall_s[is_pair], base_wall_s[is_pair], machine=cell.machine
+            table, rows[is_pair], wall_s[is_pair], base_wall_s[is_pair]
         )
     return draws.estimates(ratios) if draws else {n: r.estimate for n, r in ratios.items()}
 
@@ -198,8 +197,6 @@ def _paper_ratio(
     rows: IntArray,
     wall_s: FloatArray,
     base_wall_s: FloatArray,
-    *,
-    machine: Variance | None,
 ) -> Ratio:
     """The ratio of the samples' tokens/s. A rate is over all turns, of each repeat alone."""
     clusters, units, repeats, tokens, base_tokens = table.values(
@@ -213,4 +210,4 @@ def _paper_ratio(
     top, bottom = sums[0] / sums[1], sums[2] / sums[3]
     samples = names // num_repeats
     logs = log_ratios(units[first], samples, ([top], [bottom]), table.num_units)
-    return Ratio(cluster_sums(samples, [top]), cluster_sums(samples, [bottom]), logs, machine)
+    return Ratio(cluster_sums(samples, [top]), cluster_sums(samples, [bottom]), logs, None)

@@ -144,7 +144,9 @@ def measure(
         overall=overall,
         bootstrap=bootstrap,
         arithmetic=arithmetic,
-        warnings=find_warnings(table, cells, rankings, survivors),
+        warnings=find_warnings(
+            table, cells, rankings, survivors, has_clocks=bool(info.gpu and info.gpu.sm_clock_mhz)
+        ),
         left_out=tuple(getattr(run, "left_out", ())),
         costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
         roofline=roofline,

@@ -9,8 +9,6 @@ completions of one method on the same turn of one task.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,22 +16,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey, CellMetrics
-from specbench.analysis.ranking import Ranking
-from specbench.analysis.records import RecordTable
-from specbench.analysis.repeats import RepeatSpeedups, find_changing_speedups
+from specbench.analysis.ranking import ALPHA, Ranking
+from specbench.analysis.records import RecordTable, cluster_sums
 from specbench.analysis.speed_warnings import RunWarning, find_speed_warnings
-from specbench.analysis.stats.bootstrap import Estimate
-from specbench.analysis.stats.trend import Series, relative_change, slow_start
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio, quotient
+from specbench.analysis.stats.significance import below
 from specbench.analysis.survivors import Survivors
-from specbench.analysis.workers import find_slow_workers
 from specbench.log.header import RunHeader
 from specbench.types import RecordKey
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-LEAST_DRIFT = 0.05
-"""The smallest change over a run, and slowness of its start, that is reported."""
+LEAST_SLOWER = 0.05
+"""Steps have to be slower by more than this: less is usual on machines without fixed clocks."""
 SLOW = 1.5
 """A completion is slow from this many times the median on."""
 _MANY, _VERY_SLOW = 0.01, 3.0
@@ -45,53 +41,17 @@ _LEAST_GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
-    """Relative change of the baseline's time a step over the run: 0.1 is 10 % slower."""
+class Throttling:
+    """`change` is vanilla's time a step at the end of the run / at its start, less 1."""
 
-    change: Estimate
-
-    def message(self, info: RunHeader) -> str:
-        interval = self.change.interval
-        direction = "slower" if self.change.value > 0 else "faster"
-        ends = sorted(abs(end) for end in (interval.low, interval.high)) if interval else ()
-        span = f" (95 % CI {' to '.join(_percent(end) for end in ends)} %)" if ends else ""
-        return (
-            f"Vanilla got {_percent(abs(self.change.value))} % {direction} during the run{span}. "
-            "Speedups suffer less than tokens/s, since methods alternate. Repeat the run on an "
-            "idle, cooled machine with fixed clocks, or with --repeats."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class UnsteadyStart:
-    """The first `num_slow` completions took `ratio` times as long a step as the later ones."""
-
-    num_slow: int
-    num_measured: int
-    last: RecordKey
-    ratio: float
+    change: float
 
     def message(self, info: RunHeader) -> str:
         return (
-            f"The first {self.num_slow} of {self.num_measured} completions, up to "
-            f"{self.last.sample_id} in pass {self.last.repeat + 1}, took {self.ratio:.2f} times as "
-            "long a step as later ones: the machine was not steady yet. Distrust these samples, "
-            "and repeat the run on the warm machine; more passes (--repeats) give them less weight."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SlowFirst:
-    """A method's first completion took `ratio` times as long a step as the others of its group."""
-
-    key: RecordKey
-    ratio: float
-
-    def message(self, info: RunHeader) -> str:
-        return (
-            f"The first completion of {info.method(self.key.method).label} took {self.ratio:.1f} "
-            f"times as long a step as the others on {info.task_title(self.key.task)}. The warm-up "
-            "missed some one-time work. --repeats gives it less weight."
+            f"Vanilla's steps took {self.change * 100:.0f} % longer in the last third of its "
+            "requests than in the first: the machine got slower. Speedups suffer less than "
+            "tokens/s, since methods alternate. Repeat the run on an idle, cooled machine with "
+            "fixed clocks."
         )
 
 
@@ -131,45 +91,29 @@ class Pauses:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ChangingSpeedups:
-    """Methods at one temperature whose speedup changes between passes by more than chance."""
-
-    methods: tuple[RepeatSpeedups, ...]
-
-    def message(self, info: RunHeader) -> str:
-        parts = [
-            f"{info.method(one.method).label} {', '.join(f'{x:.2f}x' for x in one.speedups)}"
-            for one in self.methods
-        ]
-        return (
-            f"Speedups changed between passes over the same prompts at "
-            f"T={self.methods[0].temperature:g}: {'; '.join(parts)}. The machine causes this. "
-            "Intervals cover it, but another run may differ by more. Use an idle machine with "
-            "fixed clocks, and --runs 5."
-        )
-
-
 def find_warnings(
     table: RecordTable,
     cells: Mapping[CellKey, CellMetrics],
     rankings: Mapping[float, Ranking],
     survivors: Survivors,
+    *,
+    has_clocks: bool = False,
 ) -> tuple[RunWarning, ...]:
-    """All warnings about a run. The records of `table` stand in the order in which they ran."""
+    """All warnings about a run. The records of `table` stand in the order in which they ran.
+
+    With `has_clocks`, the GPU's driver told if it lowered them, and the run has that warning.
+    """
     steps = _step_times(table.frame)
     return (
         *_pauses(table),
-        *_drift(steps, len(table.records)),
-        *_unsteady_start(table, steps),
-        *_slow(table, steps),
-        *_changing(table.frame),
-        *find_slow_workers(steps),
+        *(() if has_clocks else _throttling(steps)),
+        *_outliers(table, steps),
         *find_speed_warnings(table, cells, rankings, survivors),
     )
 
 
-_GROUP = ["method", "temperature", "task", "turn"]
+_GROUP = ["method", "temperature", "task", "turn", "concurrency", "request_rate"]
+"""Columns of completions whose steps should take equally long."""
 
 
 def _step_times(frame: DataFrame) -> DataFrame:
@@ -179,7 +123,7 @@ def _step_times(frame: DataFrame) -> DataFrame:
     the median absolute deviation of the logarithms (Iglewicz and Hoaglin 1993), at least 5 %.
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
-    steps = frame.loc[is_timed, [*_GROUP, "num_steps", "decode_s", "worker", "cluster"]]
+    steps = frame.loc[is_timed, [*_GROUP, "num_steps", "decode_s", "cluster"]]
     groups = [steps[name] for name in _GROUP]
     steps["step_s"] = steps["decode_s"] / steps["num_steps"]
     logs = np.log(steps["step_s"])
@@ -196,46 +140,35 @@ def _pauses(table: RecordTable) -> Iterable[Pauses]:
     return [Pauses(len(counts), sum(count > 1 for count in counts))] if counts else []
 
 
-def _drift(steps: DataFrame, num_records: int) -> Iterable[Drift]:
-    """The trend of the baseline alone: other methods share its machine, not its steps."""
+def _throttling(steps: DataFrame) -> Iterable[Throttling]:
+    """Vanilla slower in the last third of its completions of each task and turn than in the first.
+
+    Other methods share its machine, not its steps. Times are relative to the median of their group.
+    """
     baseline = steps[steps["method"] == BASELINE]
-    groups = [
-        Series(group.index.to_numpy() / num_records, group["step_s"].to_numpy())
-        for _, group in baseline.groupby(_GROUP, observed=True, sort=False)
-    ]
-    change = relative_change(groups)
-    if change is None or change.interval is None or 0.0 in change.interval:
-        return []
-    return [Drift(change)] if abs(change.value) >= LEAST_DRIFT else []
+    groups = baseline.groupby(_GROUP, observed=True, sort=False)["ratio"]
+    place = groups.cumcount() / groups.transform("size")
+    thirds = {"first": baseline[place < 1 / 3], "last": baseline[place >= 2 / 3]}
+    speeds = {
+        name: Draws(Bootstrap(), name).estimates({"": _relative_speed(rows)})[""]
+        for name, rows in thirds.items()
+        if len(rows)
+    }
+    if len(speeds) == 2:
+        p_value = below(quotient(speeds["last"], speeds["first"]), 1 / (1 + LEAST_SLOWER))
+        if p_value is not None and p_value <= ALPHA:
+            yield Throttling(speeds["first"].value / speeds["last"].value - 1)
 
 
-def _unsteady_start(table: RecordTable, steps: DataFrame) -> Iterable[UnsteadyStart]:
-    """A slow start of the run, in all methods and tasks together."""
-    logs = np.log(steps["ratio"].to_numpy())
-    if num_slow := slow_start(logs, math.log1p(LEAST_DRIFT)):
-        ratio = math.exp(float(np.median(logs[:num_slow]) - np.median(logs[num_slow:])))
-        last = table.records[steps.index[num_slow - 1]].key
-        yield UnsteadyStart(num_slow, len(steps), last=last, ratio=ratio)
+def _relative_speed(rows: DataFrame) -> Ratio:
+    """Completions / their times a step relative to the usual, over clusters."""
+    times = rows["ratio"].to_numpy()
+    sums = cluster_sums(rows["cluster"].to_numpy(), [np.ones(len(rows)), times])
+    return Ratio(sums[:, :1], sums[:, 1:])
 
 
-def _slow(table: RecordTable, steps: DataFrame) -> Iterable[RunWarning]:
-    """Slow first completions, then the outliers among the others."""
-    slow = steps[steps["is_far"] & (steps["ratio"] > SLOW)]
-    is_first = slow.index.isin(steps.drop_duplicates("method").index)
-    for row, ratio in slow.loc[is_first, "ratio"].items():
-        yield SlowFirst(table.records[row].key, float(ratio))
-    ratios = slow.loc[~is_first, "ratio"]
+def _outliers(table: RecordTable, steps: DataFrame) -> Iterable[Outliers]:
+    ratios = steps.loc[steps["is_far"] & (steps["ratio"] > SLOW), "ratio"]
     if len(ratios) and (len(ratios) >= _MANY * len(steps) or ratios.max() >= _VERY_SLOW):
         worst = table.records[ratios.idxmax()].key
         yield Outliers(len(ratios), len(steps), worst=worst, worst_ratio=float(ratios.max()))
-
-
-def _changing(frame: DataFrame) -> Iterable[ChangingSpeedups]:
-    by_temperature: dict[float, list[RepeatSpeedups]] = defaultdict(list)
-    for one in find_changing_speedups(frame):
-        by_temperature[one.temperature].append(one)
-    return [ChangingSpeedups(tuple(methods)) for methods in by_temperature.values()]
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f}"

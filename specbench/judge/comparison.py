@@ -18,7 +18,6 @@ from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, Run, rows_by_cell
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
-from specbench.analysis.stats.effects import Variance
 from specbench.analysis.units import Scope, unit_sd
 from specbench.errors import UserError, unknown_name
 from specbench.judge.claims import Claim, find_claims
@@ -263,9 +262,7 @@ def _repetition(reference: _MeasuredRun, subject: _MeasuredRun) -> Repetition:
     is_one_run = (reference.header, reference.records) == (subject.header, subject.records)
     if reference.run_of_repeat and subject.run_of_repeat:
         return Repetition(Scope("runs", number), is_one_run)
-    spread = subject.header.stored_spread if is_one_run else None
-    machine = Variance(spread.sd**2, spread.degrees) if spread else None
-    return Repetition(Scope("passes", number), is_one_run, machine)
+    return Repetition(Scope("passes", number), is_one_run)
 
 
 def _unshared(reference: _MeasuredRun, subject: _MeasuredRun) -> Iterator[str]:

@@ -25,7 +25,7 @@ from specbench.analysis.stats.bootstrap import (
     Value,
     quotient,
 )
-from specbench.analysis.stats.effects import EXACT, Variance
+from specbench.analysis.stats.effects import EXACT
 from specbench.analysis.units import ONE_PASS, Scope, log_ratios
 from specbench.log.loads import Load
 
@@ -46,13 +46,11 @@ _NUMBERS = [
 class Repetition:
     """The passes or runs that both sides have. `scope` says what intervals of times cover.
 
-    `is_one_run` if both are the same run, so that passes are paired; `machine` is then the variance
-    between passes that is known from other runs, and None otherwise.
+    `is_one_run` if both are the same run, so that passes are paired.
     """
 
     scope: Scope = ONE_PASS
     is_one_run: bool = False
-    machine: Variance | None = None
 
     @property
     def is_judged(self) -> bool:
@@ -141,7 +139,7 @@ def pair_cell(
                 cluster_sums(clusters[counted], [term[counted] for term in side])
                 for side in fraction
             )
-            machine = repetition.machine if is_time else EXACT
+            machine = None if is_time else EXACT
             ratios[f"{name} {part}"] = Ratio(above, below, units, machine)
     found = draws.estimates(ratios) if draws else {key: r.estimate for key, r in ratios.items()}
     return CellPair(

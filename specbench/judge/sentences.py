@@ -61,12 +61,7 @@ def change_sentences(
 
 def no_verdict(comparison: Comparison) -> str:
     """The reason that no difference in speed is claimed, with the known spread of passes."""
-    spreads = [
-        spread
-        for header in (comparison.reference, comparison.subject)
-        if (spread := header.stored_spread)
-    ]
-    passes = max([*comparison.pass_spreads, *(spread.sd for spread in spreads)], default=0.0)
+    passes = max(comparison.pass_spreads, default=0.0)
     known = f" Passes of a run differ by +/- {196 * passes:.1f} % here." if passes else ""
     return (
         "Differences in speed are not judged: one run a side does not show how far runs differ on "

@@ -31,7 +31,7 @@ _ABSENT = frozenset(
     | {"segments", "template_sha256", "check_drafts", "sample", "threads", "top_k", "servers"}
     | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
     | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
-    | {"quantize", "quantization", "stored_spread", "until_ci", "cpu", "pad_to"}
+    | {"quantize", "quantization", "until_ci", "cpu", "pad_to"}
     | {"origins", "workers"}
 )
 """Parts that are left out of `run.json` while they are empty."""
@@ -152,14 +152,6 @@ class MachinePhrases(NamedTuple):
     commit: str
 
 
-class StoredSpread(Struct, frozen=True):
-    """The spread of speedups between passes in earlier runs on this machine."""
-
-    sd: Annotated[float, doc("standard deviation of the log speedup between passes")]
-    degrees: Annotated[int, doc("degrees of freedom of this figure")]
-    num_runs: Annotated[int, doc("runs that it comes from")]
-
-
 class Segment(Struct, frozen=True):
     """A part of a run that was resumed on another machine or with other versions."""
 
@@ -197,9 +189,6 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     kernels: Annotated[Kernels | None, doc("kernels of the layers; absent before loading")] = None
     execution: Annotated[dict[str, ExecutionHeader], doc("execution by method")] = {}
     gpu: Annotated[GpuUse | None, doc("the GPU during the run; absent on a CPU")] = None
-    stored_spread: Annotated[
-        StoredSpread | None, doc("spread between passes in earlier runs; absent if unknown")
-    ] = None
     cpu: Annotated[CpuUse | None, doc("the processor during the run; absent if not sampled")] = None
     servers: Annotated[
         dict[str, ServerHeader], doc("servers by method; absent without --backend server")

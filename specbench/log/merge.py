@@ -163,7 +163,7 @@ def _header(
         columns=columns,
         prompts=tuple(_prompts([one for h in headers for one in h.prompts], records)),
         roofline=first.roofline if is_one_machine else None,
-        preparation=None, stored_spread=None, gpu=None, cpu=None,
+        preparation=None, gpu=None, cpu=None,
         segments=(),
         blocks=tuple(blocks),
         warnings=tuple(dict.fromkeys(_warnings(headers))),

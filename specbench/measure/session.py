@@ -65,7 +65,7 @@ def run_plan(
             cpu = None if ended.workers else cpu  # they work elsewhere, and are sampled there
             ended = replace(ended, status=status, finished=now(), cpu=cpu)
             if status == "complete":
-                ended = finished_header(ended, records, path.parent)
+                ended = finished_header(ended, records)
             folder.write_header(ended)
 
         try:
