@@ -142,7 +142,7 @@ def test_running_does_not_hide_the_function_behind_its_package(model: Path) -> N
     [
         ({"limit": 0}, "^limit 0 is too small"),
         ({"limit": "three"}, "limit='three' has the wrong type"),
-        ({"temperatures": -1}, "^temperature -1.0 is not a valid"),
+        ({"temperatures": -1}, "^temperature -1 is too small"),
         ({"temprature": 1}, "Did you mean 'temperatures'"),
         ({"tasks": "gsm9k"}, "gsm9k"),
         ({"methods": ["pld", "eagel"]}, "eagel"),

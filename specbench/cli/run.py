@@ -142,7 +142,7 @@ def run(
     from specbench.cli.plan import print_plan
     from specbench.cli.progress import progress_view
     from specbench.cli.runs import run_several
-    from specbench.judge.limits import share
+    from specbench.log.options import share
     from specbench.log.pool import read_runs
     from specbench.measure.spec import RunSpec
     from specbench.report.results import check_sort

@@ -1,10 +1,10 @@
 """The limits of the gate: how much worse a run may be."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from specbench.errors import UserError, unknown_name
+from specbench.errors import unknown_name
+from specbench.log.options import share
 
 SpeedRule = Literal["matching", "always", "never"]
 
@@ -48,19 +48,3 @@ def parse_limits(
         max_mismatch=None if max_mismatch is None else share("--max-mismatch", max_mismatch),
         speed=cast(SpeedRule, speed),
     )
-
-
-def share(option: str, text: str) -> float:
-    """The share of the text "5%" or "0.05".
-
-    Raises:
-        UserError: it is none.
-    """
-    digits = text.strip().removesuffix("%")
-    try:
-        found = float(digits) / (100 if digits != text.strip() else 1)
-    except ValueError:
-        found = math.nan
-    if not 0 <= found < 1:
-        raise UserError(f"{option} {text} is not a share.", f"Give one such as {option} 5%.")
-    return found

@@ -1,6 +1,7 @@
 """The values of a run in its header, in effect and as the user gave them.
 
-Knows names, types and defaults. What values may be is the business of `run.spec`.
+Each is an option, declared here with its help, limits and role. What two values together may not
+be is in `measure.spec`.
 """
 
 from __future__ import annotations
@@ -9,69 +10,120 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from specbench.log.options import option
 from specbench.types import doc
 
 
 class SpecValues(Struct, frozen=True):
     """All values of a run. A value that an older version did not write has its default."""
 
-    model: Annotated[str, doc("name, folder or Hub id of the model")] = "tiny"
-    methods: Annotated[tuple[str, ...], doc("methods with their given options")] = ()
-    tasks: Annotated[tuple[str, ...], doc("names of the tasks")] = ()
-    prompts: Annotated[str, doc("bundled, paper, hub, or a file; auto as asked")] = "auto"
-    pad_to: Annotated[
-        tuple[int, ...], doc("tokens of prompts cut from a text file; absent for other prompts")
-    ] = ()
-    limit: Annotated[int | None, doc("first prompts per task; null for all")] = None
-    sample: Annotated[int | None, doc("prompts per task, drawn with the seed; null for all")] = None
-    temperatures: Annotated[tuple[float, ...], doc("sampling temperatures; 0 is greedy")] = (0.0,)
-    top_p: Annotated[float, doc("nucleus sampling above temperature 0; 1 is off")] = 1.0
-    top_k: Annotated[int, doc("sampling among the k most likely tokens; 0 is off")] = 0
-    max_new_tokens: Annotated[
-        int | None, doc("token budget of an answer; null for the model's default")
-    ] = None
-    repeats: Annotated[int | None, doc("passes over all prompts; null to choose")] = 1
-    until_ci: Annotated[
-        float | None, doc("half width of the mean speedups' intervals that ends the passes")
-    ] = None
-    seed: Annotated[int, doc("seed of every draw")] = 0
-    device: Annotated[str, doc("auto, cpu, cuda, cuda:1 or cuda:0-1")] = "auto"
-    threads: Annotated[int | None, doc("CPU threads of one operation; null to choose")] = None
-    dtype: Annotated[str, doc("auto, float32, bfloat16 or float16")] = "auto"
-    quantize: Annotated[str, doc("int8 or int4 weights; absent for those of the checkpoint")] = ""
-    template: Annotated[str, doc("chat template: auto, none, thinking or a name")] = "auto"
-    history: Annotated[
-        Literal["shared", "own"], doc("earlier answers in a chat: the first method's, or its own")
-    ] = "shared"
-    is_baseline_run: Annotated[bool, doc("vanilla is run even if it is not asked for")] = True
-    phases: Annotated[bool, doc("phases of every step are timed")] = False
-    weights: Annotated[str, doc("hub or stand-in")] = "hub"
-    execution: Annotated[str, doc("auto, eager or graph")] = "auto"
-    trace: Annotated[bool, doc("the tree of every step is kept in trace.jsonl")] = False
-    check_drafts: Annotated[bool, doc("every draft tree was checked, within the timed steps")] = (
-        False
-    )
-    backend: Annotated[str, doc("server; absent for the engine in this process")] = ""
-    serving_engine: Annotated[
-        str, doc("engine that is started as a server: vllm, sglang or llamacpp; else absent")
-    ] = ""
-    engine_command: Annotated[
-        tuple[str, ...], doc("command of that engine; absent for the usual one")
-    ] = ()
-    engine_args: Annotated[tuple[str, ...], doc("further arguments of that command")] = ()
-    urls: Annotated[tuple[str, ...], doc("addresses of running servers; absent if none")] = ()
-    labels: Annotated[tuple[str, ...], doc("methods that these servers run")] = ()
-    served_model: Annotated[str, doc("the model's name at the servers, if it was given")] = ""
-    concurrency: Annotated[tuple[int, ...], doc("loads of a server: requests at once")] = ()
-    request_rates: Annotated[
-        tuple[float, ...], doc("loads of a server: requests per second, at random times")
-    ] = ()
-    goodput: Annotated[
-        str, doc("limits in milliseconds that a request must keep, such as ttft:500,tpot:50")
-    ] = ""
-    request_timeout_s: Annotated[
-        float | None, doc("most seconds of a request to a server; absent for the default")
-    ] = None
+    # fmt: off
+    model: Annotated[str, option(
+        "A known model, a folder or a Hub id.", "model", "work", "MODEL")] = "tiny"
+    methods: Annotated[tuple[str, ...], option(
+        "Methods, such as pld,sps:num_tokens=4; or papers, or all", "measure", "method",
+        "METHOD,...", parameter="method", form="texts",
+        unset="papers, training-free ones and plug-ins")] = ()
+    tasks: Annotated[tuple[str, ...], option(
+        "Tasks", "measure", "draw", "TASK,...", parameter="dataset",
+        unset="the six of the papers")] = ()
+    prompts: Annotated[str, option(
+        "Prompts: bundled, paper, hub, or a file", "measure", "work", "SOURCE",
+        unset="bundled for tiny and stand-ins, else paper")] = "auto"
+    pad_to: Annotated[tuple[int, ...], option(
+        "Cut prompts of N tokens from the text file --prompts.", "measure", "work", "N,...",
+        least=1)] = ()
+    limit: Annotated[int | None, option(
+        "Use the first N prompts of a task.", "measure", "draw", least=1)] = None
+    sample: Annotated[int | None, option(
+        "Use N prompts of a task, drawn with the seed.", "measure", "draw", least=1)] = None
+    temperatures: Annotated[tuple[float, ...], option(
+        "Temperatures; 0 is greedy, several are all run", "decoding", "work", "T,...",
+        parameter="temperature", unset="0", least=0,
+        hint="Give 0 for greedy decoding, or a positive number such as 1.")] = (0.0,)
+    top_p: Annotated[float, option(
+        "Nucleus sampling at T > 0.", "decoding", "work", "P", above=0, most=1,
+        hint="Give a number above 0 and up to 1; 1 turns it off.")] = 1.0
+    top_k: Annotated[int, option(
+        "Sample among the K most likely tokens; 0: off.", "decoding", "work", "K",
+        least=0)] = 0
+    max_new_tokens: Annotated[int | None, option(
+        "Tokens per answer", "decoding", "work", least=1,
+        unset="128 for tiny and stand-ins, else 512")] = None
+    repeats: Annotated[int | None, option(
+        "Passes over all prompts", "measure", "draw", least=1,
+        unset="3 for tiny and stand-ins, else 1")] = 1
+    until_ci: Annotated[float | None, option(
+        "Repeat until mean speedups have intervals of at most +/- SHARE.", "measure", "draw",
+        "SHARE", form="share", above=0, most=1, hint="Give a share such as 2%.",
+        backend="engine")] = None
+    seed: Annotated[int, option("Seed of every random draw.", "decoding", "draw", least=0)] = 0
+    device: Annotated[str, option(
+        "auto, cpu, cuda, cuda:1 or cuda:0-1. A model too large for one GPU gets several.",
+        "model", "machine", "DEVICE", choices=("auto", "cpu", "cuda"))] = "auto"
+    threads: Annotated[int | None, option(
+        "CPU threads of one operation; auto measures which number is fastest.", "model",
+        "machine", word="auto", least=1, backend="engine")] = None
+    dtype: Annotated[str, option(
+        "Type of the weights:", "model", "work", "DTYPE",
+        choices=("auto", "float32", "bfloat16", "float16"))] = "auto"
+    quantize: Annotated[str, option(
+        "Quantise the weights (torchao):", "model", "work", "FORMAT", backend="engine",
+        choices=("", "int8", "int4"), noun="format of quantised weights")] = ""
+    template: Annotated[str, option(
+        "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME")] = "auto"
+    history: Annotated[Literal["shared", "own"], option(
+        "Earlier answers in a chat: vanilla's (shared) or the method's own.", "decoding",
+        "work", "KIND", choices=("shared", "own"))] = "shared"
+    is_baseline_run: Annotated[bool, option(
+        "Run vanilla too, for speedups.", "measure", "method", parameter="baseline")] = True
+    phases: Annotated[bool, option(
+        "Time the phases of a step; reports no speedup.", "decoding", "work",
+        backend="engine")] = False
+    weights: Annotated[str, option(
+        "hub, or stand-in: tiny in the model's real shape, no download.", "model", "work",
+        "KIND", choices=("hub", "stand-in"), noun="kind of weights", backend="engine")] = "hub"
+    execution: Annotated[str, option(
+        "auto, eager, or graph: replay CUDA graphs.", "decoding", "machine", "MODE",
+        choices=("auto", "eager", "graph"), backend="engine")] = "auto"
+    trace: Annotated[bool, option(
+        "Keep the draft's confidence in every node.", "decoding", "note",
+        backend="engine")] = False
+    check_drafts: Annotated[bool, option(
+        "Check every draft and verdict against the contract, within the timed steps.",
+        "decoding", "note", backend="engine")] = False
+    backend: Annotated[str, option(
+        "engine: in this process; server: over HTTP.", "server", "work", "KIND",
+        choices=("", "server"), word="engine")] = ""
+    serving_engine: Annotated[str, option(
+        "Start this engine as the server of each method:", "server", "work", "ENGINE",
+        parameter="engine")] = ""
+    engine_command: Annotated[tuple[str, ...], option(
+        "The engine's command, if it is not on the PATH.", "server", "machine", "COMMAND",
+        form="words")] = ()
+    engine_args: Annotated[tuple[str, ...], option(
+        "More arguments for the engine, in quotes.", "server", "machine", "ARGS",
+        form="words")] = ()
+    urls: Annotated[tuple[str, ...], option(
+        "Address of a running server; one for each --label.", "server", "note", "URL",
+        parameter="url")] = ()
+    labels: Annotated[tuple[str, ...], option(
+        "Method of the server at --url; vanilla: the baseline.", "server", "method", "NAME",
+        parameter="label")] = ()
+    served_model: Annotated[str, option(
+        "The model's name at the server, if it differs.", "server", "note", "NAME")] = ""
+    concurrency: Annotated[tuple[int, ...], option(
+        "Requests that a server gets at once", "server", "work", "N,...", above=0,
+        unset="1")] = ()
+    request_rates: Annotated[tuple[float, ...], option(
+        "Requests per second to a server, at random times.", "server", "work", "R,...",
+        parameter="request_rate", above=0)] = ()
+    goodput: Annotated[str, option(
+        "Limits in ms of a good request: ttft:500,tpot:50", "server", "note", "LIMITS")] = ""
+    request_timeout_s: Annotated[float | None, option(
+        "Time limit of a request", "server", "note", "S", parameter="request_timeout", above=0,
+        unset="600")] = None
+    # fmt: on
 
 
 class SpecHeader(Struct, frozen=True):

@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from specbench.errors import RunFolderError
 from specbench.log.header import RunHeader
+from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from specbench.log.state import is_being_written, run_folder
 from specbench.log.store import HEADER, list_runs, read_header
@@ -22,20 +23,6 @@ from specbench.registry import expand_groups
 
 RUNS = Path("results/runs")
 """Default folder of runs."""
-
-_FIELDS = {
-    "method": "methods",
-    "dataset": "tasks",
-    "task": "tasks",
-    "temperature": "temperatures",
-    "baseline": "is_baseline_run",
-    "engine": "serving_engine",
-    "url": "urls",
-    "label": "labels",
-    "request_rate": "request_rates",
-    "request_timeout": "request_timeout_s",
-}
-"""Options whose values a spec keeps under another name."""
 
 
 class ChosenRun(NamedTuple):
@@ -111,12 +98,10 @@ def _differences(spec: RunSpec, given: Collection[str], header: RunHeader) -> li
     """The given options that agree neither with what the run was asked nor with what it did."""
     asked, done = header.spec.asked or header.spec.values, header.spec.values
     found = []
-    for option in given:
-        name = _FIELDS.get(option, option)
-        if name not in spec.__struct_fields__:
-            continue
+    for option in options(SpecValues):
+        name = option.name
         mine, theirs, ran = (_value(one, name) for one in (spec, asked, done))
-        if mine not in (theirs, ran):
+        if {name, option.parameter} & {*given} and mine not in (theirs, ran):
             found.append(f"{name} is {theirs!r} there and {mine!r} here")
     return found
 

@@ -9,26 +9,12 @@ from msgspec import ValidationError, convert
 
 from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
+from specbench.log.options import options
 from specbench.log.spec import SpecValues
-from specbench.measure.backends import SETUPS
+from specbench.measure.server.engines import ENGINES
 from specbench.types import Sampling
 
-CHOICES = {
-    "device": ("auto", "cpu", "cuda"),
-    "dtype": ("auto", "float32", "bfloat16", "float16"),
-    "quantize": ("", "int8", "int4"),
-    "history": ("shared", "own"),
-    "weights": ("hub", "stand-in"),
-    "execution": ("auto", "eager", "graph"),
-    "backend": tuple(SETUPS),
-    "serving_engine": ("", "vllm", "sglang", "llamacpp"),
-}
-"""Values that a field may have. A device may have a number too, as in "cuda:1"."""
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
-_LEAST = {
-    **dict.fromkeys(("limit", "sample", "max_new_tokens", "repeats", "threads"), 1),
-    **dict.fromkeys(("top_k", "seed"), 0),
-}
 
 
 class RunSpec(SpecValues, frozen=True):
@@ -40,23 +26,14 @@ class RunSpec(SpecValues, frozen=True):
     """
 
     def __post_init__(self) -> None:
-        for name, low in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                option = f"--{name.replace('_', '-')}"
-                raise UserError(f"{option} {value} is too small.", f"Give {option} at least {low}.")
-        for temperature in self.temperatures:
-            if not 0 <= temperature < float("inf"):
-                raise UserError(
-                    f"--temperature {temperature} is not a valid temperature.",
-                    "Give 0 for greedy decoding, or a positive number such as 1.",
-                )
-        if any(size < 1 for size in self.pad_to):
-            raise UserError(f"--pad-to {min(self.pad_to)} is too small.", "Give at least 1.")
-        if self.until_ci is not None and not 0 < self.until_ci < 1:
-            raise UserError(
-                f"--until-ci {self.until_ci:g} is not a share.", "Give one such as --until-ci 2%."
-            )
+        if self.device in _NO_DEVICES:
+            raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
+        for option in options(SpecValues):
+            value = getattr(self, option.name)
+            option.check(value.partition(":")[0] if option.name == "device" else value)
+        if self.serving_engine and self.serving_engine not in ENGINES:
+            raise unknown_name("engine", self.serving_engine, ENGINES)
+        parse_goodput(self.goodput)
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",
@@ -64,23 +41,7 @@ class RunSpec(SpecValues, frozen=True):
             )
         if not self.temperatures:
             raise UserError("No temperature is given.", "Give --temperature 0, 1 or 0,1.")
-        if not 0 < self.top_p <= 1:
-            raise UserError(
-                f"--top-p {self.top_p} is not a valid probability mass.",
-                "Give a number above 0 and up to 1; 1 turns it off.",
-            )
-        if self.device in _NO_DEVICES:
-            raise UserError(f"No device {self.device!r}.", "For an NVIDIA GPU: --device cuda.")
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if (value.partition(":")[0] if name == "device" else value) not in choices:
-                kind = {
-                    "weights": "kind of weights",
-                    "serving_engine": "engine",
-                    "quantize": "format of quantised weights",
-                }.get(name, name)
-                raise unknown_name(kind, value, filter(None, choices))
-        check_server_values(self)
+        _check_backend(self)
         if self.quantize and self.weights == "stand-in":
             raise UserError(
                 f"A stand-in is not quantised by --quantize {self.quantize}.", "Leave it out."
@@ -92,45 +53,18 @@ class RunSpec(SpecValues, frozen=True):
         return Sampling(temperature, self.top_p if is_drawn else 1.0, self.top_k * is_drawn)
 
 
-def check_server_values(values: SpecValues) -> None:
-    """Raise UserError for options of servers without one, options of the engine with one, and
-    loads or limits that cannot be.
-    """
-    given = {
-        "--url": values.urls,
-        "--label": values.labels,
-        "--concurrency": values.concurrency,
-        "--request-rate": values.request_rates,
-        "--goodput": values.goodput,
-        "--engine": values.serving_engine,
-        "--request-timeout": values.request_timeout_s is not None,
-    }
-    if not values.backend and (unused := [name for name, value in given.items() if value]):
+def _check_backend(values: SpecValues) -> None:
+    """Refuse options of servers without one, and options of the engine with one."""
+    used = [one for one in options(SpecValues) if getattr(values, one.name) != one.default]
+    of_servers = [one.flag for one in used if one.backend == "server"]
+    of_engine = [one.flag for one in used if one.backend == "engine"]
+    if not values.backend and of_servers:
         raise UserError(
-            f"{', '.join(unused)} is for servers.", "Add --backend server, or leave it out."
+            f"{', '.join(of_servers)} is for servers.", "Add --backend server, or leave it out."
         )
-    for option, numbers in (
-        ("--concurrency", values.concurrency),
-        ("--request-rate", values.request_rates),
-        ("--request-timeout", (values.request_timeout_s or 1,)),
-    ):
-        for number in numbers:
-            if not 0 < number < float("inf"):
-                raise UserError(f"{option} {number:g} is not possible.", "Give a number above 0.")
-    parse_goodput(values.goodput)
-    of_engine = {
-        "--threads": values.threads is not None,
-        "--quantize": values.quantize,
-        "--execution": values.execution != "auto",
-        "--weights": values.weights != "hub",
-        "--phases": values.phases,
-        "--trace": values.trace,
-        "--until-ci": values.until_ci is not None,
-        "--check-drafts": values.check_drafts,
-    }
-    if values.backend and (unused := [name for name, value in of_engine.items() if value]):
+    if values.backend and of_engine:
         raise UserError(
-            f"{', '.join(unused)} is for methods in this process, not for servers.",
+            f"{', '.join(of_engine)} is for methods in this process, not for servers.",
             "Leave it out.",
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec import structs
 
 from specbench.analysis.metrics import BASELINE
 from specbench.log.backend import WorkerHeader
@@ -19,22 +19,15 @@ from specbench.log.header import (
     WeightsHeader,
 )
 from specbench.log.machine import UNKNOWN, Span
+from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
-_OPTIONS = (
-    "model", "dataset", "prompts", "pad-to", "limit", "sample", "temperature", "top-p", "top-k",
-    "max-new-tokens", "repeats", "seed", "device", "threads", "dtype", "quantize", "template",
-    "history", "execution", "weights",
-)  # fmt: skip
-"""Options of `specbench run` whose value the header keeps under the option's name."""
-_OTHER_NAMES = {"dataset": "tasks", "temperature": "temperatures"}
 _SOURCES = {
     "bundled": "prompts bundled with specbench, in the style of the tasks",
     "paper": "published prompts",
     "hub": "prompts of the original data sets",
 }
 _ORIGINAL = "bundled prompts"
-_FLAGS = ("phases", "trace", "check-drafts")
 _MODES = {"graph": "CUDA graphs", "eager": "one by one"}
 
 
@@ -204,48 +197,42 @@ def typed_command(info: RunHeader) -> str:
 
 
 def full_command(info: RunHeader) -> str:
-    """The command with every setting written out, so that no default can change it."""
-    spec = info.spec
-    values, asked = asdict(spec.values), asdict(spec.asked or spec.values)
-    has_baseline = spec.values.is_baseline_run
-    methods = [m for m in spec.values.methods if m != BASELINE or not has_baseline]
-    cards = [name for name in (spec.asked or spec.values).tasks if name.endswith(".toml")]
+    """The command with every setting written out, so that no default can change it.
+
+    The number of passes is the one that was taken, so that `--until-ci` is left out.
+    """
+    values, asked = info.spec.values, info.spec.asked or info.spec.values
+    cards = [name for name in asked.tasks if name.endswith(".toml")]
     own = {Path(card).stem for card in cards}
-    values["tasks"] = tuple(t for t in values["tasks"] if t.partition("/")[0] not in own)
-    methods = [] if spec.values.urls else methods
-    parts = ["specbench run", " ".join(f"--method {shlex.quote(method)}" for method in methods)]
-    for option in _OPTIONS:
-        key = _OTHER_NAMES.get(option, option.replace("-", "_"))
-        value = asked[key] if option == "template" else values[key]
-        if value in (None, "", ()) or (option == "top-k" and not value):
-            continue
-        several = value if isinstance(value, tuple) else [value]
-        text = ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in several)
-        parts.append(f"--{option} {shlex.quote(text)}")
-    parts += [f"--task {shlex.quote(card)}" for card in cards]
-    parts += [f"--{flag}" for flag in _FLAGS if values[flag.replace("-", "_")]]
-    parts += _server_options(spec.values)
-    parts += [] if has_baseline else ["--no-baseline"]
-    return _wrapped(part for part in parts if part)
-
-
-def _server_options(values: SpecValues) -> Iterable[str]:
-    """The options of a run on servers; none for the engine in this process."""
-    if not values.backend:
-        return
-    yield f"--engine {values.serving_engine}" if values.serving_engine else "--backend server"
-    for url, label in zip(values.urls, values.labels or ("server",), strict=False):
-        yield f"--url {shlex.quote(url)} --label {shlex.quote(label)}"
-    several = {
-        "engine-command": shlex.join(values.engine_command),
-        "engine-args": shlex.join(values.engine_args),
-        "served-model": values.served_model,
-        "concurrency": ",".join(map(str, values.concurrency)),
-        "request-rate": ",".join(f"{rate:g}" for rate in values.request_rates),
-        "goodput": values.goodput,
-        "request-timeout": f"{values.request_timeout_s:g}" if values.request_timeout_s else "",
+    methods = [m for m in values.methods if m != BASELINE or not values.is_baseline_run]
+    replaced: dict[str, list[str]] = {
+        "methods": [f"--method {shlex.quote(m)}" for m in methods if not values.urls],
+        "until_ci": [],
+        "is_baseline_run": [] if values.is_baseline_run else ["--no-baseline"],
+        "backend": ["--backend server"] if values.backend and not values.serving_engine else [],
+        "urls": [
+            f"--url {shlex.quote(url)} --label {shlex.quote(label)}"
+            for url, label in zip(values.urls, values.labels or ("server",), strict=False)
+        ],
+        "labels": [],
     }
-    yield from (f"--{name} {shlex.quote(text)}" for name, text in several.items() if text)
+    written = structs.replace(
+        values,
+        template=asked.template,
+        tasks=tuple(task for task in values.tasks if task.partition("/")[0] not in own),
+    )
+    parts = ["specbench run"]
+    for option in options(SpecValues):
+        value = getattr(written, option.name)
+        if option.name in replaced:
+            parts += replaced[option.name]
+        elif option.item is bool:
+            parts += [option.flag] * value
+        elif value not in (None, "", ()) and (value or option.name != "top_k"):
+            parts.append(f"{option.flag} {shlex.quote(option.write(value))}")
+        if option.name == "tasks":
+            parts += [f"--task {shlex.quote(card)}" for card in cards]
+    return _wrapped(parts)
 
 
 def _wrapped(parts: Iterable[str], width: int = 88) -> str:

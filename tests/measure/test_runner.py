@@ -146,9 +146,9 @@ def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repea
     [
         ({"max_new_tokens": 0}, "--max-new-tokens 0"),
         ({"limit": 0}, "--limit 0"),
-        ({"temperatures": (-1.0,)}, "--temperature -1.0"),
-        ({"temperatures": (float("nan"),)}, "--temperature nan"),
-        ({"top_p": 0.0}, "--top-p 0.0"),
+        ({"temperatures": (-1.0,)}, "--temperature -1 is too small"),
+        ({"temperatures": (float("nan"),)}, "--temperature nan is not a number"),
+        ({"top_p": 0.0}, "--top-p 0 is too small"),
         ({"dtype": "int8"}, "No dtype 'int8'"),
         ({"device": "tpu"}, "No device 'tpu'"),
         ({"history": "none"}, "No history 'none'"),

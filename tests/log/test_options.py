@@ -1,0 +1,82 @@
+"""Declared options: texts of values, limits, and the values of a run."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from specbench.errors import UserError
+from specbench.log.options import Option, options
+from specbench.log.spec import SpecValues
+
+OPTIONS = {option.name: option for option in options(SpecValues)}
+
+
+def test_every_value_of_a_run_is_an_option_and_no_two_have_one_name() -> None:
+    assert tuple(OPTIONS) == SpecValues.__struct_fields__
+    parameters = [option.parameter for option in OPTIONS.values()]
+    assert len({*parameters}) == len(parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("methods", ["pld,sps:num_tokens=4", " "], ("pld,sps:num_tokens=4",)),
+        ("tasks", ["gsm8k, mt_bench", "mine.toml"], ("gsm8k", "mt_bench", "mine.toml")),
+        ("temperatures", ["0,1", "0"], (0.0, 1.0)),
+        ("until_ci", "2%", 0.02),
+        ("threads", "auto", None),
+        ("threads", "3", 3),
+        ("backend", "engine", ""),
+        ("engine_args", "--seed '1 2'", ("--seed", "1 2")),
+    ],
+)
+def test_a_value_is_read_from_a_command_line_and_written_back(
+    name: str, given: object, value: object
+) -> None:
+    option = OPTIONS[name]
+    assert option.read(given) == value
+    if value:
+        written = option.write(value)
+        assert option.read([written] if option.is_many else written) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("concurrency", ["x"], "--concurrency x is not a whole number"),
+        ("request_rates", ["1", "y"], "--request-rate y is not a number"),
+        ("threads", "many", "--threads many is not a whole number"),
+        ("until_ci", "200%", "--until-ci 200% is not a share"),
+        ("engine_args", "'", "--engine-args ': No closing quotation"),
+    ],
+)
+def test_a_text_that_is_no_value_is_refused(name: str, given: object, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        OPTIONS[name].read(given)
+    assert message in caught.value.message and caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("top_k", -1, "--top-k -1 is too small"),
+        ("temperatures", (0.0, float("inf")), "--temperature inf is too large"),
+        ("top_p", float("nan"), "--top-p nan is not a number"),
+        ("dtype", "int8", "No dtype 'int8'"),
+    ],
+)
+def test_a_value_out_of_the_limits_is_refused(name: str, value: object, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        OPTIONS[name].check(value)
+    assert message in caught.value.message and caught.value.hint
+
+
+def test_defaults_are_within_their_limits() -> None:
+    for name, value in structs.asdict(SpecValues()).items():
+        OPTIONS[name].check(value)
+
+
+def test_options_are_named_in_the_order_of_the_struct() -> None:
+    found: tuple[Option, ...] = options(SpecValues, "seed", "model")
+    assert [option.name for option in found] == ["model", "seed"]
