@@ -97,7 +97,8 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy specbench methods tests tools
-	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py tests/packaging/test_import_order.py
+	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py tests/packaging/test_budgets.py \
+	  tests/packaging/test_import_order.py
 
 reports: setup
 	@for run in results/recorded/*/; do \

@@ -17,7 +17,8 @@ import networkx as nx
 
 from tests.packaging.shell import ROOT
 
-HOUSE = tomllib.loads((ROOT / "tests/packaging/house.toml").read_text(encoding="utf-8"))
+HOUSE_FILE = ROOT / "tests/packaging/house.toml"
+HOUSE = tomllib.loads(HOUSE_FILE.read_text(encoding="utf-8"))
 FLOORS: Mapping[str, int] = HOUSE["floors"]
 KNOWN = ROOT / "tests/packaging/known_violations.txt"
 
