@@ -16,7 +16,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from msgspec.structs import replace
 from specbench.judge.gate import Gate, check
 from specbench.judge.limits import Limits
 from specbench.log.header import RunHeader
+from specbench.log.run import Run
 from specbench.log.spec import SpecHeader, SpecValues
 from specbench.log.store import read_header
 from specbench.types import Record, RecordKey
@@ -37,14 +37,6 @@ METHODS = {
 RECORDED = Path(__file__).parent.parent / "results/recorded/amd-epyc-2-cores"
 TASKS = ("mt_bench", "humaneval", "gsm8k", "alpaca", "cnn_dm", "natural_questions")
 NOISE, DRIFT, HELD_UP, FLIPPED = 0.05, 0.01, 0.02, 0.01
-
-
-@dataclass(frozen=True)
-class SimulatedRun:
-    """Records and a header: the parts of a run that the gate reads."""
-
-    records: Sequence[Record]
-    header: RunHeader
 
 
 class Simulator:
@@ -67,7 +59,7 @@ class Simulator:
             for sample in range(num_samples)
         }
 
-    def run(self, seed: int, slowdowns: Mapping[str, float] | None = None) -> SimulatedRun:
+    def run(self, seed: int, slowdowns: Mapping[str, float] | None = None) -> Run:
         """A run; `slowdowns` are the shares of time that methods take longer."""
         generator = np.random.default_rng(seed)
         drift = np.exp(generator.normal(0, self._drift))
@@ -83,7 +75,7 @@ class Simulator:
                 lengths = answer[method]
                 seconds = float(0.02 * len(lengths) * factor * drift * slower[method])
                 records.append(_record(method, task, sample, lengths, seconds))
-        return SimulatedRun(records, _header(self._methods))
+        return Run(_header(self._methods), tuple(records))
 
 
 def _answer(generator: np.random.Generator) -> dict[str, tuple[int, ...]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import Tensor
 
-    from specbench.log.store import StoredRun
+    from specbench.log.run import Run as LogRun
     from specbench.measure.local.engine import EngineBackend
     from specbench.measure.local.engine_setup import EngineSetup
 
@@ -163,8 +163,9 @@ def load(
 class Run:
     """A stored run as data frames; see `read_run`."""
 
-    def __init__(self, stored: StoredRun) -> None:
-        self.path, self.header, self.records = stored.path, stored.header, stored.records
+    def __init__(self, run: LogRun) -> None:
+        self._run = run
+        self.path, self.header, self.records = run.folder, run.header, run.records
 
     def __repr__(self) -> str:
         model, status = self.header.model.label, self.header.status
@@ -191,9 +192,9 @@ class Run:
 
         from specbench.analysis.frames import summary_frame
         from specbench.analysis.metrics import measure
-        from specbench.log.loads import parts_by_load
 
-        frames = {load: summary_frame(measure(part)) for load, part in parts_by_load(self).items()}
+        run = self._run
+        frames = {load: summary_frame(measure(run.at(load))) for load in run.loads}
         if len(frames) == 1:
             return next(iter(frames.values()))
         labelled = [frame.assign(**load._asdict()) for load, frame in frames.items()]

@@ -20,7 +20,7 @@ from specbench.audit.white_box import Effort
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.target import Target
 from specbench.log.header import RunHeader
-from specbench.log.store import StoredRun
+from specbench.log.run import Run
 from specbench.measure.plan import Plan
 from specbench.measure.requests import make_chat
 from specbench.types import Record, Request, Sampling
@@ -29,9 +29,7 @@ OWN = "graph"
 """Method name of the graphs' completions in the audit."""
 
 
-def compare(
-    graph: StoredRun, eager: StoredRun, plan: Plan, target: Target
-) -> dict[str, dict[str, Any]]:
+def compare(graph: Run, eager: Run, plan: Plan, target: Target) -> dict[str, dict[str, Any]]:
     """Method -> number of first turns with the same tokens in both runs.
 
     `verdict` is that of the audit: "identical", "numerics" or "bug".
@@ -51,7 +49,7 @@ def compare(
     return found
 
 
-def _called(run: StoredRun, method: str, name: str) -> list[Record]:
+def _called(run: Run, method: str, name: str) -> list[Record]:
     """A method's first turns, renamed to method `name`."""
     return [
         replace(record, key=replace(record.key, method=name))

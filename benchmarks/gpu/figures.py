@@ -12,10 +12,10 @@ from specbench.analysis.cells import BASELINE
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.header import header_values
-from specbench.log.store import StoredRun
+from specbench.log.run import Run
 
 
-def describe_run(run: StoredRun) -> dict[str, Any]:
+def describe_run(run: Run) -> dict[str, Any]:
     """Figures of a run: its machine, its preparation and every method."""
     metrics, header = measure(run), header_values(run.header)
     preparation, bandwidth = header.get("preparation", {}), header.get("roofline", {})
@@ -39,7 +39,7 @@ def vanilla_share(metrics: RunMetrics) -> float | str:
     return shown(roofline.bandwidth_share(metrics.cost(BASELINE, metrics.temperatures[0]).step_s))
 
 
-def describe_host(run: StoredRun) -> dict[str, Mapping[str, float]]:
+def describe_host(run: Run) -> dict[str, Mapping[str, float]]:
     """Method -> part of a step in which the device waits for the host."""
     metrics = measure(run)
     found: dict[str, Mapping[str, float]] = {}

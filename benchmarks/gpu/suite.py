@@ -38,7 +38,7 @@ from specbench.cli.progress import progress_view
 from specbench.engine.clock import DeviceClock
 from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
-from specbench.log.store import StoredRun
+from specbench.log.run import Run
 from specbench.measure.doctor import generate
 from specbench.measure.local.device import pick_mode
 from specbench.measure.local.drafters import build_drafters
@@ -128,7 +128,7 @@ class Suite:
         self._keep(kernels_s=kernels_s, build_s=build_s, heads_s=heads_s)
         return LoadedEngine(target, drafters, build_s + heads_s, ledger)
 
-    def _run(self, name: str, plan: Plan, loaded: LoadedEngine) -> StoredRun:
+    def _run(self, name: str, plan: Plan, loaded: LoadedEngine) -> Run:
         backend = EngineBackend(engine_setup(plan), is_metered=True, loaded=loaded)
         folder = self._folder / name
         run = run_plan(plan, folder, progress_view(), given=(), backend=backend)
@@ -136,7 +136,7 @@ class Suite:
             self.problems.append(f"{name}: {len(failed)} samples, {failed[0].error}")
         return run
 
-    def _eager(self, run: StoredRun, target: Target, plan: Plan) -> None:
+    def _eager(self, run: Run, target: Target, plan: Plan) -> None:
         """Run the same methods eagerly, and compare their tokens with the first run's."""
         began = time.perf_counter()
         ledger = MemoryLedger(target)
@@ -152,7 +152,7 @@ class Suite:
         if wrong:
             self.problems.append(f"tokens differ beyond a near-tie: {', '.join(wrong)}")
 
-    def _generate(self, run: StoredRun, target: Target, plan: Plan) -> None:
+    def _generate(self, run: Run, target: Target, plan: Plan) -> None:
         """Measure the share of the bandwidth that steps of the model's own `generate` use."""
         prompt = plan.prompts[TASK][0].turns[0]
         ids = plan.setup.codec.render([{"role": "user", "content": prompt}])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, get_args
 
 from specbench.analysis.cell_rows import POOLED as POOLED
 from specbench.analysis.cell_rows import CellSource
@@ -38,22 +38,10 @@ from specbench.analysis.warnings import find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
-from specbench.types import Record
+from specbench.log.run import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-
-class Run(Protocol):
-    """A stored run: its header (`run.json`) and its records.
-
-    A pool of runs has `run_of_repeat` too, the run of each repeat.
-    """
-
-    @property
-    def header(self) -> RunHeader: ...
-    @property
-    def records(self) -> Sequence[Record]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +100,7 @@ def measure(
 ) -> RunMetrics:
     """Measure a run. Never raises for missing records or header entries."""
     bootstrap = bootstrap or Bootstrap()
-    run_of_repeat = getattr(run, "run_of_repeat", ())
-    table, info = make_table(run.records, run_of_repeat), run.header
+    table, info = make_table(run.records, run.run_of_repeat), run.header
     frame, survivors = table.frame, find_survivors(table.frame)
     methods, temperatures = _methods(info, frame), _temperatures(info, frame)
     tasks = tuple(dict.fromkeys([*info.columns, *frame["task"].unique()]))
@@ -147,15 +134,15 @@ def measure(
         warnings=find_warnings(
             table, cells, rankings, survivors, has_clocks=bool(info.gpu and info.gpu.sm_clock_mhz)
         ),
-        left_out=tuple(getattr(run, "left_out", ())),
+        left_out=run.left_out,
         costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
         roofline=roofline,
         agreements=find_agreements(table, info.spec.values.history),
-        audit=getattr(run, "audit", None),
+        audit=run.audit,
         serving=measure_serving(
             info, run.records, bootstrap, parse_goodput(info.spec.values.goodput)
         ),
-        scope=Scope("runs" if run_of_repeat else "passes", table.num_units),
+        scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
         rankings=rankings,
         task_rankings={
             (temperature, task): rank(

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from specbench.errors import UserError, containing
 from specbench.log.header import RunHeader
+from specbench.log.run import Run
 from specbench.log.spec import SpecValues
-from specbench.log.store import StoredRun
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.methods import BASELINE
@@ -54,7 +54,7 @@ class Replay:
 
     def __init__(
         self,
-        run: StoredRun,
+        run: Run,
         *,
         dtype: str | None = None,
         device: str | None = None,

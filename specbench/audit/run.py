@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from specbench.analysis.divergence import find_agreements
-from specbench.analysis.metrics import Run
 from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import audit_greedy
 from specbench.audit.model import RunModel
@@ -19,6 +18,7 @@ from specbench.audit.verdicts import Audit
 from specbench.audit.white_box import Effort, audit_methods, audit_servers, usable_records
 from specbench.errors import UserError
 from specbench.log.audit import MethodAudit
+from specbench.log.run import Run
 
 OpenModel: TypeAlias = Callable[[bool], RunModel]
 """Loads the run's model with all its methods, or (False) with vanilla alone."""

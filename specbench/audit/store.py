@@ -11,14 +11,14 @@ from msgspec.structs import replace as replace_part
 from specbench.audit.verdicts import Audit, GreedyAudit
 from specbench.errors import RunFolderError
 from specbench.log.audit import AuditTest, MethodAudit, StoredAudit, write_audit
-from specbench.log.store import StoredRun
+from specbench.log.run import Run
 from specbench.types import VERSION
 
 
-def store_audit(audit: Audit, run: StoredRun, say: Callable[[str], None]) -> None:
+def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
     """Write the audit into the run's folder; say so if that is not possible."""
     try:
-        write_audit(run.path, to_stored(audit, len(run.records)))
+        write_audit(run.folder, to_stored(audit, len(run.records)))
     except RunFolderError as error:
         say(f"The audit is not stored: {error.message}")
 

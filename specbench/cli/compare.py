@@ -33,7 +33,7 @@ def compare(
     from specbench.judge.comparison import compare_runs
     from specbench.judge.comparison_formats import check_format, render_comparison, write_comparison
     from specbench.judge.comparison_terminal import print_comparison
-    from specbench.log.pool import read_runs
+    from specbench.log.store import read_runs
 
     check_format(format)
     comparisons = compare_runs([read_runs(path) for path in run], cross, is_forced=force)

@@ -21,7 +21,7 @@ def plan(run: RunArguments) -> None:
     A folder of several runs, as of `run --runs`, tells how far runs differ, not only passes.
     """
     from specbench.analysis.metrics import measure
-    from specbench.log.pool import read_runs
+    from specbench.log.store import read_runs
 
     for path in run:
         typer.echo("\n".join(_lines(path, measure(read_runs(path)))))

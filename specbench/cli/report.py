@@ -32,8 +32,8 @@ def report(
 ) -> None:
     """Print the table of finished runs, in any format."""
     from specbench.analysis.metrics import check_arithmetic
-    from specbench.log.pool import pool as pool_runs
-    from specbench.log.pool import read_runs
+    from specbench.log.run import Run
+    from specbench.log.store import read_runs
     from specbench.report.build import make_report
     from specbench.report.export import load_format
     from specbench.report.export.terminal import print_report
@@ -44,7 +44,7 @@ def report(
     with no_garbage_collection():  # among a million records, a search takes seconds
         stored = [read_runs(path, is_lenient=lenient) for path in run]
         made = make_report(
-            [pool_runs(stored)] if pool else stored, arithmetic=formula, sort=check_sort(sort)
+            [Run.pooled(stored)] if pool else stored, arithmetic=formula, sort=check_sort(sort)
         )
     if format == FORMATS[0]:
         print_report(made, is_full=full)

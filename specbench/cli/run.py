@@ -78,8 +78,8 @@ from specbench.cli.server_options import (
 from specbench.errors import UserError
 
 if TYPE_CHECKING:
-    from specbench.analysis.metrics import Run
     from specbench.cli.progress import ProgressView
+    from specbench.log.run import Run
     from specbench.measure.spec import RunSpec
     from specbench.report.results import Sort as SortName
     from specbench.types import Record
@@ -143,7 +143,7 @@ def run(
     from specbench.cli.progress import progress_view
     from specbench.cli.runs import run_several
     from specbench.log.options import share
-    from specbench.log.pool import read_runs
+    from specbench.log.store import read_runs
     from specbench.measure.spec import RunSpec
     from specbench.report.results import check_sort
 

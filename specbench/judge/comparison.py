@@ -15,7 +15,7 @@ from itertools import product
 from statistics import median
 
 from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
-from specbench.analysis.metrics import POOLED, Run, rows_by_cell
+from specbench.analysis.metrics import POOLED, rows_by_cell
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.units import Scope, unit_sd
@@ -36,7 +36,8 @@ from specbench.log.comparability import (
     work_differences,
 )
 from specbench.log.header import RunHeader
-from specbench.log.loads import NO_LOAD, Load, loads_of, parts_by_load
+from specbench.log.loads import NO_LOAD, Load, loads_of
+from specbench.log.run import Run
 
 MEAN = "mean"
 """The task of a cell with the means over tasks."""
@@ -119,15 +120,14 @@ def _pairs(first: Run, second: Run) -> list[tuple[Run, Run]]:
     Raises:
         UserError: there is none.
     """
-    one, other = parts_by_load(first), parts_by_load(second)
-    if not (shared := [load for load in one if load in other]):
-        texts = (", ".join(load.text for load in parts) for parts in (one, other))
+    if not (shared := [load for load in first.loads if load in second.loads]):
+        texts = (", ".join(load.text for load in run.loads) for run in (first, second))
         raise UserError(
             f"The runs {first.header.id} and {second.header.id} have no load in common: "
             f"{' against '.join(texts)}.",
             "Measure one of them with the other's --concurrency or --request-rate.",
         )
-    return [(one[load], other[load]) for load in shared]
+    return [(first.at(load), second.at(load)) for load in shared]
 
 
 def compare(
@@ -188,7 +188,7 @@ class _MeasuredRun:
 
     def __init__(self, run: Run) -> None:
         self.header, self.info, self.records = run.header, run.header, run.records
-        self.run_of_repeat = tuple(getattr(run, "run_of_repeat", ()))
+        self.run_of_repeat = run.run_of_repeat
         table = make_table(run.records, self.run_of_repeat)
         frame, self.num_units = table.frame, table.num_units
         self.has_phases = bool(frame["draft_s"].notna().any())
@@ -252,7 +252,7 @@ def _compare(
 
 def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
     for run, other in ((first, second), (second, first)):
-        if alone := [load.text for load in parts_by_load(run) if load not in parts_by_load(other)]:
+        if alone := [load.text for load in run.loads if load not in other.loads]:
             yield f"only in {run.header.id}: {', '.join(alone)}"
 
 

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.metrics import Run
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.judge.audited import check_audit
 from specbench.judge.checks import Check
@@ -28,7 +27,8 @@ from specbench.judge.pairs import CellPair
 from specbench.judge.performance import check_performance
 from specbench.judge.several import check_speeds
 from specbench.log.comparability import machine_difference, require_same_work
-from specbench.log.loads import NO_LOAD, Load, LoadRun, parts_by_load
+from specbench.log.loads import NO_LOAD, Load
+from specbench.log.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def check(
         no_speed = no_speed or _no_speed_reason(run, other, limits.speed)
     is_alone = no_speed is None and not more
     checks += [
-        *check_audit(getattr(run, "audit", None), comparison.reference),
+        *check_audit(run.audit, comparison.reference),
         *check_performance(comparisons, limits, has_speed=is_alone),
     ]
     if more and no_speed is None:
@@ -106,21 +106,17 @@ def _by_load(run: Run, baseline: Run) -> Iterator[tuple[Load, Run, Run]]:
 
     A baseline with one load needs no name for it.
     """
-    found, expected = parts_by_load(run), parts_by_load(baseline)
-    for load, part in expected.items():
-        yield (
-            load if len(expected) > 1 else NO_LOAD,
-            found.get(load) or LoadRun(run.header, ()),
-            part,
-        )
+    for load in baseline.loads:
+        name = load if len(baseline.loads) > 1 else NO_LOAD
+        yield name, run.at(load), baseline.at(load)
 
 
 def _speeds_by_load(run: Run, baselines: Sequence[Run], max_slowdown: float) -> Iterator[Check]:
     """Checks of speed at each load of the first baseline, against all that have this load."""
-    parts = [parts_by_load(one) for one in baselines]
-    for (load, found, _), place in zip(_by_load(run, baselines[0]), parts[0], strict=True):
-        same = [part[place] for part in parts if place in part]
-        yield from check_speeds(found, same, max_slowdown, load=load, num_loads=len(parts[0]))
+    loads = baselines[0].loads
+    for (name, found, _), load in zip(_by_load(run, baselines[0]), loads, strict=True):
+        same = [one.at(load) for one in baselines if load in one.loads]
+        yield from check_speeds(found, same, max_slowdown, load=name, num_loads=len(loads))
 
 
 def _at(load: Load, cells: Mapping[CellKey, CellPair]) -> dict[CellKey, CellPair]:

@@ -13,8 +13,6 @@ from specbench.log.audit import StoredAudit
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Origin
-from specbench.machine.cpu_sampler import others_warning
-from specbench.machine.gpu_sampler import gpu_warnings
 from specbench.report.facts import is_on_gpu
 from specbench.report.sentences import audit_failure
 from specbench.types import Record
@@ -66,10 +64,10 @@ def _machine(header: RunHeader) -> Iterator[str]:
     for part in parts:
         if part.cpu is None:
             yield "The load of the machine was not recorded."
-        elif not header.servers and (warning := others_warning(part.cpu)):
+        elif not header.servers and (warning := part.cpu.others_warning):
             yield warning
         if part.gpu is not None:
-            yield from gpu_warnings(part.gpu)
+            yield from part.gpu.warnings
         elif is_on_gpu(header):
             yield "The state of the GPU was not recorded."
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.frames import CELL_KEY, REQUEST_KEY
-from specbench.analysis.metrics import Run
 from specbench.analysis.records import RecordTable, make_table
 from specbench.analysis.stats.significance import ERROR_RATE, sign_test
 from specbench.judge.checks import Check, Status
 from specbench.log.header import RunHeader
+from specbench.log.run import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

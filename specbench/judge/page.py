@@ -19,7 +19,8 @@ from specbench.log.audit import AUDIT
 from specbench.log.comparability import machine_name
 from specbench.log.files import folder_errors
 from specbench.log.header import RunHeader
-from specbench.log.store import HEADER, SAMPLES, StoredRun, read_run
+from specbench.log.run import Run
+from specbench.log.store import HEADER, SAMPLES, read_run
 from specbench.report import facts
 from specbench.report.build import Report, make_report
 from specbench.report.export import load_format
@@ -76,12 +77,12 @@ def write_site(
     runs: list[SiteRun] = []
     rows: list[SiteRow] = []
     for number, (run, folder) in enumerate(zip(stored, _folders(stored), strict=True)):
-        say(f"{number + 1} of {len(stored)}: {run.path}")
+        say(f"{number + 1} of {len(stored)}: {run.folder}")
         report = make_report(run, bootstrap)
         rows += [row for one in report.sources for row in run_rows(one.metrics, number, known)]
         raw = _write_run(run, report, out / folder)
         label = f"{facts.model_label(run.header)} on {machine_name(run.header)}"
-        runs.append(SiteRun(number, folder, label, run.header, verify(run.path), raw))
+        runs.append(SiteRun(number, folder, label, run.header, verify(run.folder), raw))
     rows += published_rows()
     write_files(out, {"index.html": render(runs, rows, known).encode()})
 
@@ -103,18 +104,18 @@ def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow], prices: Mapping[str
     )
 
 
-def _folders(runs: Sequence[StoredRun]) -> list[str]:
+def _folders(runs: Sequence[Run]) -> list[str]:
     """A folder for each run, named after it; runs of one name are numbered."""
     times = Counter[str]()
     names = []
     for run in runs:
-        name = run.path.resolve().name
+        name = run.folder.resolve().name
         times[name] += 1
         names.append(f"runs/{name}" if times[name] == 1 else f"runs/{name}-{times[name]}")
     return names
 
 
-def _write_run(run: StoredRun, report: Report, folder: Path) -> tuple[str, ...]:
+def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     """Write the report and copy the raw files; returns the names of those."""
     made = {
         name: text.encode()
@@ -122,10 +123,10 @@ def _write_run(run: StoredRun, report: Report, folder: Path) -> tuple[str, ...]:
         for name, text in load_format(form).files(report).items()
     }
     write_files(folder, made)
-    names = tuple(name for name in _RAW if (run.path / name).is_file())
+    names = tuple(name for name in _RAW if (run.folder / name).is_file())
     with folder_errors(folder):
         for name in names:
-            shutil.copyfile(run.path / name, folder / name)
+            shutil.copyfile(run.folder / name, folder / name)
     return names
 
 

@@ -19,13 +19,13 @@ import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.frames import REQUEST_KEY
-from specbench.analysis.metrics import Run
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.significance import ERROR_RATE
 from specbench.errors import UserError
 from specbench.judge.checks import Change, Check, Status
 from specbench.judge.comparison import MEAN
 from specbench.log.loads import NO_LOAD, Load
+from specbench.log.run import Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

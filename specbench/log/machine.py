@@ -12,6 +12,12 @@ from msgspec import Struct
 from specbench.types import doc
 
 UNKNOWN = "unknown"
+BUSY_SHARE = 0.1
+"""Mean share of the cores from which on other programs cause a warning."""
+BUSY_PERCENT = 10
+"""Utilisation before the run from which a card counts as busy."""
+THROTTLED_SHARE = 0.02
+"""Share of samples from which throttling is worth a warning."""
 
 
 def gpu_numbers(device: str) -> range:
@@ -179,6 +185,38 @@ class GpuUse(Struct, frozen=True):
     is_partition: Annotated[bool, doc("the card is partitioned (MIG)")]
     is_lost: Annotated[bool, doc("the driver lost the card during the run")]
 
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons to doubt times measured on the GPU, in sentences."""
+        found = []
+        if self.other_processes_most:
+            num = self.other_processes_most
+            others = "1 other process" if num == 1 else f"{num} others"
+            found.append(
+                f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
+                "alone."
+            )
+        elif (self.percent_busy_before or 0) >= BUSY_PERCENT:
+            found.append(
+                f"The GPU was {self.percent_busy_before} % busy before the run began: times are "
+                "noisy."
+            )
+        slowed = [
+            f"{reason} {share * 100:.0f} %"
+            for reason, share in self.throttled.items()
+            if share >= THROTTLED_SHARE
+        ]
+        if slowed:
+            found.append(
+                f"The GPU lowered its clocks in a part of the run ({', '.join(slowed)}): cool it, "
+                "raise its power limit, or lock its clocks (nvidia-smi -lgc)."
+            )
+        if self.is_partition:
+            found.append("The GPU is cut into partitions (MIG): bandwidth and heat are shared.")
+        if self.is_lost:
+            found.append("The driver lost the GPU during the run: see `nvidia-smi` and its log.")
+        return found
+
 
 class CpuUse(Struct, frozen=True):
     """The processor during a run, from the system's counters."""
@@ -189,6 +227,17 @@ class CpuUse(Struct, frozen=True):
     clock_mhz: Annotated[
         Span | None, doc("mean clock of the cores in MHz; null if the machine does not tell")
     ] = None
+
+    @property
+    def others_warning(self) -> str | None:
+        """A sentence on programs that took the processor from the run; None if they took little."""
+        if self.share_of_others.mean <= BUSY_SHARE:
+            return None
+        mean, most = self.share_of_others.mean * 100, self.share_of_others.max * 100
+        return (
+            f"Other programs took {mean:.0f} % of the processor during the run, and up to "
+            f"{most:.0f} % in a second: times are noisy. Stop them, and repeat the run."
+        )
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):

@@ -1,6 +1,6 @@
 """Runs of the same work joined into one: more prompts, or more passes, from any time or machine.
 
-Knows files and headers of runs. Computes no number. `pool` keeps whole runs as units instead.
+Knows files and headers of runs. Computes no number. `Run.pooled` keeps whole runs as units instead.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
@@ -24,8 +24,8 @@ from specbench.log.comparability import (
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.loads import loads_of
 from specbench.log.machine import Origin
-from specbench.log.store import RunFolder, StoredRun, read_trace
-from specbench.machine.cpu_sampler import others_warning
+from specbench.log.run import Run
+from specbench.log.store import RunFolder, read_trace
 from specbench.types import Record, RecordKey, TracedStep
 
 Prompt = tuple[str, str]
@@ -34,16 +34,10 @@ Offsets = Mapping[Prompt, int]
 """By prompt, the number of passes over it in earlier runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergedRun:
-    """Several runs as one. Each record has its run's id as `origin`."""
+def merged(runs: Sequence[Run]) -> Run:
+    """Runs of the same work joined: a prompt that several have gets further passes, in their order.
 
-    header: RunHeader
-    records: tuple[Record, ...]
-
-
-def merge(runs: Sequence[StoredRun]) -> MergedRun:
-    """The runs as one. A prompt that several runs have gets further passes, in their order.
+    Each record keeps its run's id as `origin`.
 
     Raises:
         UserError: there are less than two runs, or they do not fit. Every difference is named.
@@ -61,7 +55,7 @@ def merge(runs: Sequence[StoredRun]) -> MergedRun:
     for run in runs:
         offsets = dict(passes)
         every_offset.append(offsets)
-        traces = {line.key: line.steps for line in read_trace(run.path)}
+        traces = {line.key: line.steps for line in (read_trace(run.path) if run.path else ())}
         for record in run.records:
             moved = _moved(record, offsets, traces.get(record.key, ()))
             origin = record.origin or run.header.id
@@ -69,10 +63,10 @@ def merge(runs: Sequence[StoredRun]) -> MergedRun:
             records.append(replace(moved, origin=origin, worker=worker))
             prompt = record.key.task, record.key.sample_id
             passes[prompt] = max(passes[prompt], moved.key.repeat + 1)
-    return MergedRun(_header(runs, records, every_offset), tuple(records))
+    return Run(_header(runs, records, every_offset), tuple(records))
 
 
-def write_merged(run: MergedRun, folder: Path) -> None:
+def write_run(run: Run, folder: Path) -> None:
     """Write the run into a new folder.
 
     Raises:
@@ -87,7 +81,7 @@ def write_merged(run: MergedRun, folder: Path) -> None:
             opened.append(record)
 
 
-def _problems(runs: Sequence[StoredRun]) -> Iterator[str]:
+def _problems(runs: Sequence[Run]) -> Iterator[str]:
     """Everything for which the runs are not one, a sentence each."""
     first = runs[0].header
     for number, run in enumerate(runs):
@@ -132,7 +126,7 @@ def _moved(record: Record, offsets: Offsets, trace: tuple[TracedStep, ...]) -> R
 
 
 def _header(
-    runs: Sequence[StoredRun], records: Sequence[Record], offsets: Sequence[Offsets]
+    runs: Sequence[Run], records: Sequence[Record], offsets: Sequence[Offsets]
 ) -> RunHeader:
     """The header of all: what holds for one machine alone is left to the origins."""
     headers = [run.header for run in runs]
@@ -185,7 +179,7 @@ def _shared(name: str, headers: Sequence[RunHeader]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _block_offset(task: str, run: StoredRun, offsets: Offsets) -> int:
+def _block_offset(task: str, run: Run, offsets: Offsets) -> int:
     """The passes before a block of a server. Its prompts were measured in one go.
 
     Raises:
@@ -226,7 +220,7 @@ def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
     first = headers[0]
     for one in headers:
         yield from (f"{one.id}: {text}" for text in one.warnings)
-        if busy := others_warning(one.cpu):
+        if one.cpu and (busy := one.cpu.others_warning):
             yield f"{one.id}: {busy}"
     for one in headers[1:]:
         machine = machine_difference(first, one)
@@ -234,7 +228,7 @@ def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
             yield f"Merged runs differ in {difference.describe(first.id, one.id)}."
 
 
-def _origins(run: StoredRun) -> Sequence[Origin]:
+def _origins(run: Run) -> Sequence[Origin]:
     """The run as an origin; the origins of a run that is merged itself."""
     one = run.header
     if one.origins:

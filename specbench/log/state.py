@@ -5,14 +5,11 @@ Knows file names and locks, no process and no clock.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from pathlib import Path
 
 from specbench.log.header import RunHeader
-from specbench.log.store import HEADER, SAMPLES
-
-_POOLED = re.compile(r"run-\d+")
+from specbench.log.store import HEADER, SAMPLES, pooled_folders
 
 
 def run_folder(path: Path) -> Path:
@@ -25,13 +22,6 @@ def run_folders(path: Path) -> list[Path]:
     of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
     is_run = not of_suite or (path / HEADER).exists()
     return [run_folder(path)] if is_run or pooled_folders(path) else of_suite
-
-
-def pooled_folders(path: Path) -> list[Path]:
-    """The folders of a pool's runs, "run-1" and so on; none in another folder."""
-    folders = [file.parent for file in path.glob(f"*/{HEADER}")]
-    is_pool = all(_POOLED.fullmatch(folder.name) for folder in folders)
-    return sorted(folders, key=lambda folder: int(folder.name[4:])) if is_pool else []
 
 
 def is_being_written(path: Path) -> bool:

@@ -11,20 +11,21 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from specbench.errors import RunFolderError, printable_values
-from specbench.log.audit import StoredAudit, read_audit
+from specbench.log.audit import read_audit
 from specbench.log.checks import ImpossibleRecord, RecordCheck
 from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
 from specbench.log.record import RecordLine, RecordReader, to_line
+from specbench.log.run import Run
 from specbench.log.trace import TraceLine, to_trace_line
 from specbench.types import Record, RecordKey
 
@@ -34,23 +35,10 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Functions from a header of one schema to the next one, by the schema they start from."""
 
 _MOST_SHOWN = 60
+_POOLED = re.compile(r"run-\d+")
 _decode_record = msgspec.json.Decoder(RecordLine).decode
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """A run as read from its folder: the header, every whole record, and lines left out.
-
-    `audit` is the last audit of these records, if there is one.
-    """
-
-    path: Path
-    header: RunHeader
-    records: tuple[Record, ...]
-    left_out: tuple[str, ...] = ()
-    audit: StoredAudit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +118,7 @@ def header_json(header: RunHeader) -> bytes:
     return msgspec.json.format(msgspec.json.encode(header_values(header)), indent=2) + b"\n"
 
 
-def read_run(path: Path, *, is_lenient: bool = False) -> StoredRun:
+def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     """Read the run in a folder. A last line that a kill cut short is left out.
 
     Lenient, lines that no run can have written are left out too, and named in `left_out`.
@@ -152,7 +140,21 @@ def read_run(path: Path, *, is_lenient: bool = False) -> StoredRun:
     audit = read_audit(path)
     if audit and audit.num_records != len(records):  # of the run before it went on
         audit = None
-    return StoredRun(path, header, records, tuple(left_out), audit)
+    return Run(header, records, path, tuple(left_out), audit)
+
+
+def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
+    """The run in a folder, or the pool of the runs in its subfolders (`specbench run --runs`).
+
+    Raises:
+        RunFolderError: there is no run, or one cannot be read.
+        UserError: the runs in the folder are not runs of the same work on one machine.
+    """
+    folders = pooled_folders(path)
+    if (path / HEADER).exists() or not folders:
+        return read_run(path, is_lenient=is_lenient)
+    pooled = Run.pooled([read_run(folder, is_lenient=is_lenient) for folder in folders])
+    return replace(pooled, header=structs.replace(pooled.header, id=path.resolve().name))
 
 
 def read_header(path: Path) -> RunHeader:
@@ -197,6 +199,13 @@ def read_trace(path: Path) -> Iterator[TraceLine]:
         if line.key not in seen:
             seen.add(line.key)
             yield line
+
+
+def pooled_folders(path: Path) -> list[Path]:
+    """The folders of a pool's runs, "run-1" and so on; none in another folder."""
+    folders = [file.parent for file in path.glob(f"*/{HEADER}")]
+    is_pool = all(_POOLED.fullmatch(folder.name) for folder in folders)
+    return sorted(folders, key=lambda folder: int(folder.name[4:])) if is_pool else []
 
 
 def list_runs(root: Path) -> list[ListedRun]:

@@ -13,8 +13,6 @@ from typing import Self
 from specbench.log.machine import CpuUse, Span
 
 INTERVAL_S = 1.0
-BUSY_SHARE = 0.1
-"""Mean share of the cores from which on other programs cause a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +89,4 @@ def read_moment() -> CpuMoment:
         work_s=total_s - idle_s,
         own_s=own.user + own.system,
         clock_mhz=clock.current if clock and clock.current else None,
-    )
-
-
-def others_warning(use: CpuUse | None) -> str | None:
-    """A sentence on programs that took the processor from the run; None if they took little."""
-    if use is None or use.share_of_others.mean <= BUSY_SHARE:
-        return None
-    mean, most = use.share_of_others.mean * 100, use.share_of_others.max * 100
-    return (
-        f"Other programs took {mean:.0f} % of the processor during the run, and up to {most:.0f} % "
-        "in a second: times are noisy. Stop them, and repeat the run."
     )

@@ -19,10 +19,6 @@ from specbench.machine.nvml import Card, open_card
 INTERVAL_S = 0.1
 PROCESS_ROUNDS = 20
 """Samples between two listings of processes, which cost more than the rest."""
-BUSY_PERCENT = 10
-"""Utilisation before the run from which a card counts as busy."""
-THROTTLED_SHARE = 0.02
-"""Share of samples from which throttling is worth a warning."""
 
 THROTTLING = {
     0x04: "power cap",
@@ -163,7 +159,7 @@ class GpuSampler:
 
     def warnings(self) -> list[str]:
         """Reasons to doubt the run's times, in sentences."""
-        return gpu_warnings(self.describe())
+        return self.describe().warnings
 
     def _loop(self) -> None:
         while not self._card.is_lost:
@@ -187,37 +183,6 @@ class GpuSampler:
         """
         listed = len(self._card.query("nvmlDeviceGetComputeRunningProcesses") or ())
         return max(0, listed - 1) if self._holds_card() else listed
-
-
-def gpu_warnings(use: GpuUse) -> list[str]:
-    """Reasons to doubt times measured on a GPU, in sentences."""
-    found = []
-    if use.other_processes_most:
-        num = use.other_processes_most
-        others = "1 other process" if num == 1 else f"{num} others"
-        found.append(
-            f"The GPU was shared with {others}: times are noisy, and energy is not this run's "
-            "alone."
-        )
-    elif (use.percent_busy_before or 0) >= BUSY_PERCENT:
-        found.append(
-            f"The GPU was {use.percent_busy_before} % busy before the run began: times are noisy."
-        )
-    slowed = [
-        f"{reason} {share * 100:.0f} %"
-        for reason, share in use.throttled.items()
-        if share >= THROTTLED_SHARE
-    ]
-    if slowed:
-        found.append(
-            f"The GPU lowered its clocks in a part of the run ({', '.join(slowed)}): cool it, "
-            "raise its power limit, or lock its clocks (nvidia-smi -lgc)."
-        )
-    if use.is_partition:
-        found.append("The GPU is cut into partitions (MIG): bandwidth and heat are shared.")
-    if use.is_lost:
-        found.append("The driver lost the GPU during the run: see `nvidia-smi` and its log.")
-    return found
 
 
 @contextmanager

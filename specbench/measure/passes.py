@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from msgspec import structs
 
 from specbench.analysis.metrics import measure
 from specbench.log.header import RunHeader
+from specbench.log.run import Run
 from specbench.types import Record
 
 LEAST_PASSES = 3
 """Passes before --until-ci may end a run: with fewer, their variance is hardly known."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    header: RunHeader
-    records: Sequence[Record]
 
 
 def never_enough(records: Sequence[Record]) -> bool:
@@ -36,7 +30,7 @@ def until_width(header: RunHeader) -> Callable[[Sequence[Record]], bool]:
         return never_enough
 
     def is_enough(records: Sequence[Record]) -> bool:
-        metrics = measure(_Measured(header, records))
+        metrics = measure(Run(header, tuple(records)))
         if metrics.scope.number < LEAST_PASSES:
             return False
         means = [value for one in metrics.rankings.values() for value in one.speedups.values()]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from specbench.errors import RunFolderError
 from specbench.log.header import RunHeader, Segment
-from specbench.log.store import StoredRun
+from specbench.log.run import Run
 from specbench.measure.plan import Plan
 from specbench.measure.requests import count_records, planned_keys
 from specbench.types import Record
@@ -23,7 +23,7 @@ _INPUTS = ("spec", "model", "methods", "no_checkpoint", "columns", "prompts")
 _MOST_NAMED = 4
 
 
-def resumed_header(stored: StoredRun, now: RunHeader, *, is_forced: bool) -> RunHeader:
+def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader:
     """The header of a stored run that goes on, where a new run would have the header `now`.
 
     Everything is as it was at first. With `is_forced`, another machine or other versions are kept
@@ -71,7 +71,7 @@ def resumed_header(stored: StoredRun, now: RunHeader, *, is_forced: bool) -> Run
     )
 
 
-def check_keys(plan: Plan, stored: StoredRun) -> None:
+def check_keys(plan: Plan, stored: Run) -> None:
     """Raise RunFolderError if the run has records that its plan does not make."""
     planned = set(planned_keys(plan))
     if unknown := [one.key for one in stored.records if one.key not in planned]:
@@ -84,7 +84,7 @@ def check_keys(plan: Plan, stored: StoredRun) -> None:
         )
 
 
-def check_memory(plan: Plan, stored: StoredRun) -> None:
+def check_memory(plan: Plan, stored: Run) -> None:
     """Raise RunFolderError if a method would need a memory of records that it did not make."""
     methods = [name for name, one in stored.header.methods.items() if one.scope == "run"]
     if methods and stored.records and num_missing(plan, stored.records):

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader, Status
-from specbench.log.store import RunFolder, StoredRun, read_run
+from specbench.log.run import Run
+from specbench.log.store import RunFolder, read_run
 from specbench.machine.cpu_sampler import CpuSampler
 from specbench.machine.pauses import PauseWatch
 from specbench.measure.base import Backend
@@ -33,7 +34,7 @@ def run_plan(
     command: Sequence[str] = (),
     backend: Backend | None = None,
     is_forced: bool = False,
-) -> StoredRun:
+) -> Run:
     """Run everything that the folder lacks. It holds a valid run however this ends.
 
     Args:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from specbench.analysis.metrics import Run
 from specbench.errors import visible
+from specbench.log.run import Run
 from specbench.types import Record, RequestKey
 
 SAMPLES_PER_TASK = 2

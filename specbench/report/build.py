@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specbench.analysis.calibration import Calibration, calibrate
-from specbench.analysis.metrics import Run, RunMetrics, measure
+from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
-from specbench.log.loads import split_by_load
+from specbench.log.run import Run
 from specbench.log.store import read_trace
 from specbench.report.answers import Answers, pick_answers
 from specbench.report.categories import category_tables, measure_categories
@@ -94,7 +93,7 @@ def make_report(
     A run on servers at several loads becomes one run a load.
     """
     given = runs if isinstance(runs, Sequence) else [runs]
-    several = [part for run in given for part in split_by_load(run)]
+    several = [run.at(load) for run in given for load in run.loads]
     measured = [measure(run, bootstrap, **options) for run in several]
     labels = run_labels([metrics.info for metrics in measured])
     sources = [
@@ -106,9 +105,8 @@ def make_report(
 
 def _calibration(run: Run) -> dict[MethodAt, tuple[Calibration, ...]]:
     """The calibration of every method that the run traced, at each temperature."""
-    folder = getattr(run, "path", None)
     steps: dict[MethodAt, list[TracedStep]] = defaultdict(list)
-    for line in read_trace(folder) if isinstance(folder, Path) else ():
+    for line in read_trace(run.path) if run.path else ():
         steps[line.method, line.temperature] += line.steps
     found = {method_at: calibrate(own) for method_at, own in steps.items()}
     return {method_at: calibrations for method_at, calibrations in found.items() if calibrations}

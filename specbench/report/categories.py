@@ -6,32 +6,18 @@ the numbers stand in a table; a category is a row and a method a column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from msgspec import structs
-
 from specbench.analysis.cells import CellKey
-from specbench.analysis.metrics import Run, RunMetrics, measure
+from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
+from specbench.log.run import Run
 from specbench.report import formats, sections
 from specbench.report.results import TaskResult, ranking_of
 from specbench.report.table import Group, Row, Table
-from specbench.types import Record
 
 BETWEEN = " / "
 """Between a task and a category in the name of what is measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Regrouped:
-    """A run whose tasks are the categories of the original's."""
-
-    header: RunHeader
-    records: Sequence[Record]
-    run_of_repeat: Sequence[int] = ()
 
 
 def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetrics | None:
@@ -42,16 +28,7 @@ def measure_categories(run: Run, bootstrap: Bootstrap | None = None) -> RunMetri
         for category, sample_ids in one.categories.items()
         for sample_id in sample_ids
     }
-    if not names:
-        return None
-    records = [
-        replace(record, key=replace(record.key, task=names[record.key.sample_id]))
-        for record in run.records
-        if record.key.sample_id in names
-    ]
-    columns = {name: name for name in names.values()}
-    header = structs.replace(run.header, columns=columns, prompts=())
-    return measure(_Regrouped(header, records, getattr(run, "run_of_repeat", ())), bootstrap)
+    return measure(run.of(names), bootstrap) if names else None
 
 
 def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:

@@ -8,7 +8,7 @@ from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.analysis.units import PROMPTS_ONLY
-from specbench.machine.cpu_sampler import others_warning
+from specbench.log.machine import CpuUse
 from specbench.measure.progress import first_line
 from specbench.report import facts, sentences, serving_notes
 
@@ -180,11 +180,15 @@ def _warnings(run: RunMetrics) -> Iterable[Note]:
         *sentences.difference_warnings(run),
         *sentences.memory_warnings(run),
         *serving_notes.warnings(run),
-        None if run.info.servers else others_warning(run.info.cpu),
+        None if run.info.servers else _busy(run.info.cpu),
         *_worker_warnings(run),
         *run.info.warnings,
     ]
     return (Note("Warning", text, is_warning=True) for text in texts if text)
+
+
+def _busy(cpu: CpuUse | None) -> str | None:
+    return cpu.others_warning if cpu else None
 
 
 def _worker_warnings(run: RunMetrics) -> Iterable[str]:
@@ -192,7 +196,7 @@ def _worker_warnings(run: RunMetrics) -> Iterable[str]:
     workers = run.info.workers
     nodes = [one.node for one in workers.values()]
     for name, one in workers.items():
-        if nodes.count(one.node) == 1 and (text := others_warning(one.cpu)):
+        if nodes.count(one.node) == 1 and (text := _busy(one.cpu)):
             yield f"{name}: {text}"
 
 

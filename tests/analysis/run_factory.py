@@ -2,14 +2,13 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
+from specbench.log.run import Run
 from specbench.registry import get, parse_choices
 from specbench.types import Record, RecordKey
 from tests.support.headers import make_header
@@ -46,16 +45,12 @@ SPEEDS = {
 }
 
 
-@dataclass(frozen=True)
-class FakeRun:
+def make_run(
+    records: Sequence[Record] = (), header: RunHeader | Mapping[str, Any] | None = None
+) -> Run:
     """A run from records and a header, typed or as plain values."""
-
-    records: Sequence[Record] = ()
-    given: RunHeader | Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def header(self) -> RunHeader:
-        return self.given if isinstance(self.given, RunHeader) else make_header(self.given)
+    typed = header if isinstance(header, RunHeader) else make_header(header)
+    return Run(typed, tuple(records))
 
 
 def record(
@@ -92,7 +87,7 @@ def failed(method: str, sample: str = "a", *, task: str = "gsm8k", error: str = 
 
 def measured_cell(*records: Record, method: str = "pld") -> CellMetrics:
     """The numbers of a method's cell in a run of these records of gsm8k, at one temperature."""
-    run = FakeRun(records, header(["vanilla", "pld"], ["gsm8k"], ()))
+    run = make_run(records, header(["vanilla", "pld"], ["gsm8k"], ()))
     metrics = measure(run, Bootstrap(1))
     return metrics.cell(method, metrics.temperatures[0], "gsm8k")
 
@@ -154,7 +149,7 @@ def full_run(
     temperatures: Sequence[float] = (0.0,),
     num_samples: int = 8,
     **changes: Any,
-) -> FakeRun:
+) -> Run:
     """A plausible run: every cell filled, from a fixed seed."""
     generator = random.Random(7)
     records = []
@@ -169,7 +164,7 @@ def full_run(
                     records.append(
                         _plausible(generator, method, task, temperature, sample, num_steps, speed)
                     )
-    return FakeRun(records, header(methods, tasks, temperatures, **changes))
+    return make_run(records, header(methods, tasks, temperatures, **changes))
 
 
 def _described(method: str) -> dict[str, Any]:

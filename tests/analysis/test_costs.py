@@ -12,7 +12,7 @@ from specbench.analysis.records import make_table
 from specbench.analysis.roofline import Roofline
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.types import Phases, Record
-from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
+from tests.analysis.run_factory import failed, full_run, header, make_run, record
 
 PHASES = Missing("run with --phases")
 
@@ -43,7 +43,7 @@ def test_the_decode_speedup_is_mat_over_the_cost_of_a_step(seed: int) -> None:
     pairs = [random_pair(generator, str(i)) for i in range(generator.randint(1, 8))]
     own, base = ([pair[i] for pair in pairs] for i in (0, 1))
     found = cost(own, base)
-    run = FakeRun(own + base, header(["vanilla", "pld"], ["gsm8k"]))
+    run = make_run(own + base, header(["vanilla", "pld"], ["gsm8k"]))
     expected = measure(run).pooled("pld", 0.0).decode_speedup
     assert number(found.decode_speedup) == pytest.approx(number(expected), rel=1e-12)
     assert number(found.mat) / number(found.relative) == number(found.decode_speedup)

@@ -12,7 +12,7 @@ from specbench.analysis.stats.bootstrap import Estimate, estimate, mean, quotien
 from specbench.analysis.stats.effects import EXACT, Variance, of_groups, of_mean, total
 from specbench.analysis.stats.significance import differs
 from specbench.analysis.units import PROMPTS_ONLY, log_ratios
-from tests.analysis.run_factory import FakeRun, header, record
+from tests.analysis.run_factory import header, make_run, record
 
 NORMAL = np.random.default_rng(0).normal(size=2000)
 NORMAL = (NORMAL - NORMAL.mean()) / NORMAL.std()
@@ -116,4 +116,4 @@ def test_a_run_is_labelled_by_what_its_intervals_cover(num_passes: int, text: st
         for i in range(8)
         for method in ("vanilla", "pld")
     ]
-    assert measure(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",)))).scope.text == text
+    assert measure(make_run(records, header(["vanilla", "pld"], ("gsm8k",)))).scope.text == text

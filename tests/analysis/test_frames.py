@@ -10,7 +10,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
 from specbench.types import Phases
-from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
+from tests.analysis.run_factory import failed, full_run, header, make_run, record
 
 
 def test_a_record_is_a_row_in_the_order_of_the_records() -> None:
@@ -58,7 +58,7 @@ def test_the_summary_has_a_row_for_every_cell_with_its_numbers() -> None:
 
 def test_the_summary_says_why_a_number_is_missing() -> None:
     run = measure(
-        FakeRun([record("pld"), failed("vanilla")], header(["vanilla", "pld"], ["gsm8k"]))
+        make_run([record("pld"), failed("vanilla")], header(["vanilla", "pld"], ["gsm8k"]))
     )
     row = summary_frame(run).set_index(["method", "task"]).loc["pld", "gsm8k"]
     assert math.isnan(row["speedup"])

@@ -8,7 +8,7 @@ from specbench.analysis.latency import percentiles
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.types import Phases, Record
-from tests.analysis.run_factory import FakeRun, header, measured_cell, record
+from tests.analysis.run_factory import header, make_run, measured_cell, record
 
 
 def test_first_token_is_the_prefill_and_the_rest_is_per_further_token() -> None:
@@ -49,7 +49,7 @@ def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
     described["spec"]["values"]["phases"] = True
     timed = Record(**{f: getattr(records[1], f) for f in Record.__slots__} | {
         "phases": Phases(1.0, 1.0, 0.0, 0.0)})  # fmt: skip
-    for run in (FakeRun(records, described), FakeRun([records[0], timed], header(["pld"]))):
+    for run in (make_run(records, described), make_run([records[0], timed], header(["pld"]))):
         metrics = measure(run).cell("pld", 0.0, "gsm8k")
         assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
         assert metrics.latency.first_token.p50 == metrics.latency.per_token.p50 == WITH_PHASES

@@ -9,9 +9,10 @@ from specbench.analysis.cells import ALL_FAILED, NO_CHECKPOINT, NOT_RUN, CellKey
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.machine import UNKNOWN
+from specbench.log.run import Run
 from specbench.log.spec import SpecHeader, SpecValues
 from specbench.machine.environment import capture
-from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
+from tests.analysis.run_factory import failed, full_run, header, make_run, record
 from tests.support.headers import make_header
 
 
@@ -20,7 +21,7 @@ def number(value: Value) -> float:
     return value.value
 
 
-def two_tasks(*dropped: tuple[str, str]) -> FakeRun:
+def two_tasks(*dropped: tuple[str, str]) -> Run:
     """pld is 2 times vanilla's speed on gsm8k and 4 times on alpaca; sps 3 times on both."""
     seconds = {"vanilla": (12.0, 12.0), "pld": (6.0, 3.0), "sps": (4.0, 4.0)}
     records = [
@@ -29,7 +30,7 @@ def two_tasks(*dropped: tuple[str, str]) -> FakeRun:
         for i, task in enumerate(("gsm8k", "alpaca"))
         if (method, task) not in dropped
     ]
-    return FakeRun(records, header(list(seconds), ("gsm8k", "alpaca")))
+    return make_run(records, header(list(seconds), ("gsm8k", "alpaca")))
 
 
 def speedup(run: RunMetrics, method: str) -> Value:
@@ -51,7 +52,7 @@ def test_the_pooled_cell_takes_all_tasks_as_one() -> None:
         record(method, task=task, decode_s=s, accept_lengths=lengths[task])
         for (task, method), s in seconds.items()
     ]
-    run = measure(FakeRun(records, header(["vanilla", "pld"], ("gsm8k", "alpaca"))))
+    run = measure(make_run(records, header(["vanilla", "pld"], ("gsm8k", "alpaca"))))
     pooled = run.overall["pld", 0.0].pooled
     assert number(pooled.speedup) == pytest.approx(15.0 / 10.0)
     assert number(pooled.mat) == pytest.approx(5 / 3)
@@ -73,7 +74,7 @@ def test_a_task_that_only_the_baseline_has_takes_no_part_in_means() -> None:
 def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
     described = header(["vanilla", "pld", "medusa", "eagle"], ("gsm8k", "alpaca"))
     described["no_checkpoint"] = ["medusa"]
-    run = measure(FakeRun([record(), record("pld"), failed("eagle")], described))
+    run = measure(make_run([record(), record("pld"), failed("eagle")], described))
     assert set(run.cells) == {
         CellKey(method, 0.0, task)
         for method in ("vanilla", "pld", "medusa", "eagle")
@@ -87,7 +88,7 @@ def test_cells_of_a_run_are_all_there_with_a_number_or_a_reason() -> None:
 
 def test_the_baseline_is_the_first_row_and_the_others_stand_as_asked_for() -> None:
     described = header(["sps", "pld", "vanilla"], ("gsm8k",))
-    run = measure(FakeRun([record("extra"), record(), record("pld")], described))
+    run = measure(make_run([record("extra"), record(), record("pld")], described))
     assert run.methods == ("vanilla", "sps", "pld", "extra")
 
 
@@ -95,7 +96,7 @@ def test_a_method_with_options_is_a_method_of_its_own() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["spec"]["values"]["methods"] = ["vanilla", "pld", "pld:ngram=2"]
     records = [record(decode_s=4.0), record("pld", decode_s=2.0), record("pld:ngram=2")]
-    run = measure(FakeRun(records, described))
+    run = measure(make_run(records, described))
     assert number(run.cell("pld", 0.0, "gsm8k").speedup) == pytest.approx(2)
     assert number(run.cell("pld:ngram=2", 0.0, "gsm8k").speedup) == pytest.approx(4)
     assert run.info.method("pld:ngram=2").label == "PLD (ngram=2)"
@@ -105,7 +106,7 @@ def test_temperatures_are_measured_apart() -> None:
     records = [record(decode_s=4.0), record("pld", decode_s=2.0)]
     records += [record(temperature=1.0, decode_s=4.0)]
     records += [record("pld", temperature=1.0, decode_s=1.0)]
-    run = measure(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",), (0.0, 1.0))))
+    run = measure(make_run(records, header(["vanilla", "pld"], ("gsm8k",), (0.0, 1.0))))
     assert number(run.cell("pld", 0.0, "gsm8k").speedup) == pytest.approx(2)
     assert number(run.cell("pld", 1.0, "gsm8k").speedup) == pytest.approx(4)
 
@@ -114,7 +115,7 @@ def test_the_order_in_which_records_were_written_changes_no_number() -> None:
     run = full_run(num_samples=10)
     shuffled = list(run.records)
     random.Random(1).shuffle(shuffled)
-    first, second = measure(run), measure(FakeRun(shuffled, run.header))
+    first, second = measure(run), measure(make_run(shuffled, run.header))
     for key, cell in first.cells.items():
         assert number(second.cells[key].speedup) == pytest.approx(number(cell.speedup))
         if key.task:
@@ -137,7 +138,7 @@ def test_the_turns_of_a_sample_are_one_cluster() -> None:
         for turn in (0, 1)
     ]
     once = measure(run).cell("pld", 0.0, "gsm8k").speedup
-    doubled = measure(FakeRun(twice, run.header)).cell("pld", 0.0, "gsm8k").speedup
+    doubled = measure(make_run(twice, run.header)).cell("pld", 0.0, "gsm8k").speedup
     assert isinstance(once, Estimate)
     assert isinstance(doubled, Estimate)
     assert once.interval is not None
@@ -147,7 +148,7 @@ def test_the_turns_of_a_sample_are_one_cluster() -> None:
 
 
 def test_an_empty_run_is_measured_without_an_error() -> None:
-    run = measure(FakeRun())
+    run = measure(make_run())
     assert (run.methods, run.tasks, run.temperatures) == ((), (), (0.0,))
 
 

@@ -14,7 +14,7 @@ from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.types import Completion, Record, RecordKey, Request
-from tests.analysis.run_factory import FakeRun, header
+from tests.analysis.run_factory import header, make_run
 from tests.support.models import VOCAB, random_target
 
 NUM_GUESSES, BUDGET, PATTERN = 3, 24, (2, 0, 3, 1)
@@ -86,7 +86,7 @@ def run() -> RunMetrics:
         drafted = decode(target, oracle, Request(prompt, BUDGET), clock)
         assert drafted.token_ids == plain.token_ids
         records += [as_record("vanilla", number, plain), as_record("sps", number, drafted)]
-    return measure(FakeRun(records, header(["vanilla", "sps"], ("gsm8k",))))
+    return measure(make_run(records, header(["vanilla", "sps"], ("gsm8k",))))
 
 
 def true_lengths() -> list[int]:

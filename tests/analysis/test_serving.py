@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from specbench import api
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
-from specbench.api import Run
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
-from specbench.log.loads import Load, loads_of, split_by_load
-from specbench.log.store import StoredRun
+from specbench.log.loads import Load, loads_of
+from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Serving
-from tests.analysis.run_factory import FakeRun
+from tests.analysis.run_factory import make_run
 from tests.support.headers import make_header
 
 NUM_TOKENS = 11
@@ -46,25 +46,25 @@ def block(method: str, load: Load, *, duration_s: float, repeat: int = 0, **more
 
 def run(
     records: Sequence[Record], blocks: Sequence[BlockHeader], loads: Sequence[Load], **values: Any
-) -> FakeRun:
+) -> Run:
     header: RunHeader = make_header({"columns": {"gsm8k": "GSM8K"}})
     values |= {
         "concurrency": tuple(one.concurrency for one in loads if one.concurrency),
         "request_rates": tuple(one.request_rate for one in loads if one.request_rate),
     }
     spec = replace_part(header.spec, values=replace_part(header.spec.values, **values))
-    return FakeRun(tuple(records), replace_part(header, spec=spec, blocks=tuple(blocks)))
+    return make_run(tuple(records), replace_part(header, spec=spec, blocks=tuple(blocks)))
 
 
 replace_part = msgspec.structs.replace
 ONE, FOUR = Load(concurrency=1), Load(concurrency=4)
 
 
-def measured(run: FakeRun) -> RunMetrics:
+def measured(run: Run) -> RunMetrics:
     return measure(run, Bootstrap(100))
 
 
-def only(run: FakeRun, method: str = "eagle3") -> ServingMetrics:
+def only(run: Run, method: str = "eagle3") -> ServingMetrics:
     return measured(run).serving[method, 0.0]
 
 
@@ -73,7 +73,7 @@ def number(value: Value) -> float:
     return value.value
 
 
-def two_methods(load: Load = ONE, **values: Any) -> FakeRun:
+def two_methods(load: Load = ONE, **values: Any) -> Run:
     records = [answer("vanilla", i, load, wall_s=1.0) for i in range(4)]
     records += [answer("eagle3", i, load, wall_s=0.5, num_accepted=5) for i in range(4)]
     blocks = [block("vanilla", load, duration_s=4.0), block("eagle3", load, duration_s=2.0)]
@@ -111,7 +111,7 @@ def test_a_failed_request_is_no_throughput_and_never_good() -> None:
         one if one.method == "vanilla" else replace_part(one, num_failed=1, num_tokens=33)
         for one in plain.header.blocks
     ]
-    found = only(FakeRun((*plain.records[:-1], lost), replace_part(plain.header, blocks=blocks)))
+    found = only(make_run((*plain.records[:-1], lost), replace_part(plain.header, blocks=blocks)))
     assert number(found.request_throughput) == number(found.goodput) == 1.5
 
 
@@ -119,7 +119,7 @@ def test_the_time_of_a_block_that_failed_counts() -> None:
     plain = two_methods()
     lost = block("eagle3", ONE, duration_s=6.0, repeat=1, num_failed=4, num_tokens=0)
     found = only(
-        FakeRun(plain.records, replace_part(plain.header, blocks=(*plain.header.blocks, lost)))
+        make_run(plain.records, replace_part(plain.header, blocks=(*plain.header.blocks, lost)))
     )
     assert found.request_throughput == Estimate(4 / 8.0)
     assert found.output_throughput == Estimate(44 / 8.0)
@@ -130,11 +130,11 @@ def test_a_block_that_was_interrupted_has_no_throughput() -> None:
     rest = block("eagle3", ONE, duration_s=9.0, num_requests=1, num_tokens=11, num_before=3)
     vanilla, whole = plain.header.blocks
     blocks = (vanilla, whole, replace_part(rest, repeat=1))
-    found = only(FakeRun(plain.records, replace_part(plain.header, blocks=blocks)))
+    found = only(make_run(plain.records, replace_part(plain.header, blocks=blocks)))
     assert number(found.output_throughput) == 22.0
     assert number(found.throughput_ratio) == pytest.approx(2.0)
     assert found.num_interrupted == 1
-    found = only(FakeRun(plain.records, replace_part(plain.header, blocks=(vanilla, rest))))
+    found = only(make_run(plain.records, replace_part(plain.header, blocks=(vanilla, rest))))
     assert isinstance(found.output_throughput, Missing)
     assert "interrupted" in found.output_throughput.reason
     assert isinstance(found.throughput_ratio, Missing)
@@ -179,7 +179,7 @@ def test_each_load_is_measured_against_vanilla_at_that_load() -> None:
     half = [replace(one, prefill_s=0.2, decode_s=1.8) for one in slow.records[4:]]
     records = [*two_methods().records, *slow.records[:4], *half]
     whole = run(records, [*two_methods().header.blocks, *slow.header.blocks], [ONE, FOUR])
-    parts = split_by_load(whole)
+    parts = [whole.at(load) for load in whole.loads]
     assert [loads_of(part.header.spec.values) for part in parts] == [(ONE,), (FOUR,)]
     speedups = [number(measured(part).overall["eagle3", 0.0].speedup) for part in parts]
     assert speedups == pytest.approx([2.0, 0.5])
@@ -187,14 +187,14 @@ def test_each_load_is_measured_against_vanilla_at_that_load() -> None:
 
 
 def test_a_run_of_the_engine_is_not_split() -> None:
-    plain = FakeRun((), make_header({}))
-    assert split_by_load(plain) == [plain]
+    plain = make_run((), make_header({}))
+    assert [plain.at(load) for load in plain.loads] == [plain]
 
 
 def test_the_clients_own_time_grows_with_its_work() -> None:
     plain = two_methods()
     busy = [replace_part(one, client_s=1.0) for one in plain.header.blocks]
-    found = only(FakeRun(plain.records, replace_part(plain.header, blocks=busy)))
+    found = only(make_run(plain.records, replace_part(plain.header, blocks=busy)))
     assert found.client_share == pytest.approx(1.0 / (1 - 0.5) / 2.0)
     assert only(plain).client_share == 0.0
 
@@ -217,7 +217,7 @@ def test_the_summary_of_a_run_has_a_row_for_each_load(tmp_path: Path) -> None:
     slow, fast = two_methods(FOUR), two_methods()
     blocks = [*fast.header.blocks, *slow.header.blocks]
     whole = run([*fast.records, *slow.records], blocks, [ONE, FOUR])
-    stored = StoredRun(tmp_path, whole.header, tuple(whole.records))
-    cells = Run(stored).summary.query("task == 'gsm8k' and method == 'eagle3'")
+    stored = replace(whole, path=tmp_path)
+    cells = api.Run(stored).summary.query("task == 'gsm8k' and method == 'eagle3'")
     assert cells["concurrency"].tolist() == [1, 4]
     assert cells["speedup"].tolist() == pytest.approx([2.0, 2.0])

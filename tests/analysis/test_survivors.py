@@ -8,12 +8,13 @@ import pytest
 from specbench.analysis.metrics import measure
 from specbench.analysis.speed_warnings import Survived
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.log.run import Run
 from specbench.types import Record
-from tests.analysis.run_factory import FakeRun, header, record
+from tests.analysis.run_factory import header, make_run, record
 from tests.judge.changing import broken
 
 
-def run(num_failed: int) -> FakeRun:
+def run(num_failed: int) -> Run:
     """EAGLE and PLD are equally fast, at speedups from 0.5 to 2; EAGLE fails on its worst."""
     records: list[Record] = []
     for i in range(16):
@@ -24,7 +25,7 @@ def run(num_failed: int) -> FakeRun:
             record("pld", str(i), decode_s=1 / speed),
             broken(own) if i < num_failed else own,
         ]
-    return FakeRun(records, header(["vanilla", "pld", "eagle"], ("gsm8k",)))
+    return make_run(records, header(["vanilla", "pld", "eagle"], ("gsm8k",)))
 
 
 def number(value: Value) -> float:
@@ -67,6 +68,6 @@ def test_a_sample_that_is_not_finished_by_all_yet_does_not_count_yet() -> None:
         yield from run(0).records
         yield replace(record("vanilla", "new"))
 
-    metrics = measure(FakeRun([*started()], run(0).header))
+    metrics = measure(make_run([*started()], run(0).header))
     assert metrics.cell("pld", 0.0, "gsm8k").num_samples == 16
     assert metrics.cell("vanilla", 0.0, "gsm8k").num_samples == 16

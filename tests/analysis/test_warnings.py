@@ -11,7 +11,7 @@ from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.speed_warnings import Disagreement, FewSamples, NotSignificant
 from specbench.analysis.warnings import Outliers, Throttling
 from specbench.types import Record
-from tests.analysis.run_factory import FakeRun, header, record
+from tests.analysis.run_factory import header, make_run, record
 
 GPU_WITH_CLOCKS = {"sm_clock_mhz": {"min": 900, "mean": 1200, "max": 1400}}
 METHODS, TASKS = ("vanilla", "pld"), ("gsm8k", "alpaca")
@@ -34,7 +34,7 @@ def run(
                               prefill_s=0.01, accept_lengths=lengths)  # fmt: skip
                 records.append(made)
     return measure(
-        FakeRun(records, header(METHODS, TASKS, gpu=GPU_WITH_CLOCKS if has_clocks else None))
+        make_run(records, header(METHODS, TASKS, gpu=GPU_WITH_CLOCKS if has_clocks else None))
     )
 
 
@@ -107,14 +107,14 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
             record(sample=str(sample), repeat=repeat),
             record("pld", str(sample), repeat=repeat, decode_s=seconds),
         ]
-    metrics = measure(FakeRun(records, header(METHODS, ("gsm8k",))))
+    metrics = measure(make_run(records, header(METHODS, ("gsm8k",))))
     (weak,) = [d for d in metrics.warnings if isinstance(d, NotSignificant)]
     assert weak.methods["pld"] > 1
     assert "for PLD with" in weak.message(metrics.info)
 
 
 def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves() -> None:
-    info = FakeRun([], header((*METHODS, "sps"), ("gsm8k",))).header
+    info = make_run([], header((*METHODS, "sps"), ("gsm8k",))).header
     text = NotSignificant(0.0, {"pld": 3.24, "sps": math.inf}).message(info)
     assert "A difference would show for PLD with 3.2x as many prompts." in text
     assert "No number of prompts would show one for SpS: use more passes or runs." in text

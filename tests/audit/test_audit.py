@@ -20,8 +20,9 @@ from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
+from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request
-from tests.analysis.run_factory import FakeRun, header, record
+from tests.analysis.run_factory import header, make_run, record
 from tests.support.headers import values_of
 from tests.support.models import random_llama
 from tests.support.toy_run import Plain, ToyModel
@@ -56,9 +57,7 @@ def toy(target: Target, methods: Mapping[str, Drafter]) -> ToyModel:
     return ToyModel(target, methods, PROMPTS, budget=BUDGET)
 
 
-def audited(
-    run: FakeRun, model: ToyModel, *, is_recheck: bool = False, num_tokens: int = 0
-) -> Audit:
+def audited(run: Run, model: ToyModel, *, is_recheck: bool = False, num_tokens: int = 0) -> Audit:
     return audit(
         run, lambda _: model, is_recheck=is_recheck, effort=Effort(num_tokens), say=lambda _: None
     )
@@ -86,12 +85,12 @@ def test_a_lossy_method_is_called_lossy(target: Target) -> None:
     run = model.run(0.0)
     described = values_of(run.header)
     described["methods"] = {**described["methods"], "pld": {"title": "PLD", "is_lossless": False}}
-    found = audited(FakeRun(run.records, described), model)
+    found = audited(make_run(run.records, described), model)
     assert [one.verdict for one in found.greedy] == ["lossy"]
     assert not found.has_bug
 
 
-def twins(factor: float) -> tuple[FakeRun, ToyModel, int]:
+def twins(factor: float) -> tuple[Run, ToyModel, int]:
     """A run whose method has at one place another token, with `factor` times vanilla's logit."""
     llama = random_llama(layers=2)
     target = Target(llama)
@@ -106,7 +105,7 @@ def twins(factor: float) -> tuple[FakeRun, ToyModel, int]:
     base = Record(key, "ok", 5, answer, "", "budget", 0.1, 0.1, lengths, lengths)
     other = (*answer[:position], twin, *answer[position + 1 :])
     own = replace(base, key=replace(key, method="pld"), token_ids=other)
-    run = FakeRun([base, own], header(["vanilla", "pld"], ("gsm8k",)))
+    run = make_run([base, own], header(["vanilla", "pld"], ("gsm8k",)))
     return run, toy(target, {"pld": Copier()}), position
 
 
@@ -130,7 +129,7 @@ def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
     run, model, _ = twins(1.001)
     described = values_of(run.header)
     described["model"] = {**described["model"], "quantization": stored}
-    (one,) = audited(FakeRun(run.records, described), model).greedy
+    (one,) = audited(make_run(run.records, described), model).greedy
     assert one.verdict == verdict
 
 
@@ -140,7 +139,7 @@ def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target)
     records = [
         replace(r, token_ids=r.token_ids[:-2]) if r.key.method == "pld" else r for r in run.records
     ]
-    (one,) = audited(FakeRun(records, run.header), model).greedy
+    (one,) = audited(make_run(records, run.header), model).greedy
     assert one.verdict == "bug"
     assert one.differences[0].divergence.own_token is None
 

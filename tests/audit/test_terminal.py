@@ -10,7 +10,7 @@ from rich.console import Console
 from specbench.audit.terminal import print_audit
 from specbench.audit.verdicts import Audit
 from specbench.log.audit import AuditTest, MethodAudit
-from tests.analysis.run_factory import FakeRun, header
+from tests.analysis.run_factory import header, make_run
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_an_audit_in_half_precision_says_what_it_cannot_see(
     tests = tuple(AuditTest("logits", one, 9, 0.0, "", limit=1.0) for one in {"deviation", name})
     method = MethodAudit("pld", 0.0, 0.0, num_answers=1, tests=tests)
     shown = Console(file=io.StringIO(), width=200)
-    info = FakeRun([], header(("vanilla", "pld"), ("gsm8k",))).header
+    info = make_run([], header(("vanilla", "pld"), ("gsm8k",))).header
     print_audit(Audit("run", dtype, again, (), (method,)), info, shown)
     said = shown.file.getvalue()  # type: ignore[attr-defined]
     assert ("--dtype float32 finds them" in " ".join(said.split())) == is_told

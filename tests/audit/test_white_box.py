@@ -133,7 +133,7 @@ def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
         for record in run.records
     ]
     found = audit(
-        type(run)(spoiled, run.header), lambda _: model, is_recheck=False, effort=EFFORT,
+        replace(run, records=tuple(spoiled)), lambda _: model, is_recheck=False, effort=EFFORT,
         say=lambda _: None,
     )  # fmt: skip
     own = next(one for one in found.methods if one.method == "sps" and not one.is_raised)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from benchmarks.gpu.agreement import compare
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.target import Target
-from specbench.log.store import StoredRun
+from specbench.log.run import Run
 from specbench.registry import get
 from specbench.types import Record, RecordKey, Request
 from tests.support.headers import make_header
@@ -21,7 +20,7 @@ from tests.support.models import prompts, random_llama
 PROMPT = prompts()[1]
 
 
-def stored(method: str, *token_ids: tuple[int, ...]) -> StoredRun:
+def stored(method: str, *token_ids: tuple[int, ...]) -> Run:
     records = [
         Record(
             RecordKey(method, 0.0, "t", "t/1", turn, 0), "ok", len(PROMPT), ids,
@@ -29,7 +28,7 @@ def stored(method: str, *token_ids: tuple[int, ...]) -> StoredRun:
         )
         for turn, ids in enumerate(token_ids)
     ]  # fmt: skip
-    return StoredRun(Path(), make_header({"model": {"dtype": "bfloat16"}}), (*records,))
+    return Run(make_header({"model": {"dtype": "bfloat16"}}), (*records,))
 
 
 def test_another_token_is_wrong_unless_it_was_nearly_the_best() -> None:

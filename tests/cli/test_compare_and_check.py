@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from specbench.analysis.metrics import Run
+from specbench.log.run import Run
 from specbench.log.store import RunFolder
 from tests.analysis.run_factory import full_run
 from tests.cli.conftest import Specbench

@@ -13,8 +13,8 @@ import pytest
 import specbench
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
-from specbench.log.loads import split_by_load
-from specbench.log.store import StoredRun, read_run
+from specbench.log.run import Run
+from specbench.log.store import read_run
 from tests.engines.installed import TASKS, installed
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -34,13 +34,13 @@ CHAINS = {
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("ours") / "run"
     specbench.run("tiny", [*CHAINS.values()], output=folder, **SAME)
     return read_run(folder)
 
 
-def answers(run: StoredRun, method: str) -> dict[tuple[str, int, int], tuple[int, ...]]:
+def answers(run: Run, method: str) -> dict[tuple[str, int, int], tuple[int, ...]]:
     return {
         (one.key.sample_id, one.key.turn, one.key.concurrency): one.token_ids
         for one in run.records
@@ -58,7 +58,7 @@ def mat(metrics: RunMetrics, method: str) -> float:
     ("name", "of_its_own"), [("vllm", set()), ("llamacpp", {"ngram"})], ids=["vllm", "llamacpp"]
 )
 def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
-    name: str, of_its_own: set[str], tmp_path: Path, ours: StoredRun
+    name: str, of_its_own: set[str], tmp_path: Path, ours: Run
 ) -> None:
     """`of_its_own` are the methods that draft otherwise than ours do."""
     engine = installed(name)
@@ -75,7 +75,7 @@ def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
         for (sample, turn, _), ids in found.items():
             assert ids == expected[sample, turn, 0], f"{method} on {sample}"
     own = measure(ours, Bootstrap(10))
-    theirs = measure(split_by_load(run)[0], Bootstrap(10))  # one request at a time
+    theirs = measure(run.at(run.loads[0]), Bootstrap(10))  # one request at a time
     assert len(theirs.methods) == 1 + len(engine.methods)
     for method in theirs.methods:
         kind = method.partition(":")[0]

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from specbench.analysis.metrics import Run
-from specbench.log.pool import PooledRun, pool
+from specbench.log.run import Run
 from specbench.types import Record
-from tests.analysis.run_factory import FakeRun
+from tests.analysis.run_factory import make_run
 from tests.support.headers import values_of
 
 
-def with_header(run: Run, **changes: Any) -> FakeRun:
+def with_header(run: Run, **changes: Any) -> Run:
     """The run with these values at dotted paths, a double underscore standing for a dot."""
     header = values_of(run.header)
     for path, value in changes.items():
@@ -21,16 +20,16 @@ def with_header(run: Run, **changes: Any) -> FakeRun:
         for key in parents:
             place = place.setdefault(key, {})
         place[last] = value
-    return FakeRun(run.records, header)
+    return make_run(run.records, header)
 
 
-def with_records(run: Run, change: Callable[[Record], Record | None]) -> FakeRun:
+def with_records(run: Run, change: Callable[[Record], Record | None]) -> Run:
     """The run with every record mapped; None removes it."""
     changed = (change(record) for record in run.records)
-    return FakeRun([record for record in changed if record is not None], run.header)
+    return make_run([record for record in changed if record is not None], run.header)
 
 
-def slower(run: Run, factors: Mapping[str, float]) -> FakeRun:
+def slower(run: Run, factors: Mapping[str, float]) -> Run:
     """The run with the seconds of these methods multiplied."""
 
     def change(record: Record) -> Record:
@@ -44,21 +43,21 @@ def slower(run: Run, factors: Mapping[str, float]) -> FakeRun:
     return with_records(run, change)
 
 
-def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> FakeRun:
+def at_loads(run: Run, loads: Mapping[int, Mapping[str, float]]) -> Run:
     """The run with these numbers of requests at once, and at each of them slower methods."""
     records = [
         replace(one, key=replace(one.key, concurrency=load))
         for load, factors in loads.items()
         for one in slower(run, factors).records
     ]
-    return FakeRun(records, with_header(run, spec__values__concurrency=[*loads]).header)
+    return make_run(records, with_header(run, spec__values__concurrency=[*loads]).header)
 
 
-def several(run: Run, number: int = 4, *, sd: float = 0.003, seed: int = 0) -> PooledRun:
+def several(run: Run, number: int = 4, *, sd: float = 0.003, seed: int = 0) -> Run:
     """A pool of runs like this one, in which the seconds of each method differ by this spread."""
     draw = random.Random(seed)
     methods = sorted({record.key.method for record in run.records})
-    return pool(
+    return Run.pooled(
         [
             slower(run, {method: draw.lognormvariate(0, sd) for method in methods})
             for _ in range(number)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from specbench.judge.comparison import MEAN
 from specbench.judge.gate import Gate, check
 from specbench.judge.limits import Limits
-from specbench.log.audit import MethodAudit, StoredAudit
-from specbench.log.header import RunHeader
+from specbench.log.audit import MethodAudit
+from specbench.log.run import Run
 from specbench.types import Record
 from tests.analysis.run_factory import TASKS, full_run
 from tests.judge.changing import with_records
@@ -20,17 +19,8 @@ from tests.support.audits import failed_audit, passed_audit, stored_audit
 RUN = full_run(temperatures=(0.0, 1.0))
 
 
-@dataclass(frozen=True)
-class Audited:
-    """A run with an audit."""
-
-    records: Sequence[Record]
-    header: RunHeader
-    audit: StoredAudit
-
-
-def audited(*results: MethodAudit) -> Audited:
-    return Audited(RUN.records, RUN.header, stored_audit(*results))
+def audited(*results: MethodAudit) -> Run:
+    return replace(RUN, audit=stored_audit(*results))
 
 
 def statuses(gate: Gate) -> dict[tuple[str, float], str]:
@@ -98,5 +88,5 @@ def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed(
     allowed = Limits(max_mismatch=0.1)
     assert check(changed, run, allowed).is_passed
     assert {one.kind for one in check(changed, run).failures} == {"output"}
-    found = Audited(changed.records, changed.header, stored_audit(failed_audit("sps", 0.0, 0.0)))
+    found = replace(changed, audit=stored_audit(failed_audit("sps", 0.0, 0.0)))
     assert {one.kind for one in check(found, run, allowed).failures} == {"audit"}

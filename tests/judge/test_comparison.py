@@ -11,8 +11,9 @@ from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.errors import UserError
 from specbench.judge.comparison import MEAN, compare, compare_runs, cross
 from specbench.judge.pairs import NO_SHARED
+from specbench.log.run import Run
 from specbench.types import Phases, Record, Serving
-from tests.analysis.run_factory import TASKS, FakeRun, full_run, header, record
+from tests.analysis.run_factory import TASKS, full_run, header, make_run, record
 from tests.judge.changing import at_loads, broken, slower, with_header, with_records
 
 
@@ -27,11 +28,11 @@ def width(value: Value) -> float:
     return value.interval.high - value.interval.low
 
 
-def small(**seconds: float) -> FakeRun:
+def small(**seconds: float) -> Run:
     """One sample of 4 tokens: vanilla takes 4 s, the other methods the given time."""
     records = [record("vanilla", decode_s=4.0)]
     records += [record(m, decode_s=s, accept_lengths=(3,)) for m, s in seconds.items()]
-    return FakeRun(records, header(["vanilla", *seconds], ("gsm8k",)))
+    return make_run(records, header(["vanilla", *seconds], ("gsm8k",)))
 
 
 def test_a_run_equals_itself() -> None:
@@ -62,12 +63,12 @@ def test_a_machine_twice_as_fast_changes_speed_and_neither_speedup_nor_mat() -> 
 
 
 def test_only_completions_that_both_runs_finished_count() -> None:
-    def run(*seconds: float | None) -> FakeRun:
+    def run(*seconds: float | None) -> Run:
         records = [
             broken(record("pld", str(i))) if s is None else record("pld", str(i), decode_s=s)
             for i, s in enumerate(seconds)
         ]
-        return FakeRun(records, header(["pld"], ("gsm8k",)))
+        return make_run(records, header(["pld"], ("gsm8k",)))
 
     cell = compare(run(1.0, 2.0, None, 9.0), run(2.0, 4.0, 7.0)).cell("pld", 0.0, "gsm8k")
     assert (cell.num_completions, cell.num_samples) == (2, 2)
@@ -79,12 +80,12 @@ def test_variation_shared_by_both_runs_widens_no_interval() -> None:
     generator = random.Random(1)
     times = [generator.lognormvariate(0, 1) for _ in range(40)]
 
-    def run(noise: float) -> FakeRun:
+    def run(noise: float) -> Run:
         records = [
             record("pld", str(i), decode_s=seconds * generator.lognormvariate(0, noise))
             for i, seconds in enumerate(times)
         ]
-        return FakeRun(records, header(["pld"], ("gsm8k",)))
+        return make_run(records, header(["pld"], ("gsm8k",)))
 
     pair = compare(run(0.0), run(0.01)).cell("pld", 0.0, "gsm8k").tokens_per_s
     assert width(pair.subject) > 0.5 * number(pair.subject)
@@ -111,7 +112,7 @@ def test_the_ratio_of_a_mean_is_the_ratio_of_the_two_means() -> None:
     """The mean of the ratios 4 and 0.2 would be above 2, although the means are 0.6 and 0.75."""
     seconds = {"gsm8k": (4.0, 1.0), "alpaca": (1.0, 5.0)}
     runs = [
-        FakeRun(
+        make_run(
             [record("pld", task=task, decode_s=own[i]) for task, own in seconds.items()],
             header(["pld"], tuple(seconds)),
         )
@@ -220,10 +221,10 @@ def test_runs_without_a_load_in_common_are_refused() -> None:
 
 
 def test_mat_of_a_server_without_steps_is_made_from_what_it_accepted() -> None:
-    def accepting(num_accepted: int) -> FakeRun:
+    def accepting(num_accepted: int) -> Run:
         served = Serving(0.0, (), num_accepted=num_accepted)
         one = replace(record("pld"), accept_lengths=(), num_nodes=(), serving=served)
-        return FakeRun([one], header(["pld"], ("gsm8k",)))
+        return make_run([one], header(["pld"], ("gsm8k",)))
 
     mat = compare(accepting(0), accepting(1)).cell("pld", 0.0, "gsm8k").mat
     assert (number(mat.reference), number(mat.subject)) == (1.0, 1.5)
@@ -249,4 +250,4 @@ def test_force_shows_what_is_not_comparable_and_says_so() -> None:
 def test_records_in_another_order_change_no_number() -> None:
     run, other = full_run(), slower(full_run(), {"pld": 1.1})
     shuffled: list[Record] = random.Random(3).sample(list(other.records), len(other.records))
-    assert compare(run, FakeRun(shuffled, other.header)).cells == compare(run, other).cells
+    assert compare(run, make_run(shuffled, other.header)).cells == compare(run, other).cells

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specbench.analysis.metrics import Run
 from specbench.judge.comparison import Comparison, compare, compare_runs, cross
 from specbench.judge.comparison_formats import COLUMNS, FORMATS, render_comparison, write_comparison
 from specbench.judge.comparison_table import NOT_COMPARABLE, build_comparison
 from specbench.judge.comparison_terminal import print_comparison
-from tests.analysis.run_factory import TASKS, FakeRun, full_run
+from specbench.log.run import Run
+from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.judge.changing import at_loads, several, slower, with_header
 
 RUN = full_run(id="old")
@@ -54,7 +54,7 @@ def test_a_slower_method_is_named_with_its_ratio() -> None:
 
 def test_one_run_a_side_gives_no_verdict_and_the_spread_of_passes() -> None:
     passes = several(RUN, 3, sd=0.02)  # the passes of one run
-    one = FakeRun(passes.records, passes.header)
+    one = make_run(passes.records, passes.header)
     text = sentences(compare(one, slower(one, {"pld": 1.25})))
     assert "lower in B" not in text
     assert "Differences in speed are not judged: one run a side" in text

@@ -196,7 +196,7 @@ def test_phases_within_the_decode_time_are_no_fault(tmp_path: Path) -> None:
 
 
 def test_a_run_recorded_in_the_project_is_sound() -> None:
-    found = verify(Path(__file__).parents[2] / "results/recorded/vllm-cpu")
+    found = verify(Path(__file__).parents[3] / "results/recorded/vllm-cpu")
     assert found.faults == ()
     assert any("tiny" in text for text in found.exclusions)
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gate_errors import METHODS, SimulatedRun, Simulator, is_blamed
-from specbench.analysis.metrics import Run
+from benchmarks.gate_errors import METHODS, Simulator, is_blamed
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.errors import UserError
 from specbench.judge.comparison import MEAN
 from specbench.judge.gate import Gate, check
 from specbench.judge.limits import Limits, parse_limits
 from specbench.judge.printer import method_name
+from specbench.log.run import Run
 from specbench.types import Record
-from tests.analysis.run_factory import TASKS, FakeRun, full_run
+from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.judge.changing import at_loads, broken, slower, with_header, with_records
 
 RUN = full_run()
@@ -31,7 +31,7 @@ def methods(gate: Gate) -> set[str]:
     return {method for method, _ in found(gate)}
 
 
-def changed(of: Callable[[Record], bool], change: Callable[[Record], Record | None]) -> FakeRun:
+def changed(of: Callable[[Record], bool], change: Callable[[Record], Record | None]) -> Run:
     return with_records(RUN, lambda record: change(record) if of(record) else record)
 
 
@@ -171,7 +171,7 @@ def test_a_run_over_fewer_prompts_is_judged_on_those() -> None:
 
 def test_cells_of_the_new_run_alone_are_not_checked() -> None:
     more = full_run(methods=(*EVERYBODY, "medusa"))
-    old = FakeRun([r for r in more.records if r.key.method != "medusa"], RUN.header)
+    old = make_run([r for r in more.records if r.key.method != "medusa"], RUN.header)
     gate = check(more, old)
     assert gate.is_passed
     assert "medusa" not in {f.cell.method for f in gate.checks}
@@ -189,7 +189,7 @@ def other_answer(record: Record) -> Record:
     return replace(record, token_ids=(*record.token_ids[:-1], 7777))
 
 
-def answering_otherwise(method: str, samples: Sequence[str]) -> FakeRun:
+def answering_otherwise(method: str, samples: Sequence[str]) -> Run:
     return changed(lambda r: r.key.method == method and r.key.sample_id in samples, other_answer)
 
 
@@ -206,7 +206,7 @@ def test_in_float32_one_answer_that_is_vanillas_no_longer_is_stopped() -> None:
     assert not check(run, RUN, Limits(max_mismatch=0.01)).is_passed
 
 
-def half(run: Run) -> FakeRun:
+def half(run: Run) -> Run:
     return with_header(run, model__dtype="float16")
 
 
@@ -232,7 +232,7 @@ def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
 ) -> None:
     """All answers leave vanilla's at a near-tie in both runs, so that none stopped being equal."""
 
-    def leaving(shift: int) -> FakeRun:
+    def leaving(shift: int) -> Run:
         def change(record: Record) -> Record:
             at = 10 + int(record.key.sample_id.split("/")[1]) + shift
             ids = (*record.token_ids[:at], *(7777 for _ in record.token_ids[at:]))
@@ -258,7 +258,7 @@ def test_sampled_answers_are_not_compared_with_vanillas() -> None:
 
 
 def test_vanilla_may_change_at_a_near_tie_but_not_everywhere() -> None:
-    def all_otherwise(samples: Sequence[str]) -> FakeRun:
+    def all_otherwise(samples: Sequence[str]) -> Run:
         return changed(lambda r: r.key.sample_id in samples, other_answer)
 
     assert check(all_otherwise(["gsm8k/3", "alpaca/0"]), RUN).is_passed
@@ -318,6 +318,6 @@ def test_equal_runs_pass_even_with_limits_of_zero() -> None:
 def test_a_method_ten_percent_slower_is_caught_and_no_other_blamed() -> None:
     simulator = Simulator(80, methods=("vanilla", "pld", "eagle2"))
     for i in range(5):
-        run: SimulatedRun = simulator.run(2 * i, {"eagle2": 0.10})
+        run: Run = simulator.run(2 * i, {"eagle2": 0.10})
         gate = check(run, simulator.run(2 * i + 1), Limits(max_mismatch=0.1))
         assert [method for method in METHODS if is_blamed(gate, method)] == ["eagle2"]

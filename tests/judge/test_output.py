@@ -12,14 +12,15 @@ from specbench.judge.annotations import MOST, annotations
 from specbench.judge.gate import Gate, check
 from specbench.judge.junit import to_junit, write_junit
 from specbench.judge.printer import print_gate
-from tests.analysis.run_factory import FakeRun, full_run
+from specbench.log.run import Run
+from tests.analysis.run_factory import full_run
 from tests.judge.changing import broken, slower, with_header, with_records
 
 RUN = full_run(id="old")
 NASTY = "100% full: <tag> & \x1b[31mred\x00,\r\nTraceback"
 
 
-def new(run: FakeRun) -> FakeRun:
+def new(run: Run) -> Run:
     return with_header(run, id="new")
 
 

@@ -18,8 +18,9 @@ from specbench.errors import UserError
 from specbench.judge.page import write_site
 from specbench.judge.page_rows import MEAN, cost, engine_name, published_rows, run_rows
 from specbench.judge.prices import parse_prices
+from specbench.log.run import Run
 from specbench.log.store import RunFolder
-from tests.analysis.run_factory import FakeRun, full_run
+from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
 from tests.report.browser import Browser, browser, missing
 from tests.report.drawing import two_machines
@@ -30,7 +31,7 @@ CPU = "Example CPU 9000, threads: 2"
 
 
 @cache
-def runs() -> dict[str, FakeRun]:
+def runs() -> dict[str, Run]:
     """Two machines and two models; one run is of a real model with published numbers."""
     tiny = full_run(tasks=TASKS, num_samples=6)
     vicuna = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}

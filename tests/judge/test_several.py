@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.gate_errors import METHODS, SimulatedRun, Simulator
+from benchmarks.gate_errors import METHODS, Simulator
 from specbench.errors import UserError
 from specbench.judge.comparison import MEAN
 from specbench.judge.gate import Gate, check
 from specbench.judge.limits import Limits
 from specbench.judge.printer import gate_notes, summary
+from specbench.log.run import Run
 from tests.judge.changing import at_loads
 
 LIMITS = Limits(max_mismatch=0.1)
@@ -21,9 +22,7 @@ def gate(
     slowdowns: Mapping[str, float] | None = None,
     num_baselines: int = 5,
 ) -> Gate:
-    baselines: list[SimulatedRun] = [
-        simulator.run(1000 * seed + i) for i in range(1, 1 + num_baselines)
-    ]
+    baselines: list[Run] = [simulator.run(1000 * seed + i) for i in range(1, 1 + num_baselines)]
     return check(simulator.run(1000 * seed, slowdowns), baselines[0], LIMITS, more=baselines[1:])
 
 

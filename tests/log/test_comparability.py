@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.metrics import Run
 from specbench.errors import UserError
 from specbench.log.comparability import (
     circumstances,
@@ -12,7 +11,8 @@ from specbench.log.comparability import (
     require_same_work,
     work_differences,
 )
-from tests.analysis.run_factory import FakeRun, full_run
+from specbench.log.run import Run
+from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
 
 FILES = {"model.safetensors": {"bytes": 10, "sha256": "a" * 64}}
@@ -23,7 +23,7 @@ def prompts(digest: str, file: str | None = "f1") -> list[dict[str, Any]]:
     return [{"task": "gsm8k", "sha256": digest * 8, "file_sha256": file, "origin": "gsm8k.jsonl"}]
 
 
-def run(**changes: Any) -> FakeRun:
+def run(**changes: Any) -> Run:
     return with_header(
         full_run(tasks=("gsm8k",)), **{"model__files": FILES, "prompts": prompts("p1"), **changes}
     )
@@ -98,7 +98,7 @@ def test_a_commit_of_the_hub_decides_before_its_files() -> None:
 
 
 def test_large_files_without_a_hash_are_told_apart_by_size() -> None:
-    def sized(size: int) -> FakeRun:
+    def sized(size: int) -> Run:
         return run(model__files={"model.safetensors": {"bytes": size, "sha256": None}})
 
     assert differences(sized(10), run()) == []
@@ -136,7 +136,7 @@ def test_a_drafter_with_other_weights_is_a_circumstance() -> None:
     assert found.what == "sps's file model.safetensors"
 
 
-def gpu(name: str, driver: str = "550", *, first: str | None = None) -> FakeRun:
+def gpu(name: str, driver: str = "550", *, first: str | None = None) -> Run:
     listed = [{"name": n, "driver": driver, "power_limit_w": 700.0} for n in (first, name) if n]
     return run(
         spec__values__device="cuda:0",

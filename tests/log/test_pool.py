@@ -9,9 +9,9 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.errors import RunFolderError, UserError
 from specbench.judge.comparison import compare
-from specbench.log.pool import pool, read_runs
-from specbench.log.store import RunFolder
-from tests.analysis.run_factory import FakeRun, full_run
+from specbench.log.run import Run
+from specbench.log.store import RunFolder, read_runs
+from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several, slower, with_header
 
 RUN = full_run(methods=("vanilla", "pld"), num_samples=6)
@@ -38,8 +38,8 @@ def test_a_pool_is_labelled_by_its_runs() -> None:
 
 def test_runs_with_passes_are_units_as_a_whole() -> None:
     passes = several(RUN, 3, sd=0.05)
-    run = FakeRun(passes.records, passes.header)
-    both = pool([run, slower(run, {"pld": 1.1})])
+    run = make_run(passes.records, passes.header)
+    both = Run.pooled([run, slower(run, {"pld": 1.1})])
     assert both.run_of_repeat == (0, 0, 0, 1, 1, 1)
     speedup = measure(both).overall["pld", 0.0].speedup
     assert isinstance(speedup, Estimate)
@@ -48,14 +48,14 @@ def test_runs_with_passes_are_units_as_a_whole() -> None:
 
 def test_what_is_no_repetition_is_not_pooled() -> None:
     with pytest.raises(UserError, match="pooled with itself"):
-        pool([RUN, RUN])
+        Run.pooled([RUN, RUN])
     other = slower(RUN, {"pld": 1.1})
     with pytest.raises(UserError, match="different machines"):
-        pool([RUN, with_header(other, environment__cpu__model="Small CPU")])
+        Run.pooled([RUN, with_header(other, environment__cpu__model="Small CPU")])
     with pytest.raises(UserError, match="different methods"):
-        pool([RUN, with_header(other, spec__values__methods=["vanilla", "sps"])])
+        Run.pooled([RUN, with_header(other, spec__values__methods=["vanilla", "sps"])])
     with pytest.raises(UserError, match="same work"):
-        pool([RUN, with_header(other, spec__values__max_new_tokens=7)])
+        Run.pooled([RUN, with_header(other, spec__values__max_new_tokens=7)])
 
 
 def test_a_folder_of_runs_is_read_as_one_pool(tmp_path: Path) -> None:

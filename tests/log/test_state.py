@@ -8,12 +8,11 @@ from specbench.errors import RunFolderError
 from specbench.log.state import (
     is_being_written,
     num_records,
-    pooled_folders,
     run_folder,
     run_folders,
     state,
 )
-from specbench.log.store import HEADER, SAMPLES, RunFolder
+from specbench.log.store import HEADER, SAMPLES, RunFolder, pooled_folders
 from tests.support.headers import make_header
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from specbench.log.machine import CpuUse, Span
-from specbench.machine.cpu_sampler import CpuMoment, CpuSampler, others_warning, read_moment
+from specbench.machine.cpu_sampler import CpuMoment, CpuSampler, read_moment
 
 
 def sampled(*moments: CpuMoment) -> CpuUse | None:
@@ -34,10 +34,9 @@ def test_counters_that_stand_still_or_round_give_no_impossible_share() -> None:
 
 def test_a_busy_machine_is_a_warning_with_its_size() -> None:
     use = sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1.5, 1))
-    text = others_warning(use)
-    assert text is not None and "25 % of the processor" in text
-    assert others_warning(sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1, 1))) is None
-    assert others_warning(None) is None
+    assert use and "25 % of the processor" in (use.others_warning or "")
+    idle = sampled(CpuMoment(0, 0, 0), CpuMoment(2, 1, 1))
+    assert idle and idle.others_warning is None
 
 
 def test_the_counters_of_this_machine_advance() -> None:

@@ -5,22 +5,23 @@ from msgspec import structs
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.log.header import RunHeader
+from specbench.log.run import Run
 from specbench.measure.passes import finished_header, until_width
 from specbench.types import Record
-from tests.analysis.run_factory import FakeRun, full_run
+from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several
 
 RUN = full_run(methods=("vanilla", "pld"), num_samples=8)
 SPREAD = 0.03
 
 
-def passes(number: int, *, sd: float = SPREAD, seed: int = 0) -> FakeRun:
+def passes(number: int, *, sd: float = SPREAD, seed: int = 0) -> Run:
     """One run of several passes, between which methods differ by this spread."""
     pooled = several(RUN, number, sd=sd, seed=seed)
-    return FakeRun(pooled.records, pooled.header)
+    return make_run(pooled.records, pooled.header)
 
 
-def until(width: float | None, run: FakeRun) -> RunHeader:
+def until(width: float | None, run: Run) -> RunHeader:
     spec = run.header.spec
     values = structs.replace(spec.values, until_ci=width, repeats=20)
     return structs.replace(run.header, spec=structs.replace(spec, values=values))

@@ -14,7 +14,8 @@ from specbench.data.prompts import Prompt
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import FileHeader, MethodHeader, WeightsHeader
 from specbench.log.machine import Environment
-from specbench.log.store import RunFolder, StoredRun, read_run
+from specbench.log.run import Run
+from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment
 from specbench.measure.plan import Plan
 from specbench.measure.session import run_plan
@@ -56,7 +57,7 @@ def weighted(about: Any, weights: WeightsHeader) -> MethodHeader:
     return structs.replace(about.methods["pld"], weights=weights)
 
 
-def run(path: Path, plan: Plan | None = None, **options: Any) -> StoredRun:
+def run(path: Path, plan: Plan | None = None, **options: Any) -> Run:
     return run_plan(plan or plan_of(), path, Watcher(), given=(), command=("run",), **options)
 
 

@@ -14,7 +14,8 @@ import yaml
 from specbench import registry
 from specbench.cli.app import app
 from specbench.judge.gate import check
-from specbench.log.store import StoredRun, read_run
+from specbench.log.run import Run
+from specbench.log.store import read_run
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve_model
@@ -25,7 +26,7 @@ COMMAND = re.compile(r"specbench (run|check) (.*?)(?=&&|$)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def baseline() -> StoredRun:
+def baseline() -> Run:
     return read_run(ROOT / ".ci" / "baseline")
 
 
@@ -34,19 +35,19 @@ def option(arguments: str, name: str) -> str:
     return words[words.index(name) + 1]
 
 
-def test_the_baseline_is_complete_and_passes_against_itself(baseline: StoredRun) -> None:
+def test_the_baseline_is_complete_and_passes_against_itself(baseline: Run) -> None:
     assert baseline.header.status == "complete"
     assert {r.key.method for r in baseline.records} == set(registry.PAPER_ORDER)
     assert all(record.is_ok for record in baseline.records)
     assert check(baseline, baseline).is_passed
 
 
-def test_the_baseline_is_of_the_weights_that_ship(baseline: StoredRun) -> None:
+def test_the_baseline_is_of_the_weights_that_ship(baseline: Run) -> None:
     shipped = identify(resolve_model(find_model("tiny"), offline=True))
     assert baseline.header.model.files == shipped.files
 
 
-def test_make_gate_repeats_the_baselines_run(baseline: StoredRun) -> None:
+def test_make_gate_repeats_the_baselines_run(baseline: Run) -> None:
     (arguments,) = re.findall(r"^GATE_RUN := \S+ run (.*)$", (ROOT / "Makefile").read_text(), re.M)
     values = baseline.header.spec.values
     assert int(option(arguments, "--limit")) == values.limit

@@ -15,7 +15,8 @@ import pytest
 
 from specbench import __version__
 from specbench.cli import main
-from specbench.log.store import StoredRun, read_header, read_run
+from specbench.log.run import Run
+from specbench.log.store import read_header, read_run
 from tests.ray.conftest import Nodes
 from tests.zoo.stand_in_shapes import write_config
 
@@ -42,7 +43,7 @@ limit = 2
 WAIT_S = 240.0
 
 
-def outcomes(run: StoredRun) -> dict[Any, Any]:
+def outcomes(run: Run) -> dict[Any, Any]:
     assert run.header.status == "complete"
     counts = Counter(record.key for record in run.records)
     assert set(counts.values()) == {1}
@@ -104,7 +105,7 @@ def test_a_suite_survives_the_loss_of_a_node_and_equals_the_one_without_ray(
     assert len({worker.node for worker in workers.values()}) == 2
 
 
-def one_worker(run: StoredRun) -> list[bool]:
+def one_worker(run: Run) -> list[bool]:
     """For each sample, True if all its records are of one worker."""
     found = defaultdict(set)
     for record in run.records:

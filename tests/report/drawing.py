@@ -11,19 +11,18 @@ from typing import TypeAlias
 
 from rich.console import Console
 
+from specbench.log.run import Run
 from specbench.report.build import Report, make_report
 from specbench.report.export import load_format
 from specbench.report.export.terminal import print_report
 from specbench.types import Phases
-from tests.analysis.run_factory import TASKS, TITLES, FakeRun, failed, full_run, header, record
+from tests.analysis.run_factory import TASKS, TITLES, failed, full_run, header, make_run, record
 from tests.support.headers import values_of
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def drawn(
-    run: Report | FakeRun | Sequence[FakeRun], width: int = 100, *, is_full: bool = True
-) -> str:
+def drawn(run: Report | Run | Sequence[Run], width: int = 100, *, is_full: bool = True) -> str:
     """The terminal's text without colours and trailing blanks."""
     console = Console(width=width, file=StringIO(), color_system=None, highlight=False)
     report = run if isinstance(run, Report) else make_report(run)
@@ -33,16 +32,16 @@ def drawn(
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def render(run: Report | FakeRun | Sequence[FakeRun], form: str) -> str:
+def render(run: Report | Run | Sequence[Run], form: str) -> str:
     """The text of a format."""
     return load_format(form).render(run if isinstance(run, Report) else make_report(run))
 
 
-def nine_methods() -> FakeRun:
+def nine_methods() -> Run:
     return full_run(tuple(TITLES), prompts=[{"task": task} for task in TASKS])
 
 
-def two_temperatures() -> FakeRun:
+def two_temperatures() -> Run:
     """Interrupted, with a lossy method, one without a checkpoint, a failure and a gap."""
     methods = ("vanilla", "pld", "lookahead", "medusa")
     tasks = ("gsm8k", "alpaca")
@@ -65,10 +64,10 @@ def two_temperatures() -> FakeRun:
     records[lost] = failed("pld", "0", error="CUDA out of memory")
     other = records.index(next(r for r in records if r.key.method == "lookahead"))
     records[other] = replace(records[other], token_ids=(9,) * records[other].num_tokens)
-    return FakeRun(records, header)
+    return make_run(records, header)
 
 
-def two_models() -> list[FakeRun]:
+def two_models() -> list[Run]:
     """A model with all methods at two temperatures, and another with some at one."""
     model = {
         "name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16",
@@ -88,7 +87,7 @@ def two_models() -> list[FakeRun]:
     ]
 
 
-def two_machines() -> list[FakeRun]:
+def two_machines() -> list[Run]:
     """The same model and methods on two GPUs, of which the second is faster."""
     runs = []
     for name, factor in (("NVIDIA A100 80GB", 1.0), ("NVIDIA H200", 0.6)):
@@ -101,11 +100,11 @@ def two_machines() -> list[FakeRun]:
             "torch": {"version": "2.13.0", "devices": [name], "num_threads": 8},
         }
         records = [replace(r, decode_s=(r.decode_s or 0.0) * factor) for r in run.records]
-        runs.append(FakeRun(records, described))
+        runs.append(make_run(records, described))
     return runs
 
 
-def with_phases() -> FakeRun:
+def with_phases() -> Run:
     """A run that measured the phases of its steps, on a machine whose bandwidth is known."""
     run = full_run(("vanilla", "pld", "eagle2", "eagle3"), ("mt_bench", "gsm8k"))
     records = []
@@ -114,13 +113,13 @@ def with_phases() -> FakeRun:
         draft = 0.0 if each.key.method == "vanilla" else 0.3
         phases = Phases(*(seconds * share for share in (draft, 0.9 - draft, 0.04, 0.05)))
         records.append(replace(each, phases=phases))
-    return FakeRun(records, values_of(run.header) | {"roofline": ROOFLINE})
+    return make_run(records, values_of(run.header) | {"roofline": ROOFLINE})
 
 
-def with_limits() -> FakeRun:
+def with_limits() -> Run:
     """The same machine and methods, measured without phases."""
     run = with_phases()
-    return FakeRun([replace(each, phases=None) for each in run.records], run.header)
+    return make_run([replace(each, phases=None) for each in run.records], run.header)
 
 
 ROOFLINE = {
@@ -130,24 +129,24 @@ ROOFLINE = {
 }
 
 
-def one_sample() -> FakeRun:
+def one_sample() -> Run:
     records = [record(decode_s=4.0), record("pld", decode_s=2.0, accept_lengths=[2, 1])]
-    return FakeRun(records, header(["vanilla", "pld"], ("gsm8k",)))
+    return make_run(records, header(["vanilla", "pld"], ("gsm8k",)))
 
 
-def no_baseline() -> FakeRun:
+def no_baseline() -> Run:
     return full_run(("pld", "sps"), ("gsm8k", "alpaca"), num_samples=5)
 
 
-def all_failed() -> FakeRun:
+def all_failed() -> Run:
     records = [failed("vanilla"), failed("pld"), failed("pld", "b")]
-    return FakeRun(records, header(["vanilla", "pld"], ("gsm8k",)))
+    return make_run(records, header(["vanilla", "pld"], ("gsm8k",)))
 
 
-Make: TypeAlias = Callable[[], FakeRun | list[FakeRun]]
+Make: TypeAlias = Callable[[], Run | list[Run]]
 
 EVERY_RUN: Sequence[Make] = (
-    nine_methods, two_temperatures, one_sample, no_baseline, all_failed, FakeRun, two_models,
+    nine_methods, two_temperatures, one_sample, no_baseline, all_failed, make_run, two_models,
     two_machines,
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specbench.log.store import read_run
 from specbench.report.answers import pick_answers, step_ends
-from tests.analysis.run_factory import FakeRun, failed, header, record
+from tests.analysis.run_factory import failed, header, make_run, record
 
 
 def test_steps_end_where_their_tokens_do_and_the_bonus_is_not_of_the_draft() -> None:
@@ -16,7 +16,7 @@ def test_steps_end_where_their_tokens_do_and_the_bonus_is_not_of_the_draft() -> 
 
 def test_an_older_record_shares_its_text_evenly_among_its_tokens() -> None:
     old = replace(record(accept_lengths=[2, 1]), text="abcdefgh")
-    (answers,) = pick_answers(FakeRun([old], header(["vanilla"], ["gsm8k"])))
+    (answers,) = pick_answers(make_run([old], header(["vanilla"], ["gsm8k"])))
     (answer,) = answers.replay()["answers"]
     assert answer["steps"] == [(0, 2), (4, 6), (6, 8)]
     assert not answer["exact"]
@@ -28,7 +28,7 @@ def test_answers_are_of_the_first_repeat_and_name_turn_and_temperature_where_the
         record(sample="7", temperature=0.0),
         record(sample="8", repeat=1),
     ]
-    picked = pick_answers(FakeRun(records, header(["vanilla"], ["gsm8k"], (0.0, 1.0))))
+    picked = pick_answers(make_run(records, header(["vanilla"], ["gsm8k"], (0.0, 1.0))))
     assert [one.title for one in picked] == ["GSM8K, 7, turn 2, T=1", "GSM8K, 7, T=0"]
 
 
@@ -39,7 +39,7 @@ def test_bundled_prompts_are_not_called_by_the_name_of_the_benchmark() -> None:
 
 def test_a_replay_has_each_text_once_and_leaves_failures_out() -> None:
     records = [record(), record("pld"), failed("sps")]
-    (answers,) = pick_answers(FakeRun(records, header(["vanilla", "pld", "sps"], ["gsm8k"])))
+    (answers,) = pick_answers(make_run(records, header(["vanilla", "pld", "sps"], ["gsm8k"])))
     replay = answers.replay("Run 1: ")
     assert replay["title"] == "Run 1: GSM8K, a"
     assert replay["texts"] == [""]

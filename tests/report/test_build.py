@@ -1,7 +1,7 @@
 """Building a report: each run is measured once, with its trace if there is one."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,7 @@ from specbench.analysis import metrics
 from specbench.report import build as source
 from specbench.report.build import make_report
 from specbench.report.files import report_files
-from tests.analysis.run_factory import FakeRun
 from tests.report.drawing import one_sample, two_models
-
-
-@dataclass(frozen=True)
-class StoredFake(FakeRun):
-    path: Path = Path()
 
 
 def test_a_trace_beside_the_samples_becomes_a_calibration(tmp_path: Path) -> None:
@@ -26,7 +20,7 @@ def test_a_trace_beside_the_samples_becomes_a_calibration(tmp_path: Path) -> Non
     line = json.dumps({"method": "pld", "temperature": 0.0, **key, "steps": steps})
     (tmp_path / "trace.jsonl").write_text(f"{line}\n{line}\n{line[:20]}")
     run = one_sample()
-    report = make_report(StoredFake(run.records, run.header, tmp_path))
+    report = make_report(replace(run, path=tmp_path))
     (found,) = report.sources[0].calibration.items()
     assert found[0] == ("pld", 0.0)
     assert found[1][0].num_nodes == 1  # a line that is written twice counts once
@@ -38,7 +32,7 @@ def test_a_trace_beside_the_samples_becomes_a_calibration(tmp_path: Path) -> Non
 def test_a_run_without_a_trace_has_no_calibration(tmp_path: Path) -> None:
     run = one_sample()
     assert make_report(run).sources[0].calibration == {}
-    assert make_report(StoredFake(run.records, run.header, tmp_path)).sources[0].calibration == {}
+    assert make_report(replace(run, path=tmp_path)).sources[0].calibration == {}
 
 
 def test_every_rendering_together_measures_a_run_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.data.prompts import load_prompt_sets, plan_tasks
+from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.categories import measure_categories
 from specbench.report.export import csv as csv_format
 from specbench.report.export import latex
-from tests.analysis.run_factory import FakeRun, full_run
+from tests.analysis.run_factory import full_run, make_run
 from tests.report.drawing import drawn, nine_methods, render
 
 TASKS = ("mt_bench", "gsm8k")
@@ -23,7 +24,7 @@ CATEGORIES = {
 }
 
 
-def with_categories() -> FakeRun:
+def with_categories() -> Run:
     prompts = [{"task": "mt_bench", "categories": CATEGORIES}, {"task": "gsm8k"}]
     return full_run(("vanilla", "pld", "eagle3"), TASKS, prompts=prompts)
 
@@ -34,7 +35,7 @@ def test_a_category_is_measured_as_a_task_over_its_samples() -> None:
     assert found is not None
     assert found.tasks == ("mt_bench / writing", "mt_bench / math")
     own = [r for r in run.records if r.key.sample_id in CATEGORIES["math"]]
-    alone = measure(FakeRun(own, run.given)).cell("pld", 0.0, "mt_bench")
+    alone = measure(make_run(own, run.header)).cell("pld", 0.0, "mt_bench")
     cell = found.cell("pld", 0.0, "mt_bench / math")
     assert (cell.speedup, cell.mat, cell.num_samples) == (alone.speedup, alone.mat, 4)
 

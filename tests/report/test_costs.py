@@ -6,8 +6,9 @@ from dataclasses import replace
 from io import StringIO
 from typing import Any
 
+from specbench.log.run import Run
 from specbench.types import Phases
-from tests.analysis.run_factory import FakeRun, full_run, header, record
+from tests.analysis.run_factory import full_run, header, make_run, record
 from tests.report.drawing import drawn, render
 from tests.support.headers import values_of
 
@@ -21,20 +22,20 @@ MEMORY = {
 }
 
 
-def run(**roofline: Any) -> FakeRun:
+def run(**roofline: Any) -> Run:
     """Vanilla's step takes 2.5 ms, of which reading its weights would take 1 ms."""
     memory = {**MEMORY, **roofline}
     return full_run(("vanilla", "pld", "eagle"), ("gsm8k", "alpaca"), roofline=memory)
 
 
-def with_phases(done: FakeRun) -> FakeRun:
+def with_phases(done: Run) -> Run:
     records = [
         replace(r, phases=Phases(*(part * (r.decode_s or 0) for part in (0.3, 0.5, 0.15, 0.05))))
         for r in done.records
     ]
     header = values_of(done.header)
     header["spec"]["values"]["phases"] = True
-    return FakeRun(records, header)
+    return make_run(records, header)
 
 
 def listing(text: str) -> Mapping[str, list[str]]:
@@ -127,7 +128,7 @@ def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:
 
 
 def test_without_a_baseline_there_are_no_relative_costs() -> None:
-    alone = FakeRun([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
+    alone = make_run([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
     assert "cost of a step" not in drawn(alone)
 
 
@@ -140,7 +141,7 @@ def test_markdown_has_the_same_listing() -> None:
 
 def test_the_csv_has_costs_per_task_and_pooled() -> None:
     records = [replace(r, energy_j=2.0, peak_memory_bytes=5) for r in with_phases(run()).records]
-    rows = list(csv.DictReader(StringIO(render(FakeRun(records, run().header), "csv"))))
+    rows = list(csv.DictReader(StringIO(render(make_run(records, run().header), "csv"))))
     assert {row["task"] for row in rows if row["limit"]} == {"gsm8k", "alpaca", "pooled"}
     for row in rows:
         if row["task"] == "mean":

@@ -11,7 +11,7 @@ from specbench.analysis.metrics import measure
 from specbench.errors import RunFolderError
 from specbench.report.build import make_report
 from specbench.report.files import write_report
-from tests.analysis.run_factory import FakeRun, failed, header, record
+from tests.analysis.run_factory import failed, header, make_run, record
 from tests.packaging.shell import ROOT, python
 from tests.report.drawing import (
     GOLDEN,
@@ -32,7 +32,7 @@ def test_markdown_is_written_as_recorded(name: str) -> None:
 def test_markdown_signs_in_names_do_not_break_a_table() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "a|b\n*c*"
-    text = render(FakeRun([record(), record("pld")], described), "markdown")
+    text = render(make_run([record(), record("pld")], described), "markdown")
     assert "| a\\|b \\*c\\* |" in text
 
 
@@ -52,7 +52,7 @@ def test_csv_reads_back_with_the_numbers_of_the_run() -> None:
     assert keyed.loc[("eagle3", 0.0, "gsm8k")].mat_missing == "no checkpoint"
 
 
-@pytest.mark.parametrize("make", [one_sample, no_baseline, all_failed, FakeRun])
+@pytest.mark.parametrize("make", [one_sample, no_baseline, all_failed, make_run])
 def test_csv_has_no_nan(make: type) -> None:
     text = render(make(), "csv")
     assert "nan" not in text.lower()
@@ -96,7 +96,7 @@ def test_a_report_that_cannot_be_written_names_the_folder(tmp_path: Path) -> Non
 
 def test_an_error_text_of_many_lines_is_one_line_of_the_footer() -> None:
     records = [record(), failed("pld", error="\x1b[31mout of memory\x07\nTraceback ...")]
-    text = render(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",))), "markdown")
+    text = render(make_run(records, header(["vanilla", "pld"], ("gsm8k",))), "markdown")
     line = next(line for line in text.splitlines() if "Failed completions" in line)
     assert "out of memory" in line
     assert "Traceback" not in text

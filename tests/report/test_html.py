@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.log.run import Run
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.build import make_report
-from tests.analysis.run_factory import FakeRun, failed, full_run, header, record
+from tests.analysis.run_factory import failed, full_run, header, make_run, record
 from tests.report.browser import Browser, browser, missing
 from tests.report.drawing import (
     all_failed,
@@ -35,7 +36,7 @@ RUNS = {
     "one": one_sample,
     "no_baseline": no_baseline,
     "failed": all_failed,
-    "empty": FakeRun,
+    "empty": make_run,
 }
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
@@ -49,7 +50,7 @@ def page_of(name: str) -> str:
     return page(RUNS[name]())
 
 
-def answering() -> FakeRun:
+def answering() -> Run:
     """Three samples of two tasks with the same text: PLD takes one step, vanilla three."""
     written: dict[str, Any] = {
         "text": "one <b> & two",
@@ -65,7 +66,7 @@ def answering() -> FakeRun:
             )
             records += [replace(one, **written) for one in (plain, quick)]
             records.append(failed("sps", sample, task=task))
-    return FakeRun(records, header(["vanilla", "pld", "sps"], ("gsm8k", "alpaca")))
+    return make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k", "alpaca")))
 
 
 class Outline(HTMLParser):
@@ -129,7 +130,7 @@ def test_names_are_escaped() -> None:
     described["methods"]["pld"]["title"] = "<script>alert(1)</script>"
     described["columns"] = {"gsm8k": "a & b"}
     described["command"] = ["run", "--model", "my <model>; rm -r"]
-    text = page(FakeRun([record(), record("pld")], described))
+    text = page(make_run([record(), record("pld")], described))
     assert "<script>alert" not in text
     assert "a &amp; b" in text
     assert "&#39;my &lt;model&gt;; rm -r&#39;" in text
@@ -150,7 +151,7 @@ def test_published_values_stand_beside_ours_with_their_source() -> None:
 def test_the_command_names_every_setting() -> None:
     described = header(["vanilla", "pld"], ("gsm8k", "alpaca"), (0.0, 1.0))
     described["spec"]["values"] |= {"top_p": 0.9, "methods": ["vanilla", "pld:ngram=2"]}
-    text = re.sub(r"\s*\\\n\s*", " ", page(FakeRun([record(), record("pld:ngram=2")], described)))
+    text = re.sub(r"\s*\\\n\s*", " ", page(make_run([record(), record("pld:ngram=2")], described)))
     assert (
         "specbench run --method pld:ngram=2 --model tiny --dataset gsm8k,alpaca --prompts bundled "
         "--temperature 0,1 --top-p 0.9 --max-new-tokens 128 --repeats 1 --seed 0 --device cpu "
@@ -274,5 +275,5 @@ return worst;
 
 def test_no_card_calls_a_method_fastest_that_is_slower_than_vanilla() -> None:
     records = [record(), record("pld", decode_s=8.0)]
-    text = page(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",))))
+    text = page(make_run(records, header(["vanilla", "pld"], ("gsm8k",))))
     assert "<dt>Closest to vanilla</dt><dd>0.12x</dd>" in text and "Highest speedup" not in text

@@ -10,7 +10,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.units import PROMPTS_ONLY
 from specbench.report.build import make_report
 from specbench.report.export.json import SCHEMA, digest, plain
-from tests.analysis.run_factory import FakeRun
+from tests.analysis.run_factory import make_run
 from tests.report.drawing import (
     GOLDEN,
     JSON,
@@ -33,7 +33,7 @@ def refuse(constant: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "make", [two_temperatures, one_sample, no_baseline, all_failed, FakeRun, two_models]
+    "make", [two_temperatures, one_sample, no_baseline, all_failed, make_run, two_models]
 )
 def test_the_document_is_strict_json_and_says_what_it_is(make: Any) -> None:
     document = json.loads(render(make(), "json"), parse_constant=refuse)

@@ -3,7 +3,7 @@
 import pytest
 
 from specbench.report.build import make_report
-from tests.analysis.run_factory import FakeRun, full_run
+from tests.analysis.run_factory import full_run, make_run
 from tests.report.drawing import nine_methods, render, two_models
 
 FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
@@ -37,7 +37,7 @@ def test_published_prompts_and_weights_are_named_with_their_commit(form: str) ->
 
 def labelled(**prompts: object) -> str:
     run = full_run(("vanilla", "pld"), ("gsm8k",), prompts=[{"task": "gsm8k", **prompts}])
-    report = make_report(FakeRun(run.records, run.header))
+    report = make_report(make_run(run.records, run.header))
     return f"{report.results.prompts}: {report.results.tasks[0].title}"
 
 

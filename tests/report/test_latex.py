@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.export.latex import escape, files
-from tests.analysis.run_factory import FakeRun, full_run, header, record
+from tests.analysis.run_factory import full_run, header, make_run, record
 from tests.report.drawing import (
     GOLDEN,
     LATEX,
@@ -69,12 +70,12 @@ def test_an_escaped_text_has_no_bare_sign_of_latex(text: str) -> None:
     assert bare.count("{") == bare.count("}")
 
 
-def odd_names() -> FakeRun:
+def odd_names() -> Run:
     described = header(["vanilla", "pld", "sps"], ("gsm8k", "alpaca"))
     described["methods"]["pld"]["title"] = r"\end{table*} $x_1^2$ & 50% #~{} --verbose `'\""
     described["methods"]["sps"]["title"] = "方法 ½ é Łódź ß – … ✓"
     described["columns"] = {"gsm8k": "<数学>", "alpaca": "a|b"}
-    return FakeRun([record(), record("pld", decode_s=0.5), record("sps")], described)
+    return make_run([record(), record("pld", decode_s=0.5), record("sps")], described)
 
 
 MAKES: list[Any] = [
@@ -85,7 +86,7 @@ MAKES: list[Any] = [
     one_sample,
     all_failed,
     odd_names,
-    FakeRun,
+    make_run,
 ]
 
 

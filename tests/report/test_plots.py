@@ -20,7 +20,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.report.build import Report, make_report
 from specbench.report.plots.style import Plot, looks, to_png, to_svg
 from specbench.types import TracedStep
-from tests.analysis.run_factory import TITLES, FakeRun, full_run, header, record
+from tests.analysis.run_factory import TITLES, full_run, header, make_run, record
 from tests.report.drawing import (
     EVERY_RUN,
     all_failed,
@@ -57,7 +57,7 @@ def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
 @pytest.mark.parametrize("make", [*EVERY_RUN, with_phases, with_limits])
 def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
     pictures = drawn(report_of(make))
-    assert bool(pictures) == (make not in (all_failed, FakeRun))  # the last has no sample
+    assert bool(pictures) == (make not in (all_failed, make_run))  # the last has no sample
     for _, picture in pictures.values():
         image = imread(BytesIO(to_png(picture)))
         assert image.shape[1] == 1080
@@ -100,7 +100,7 @@ def test_control_characters_in_names_are_drawn_as_escapes() -> None:
     described["methods"]["pld"]["title"] = "P\u241b[31mLD"
     described["columns"] = {task: f"\x1b{title}" for task, title in described["columns"].items()}
     described["id"] = "\x7f"
-    report = make_report(FakeRun(nine_methods().records, described))
+    report = make_report(make_run(nine_methods().records, described))
     svgs = [to_svg(picture) for _, picture in drawn(report).values()]
     assert any(b"P\\x1b[31mLD" in svg for svg in svgs)
     assert not any(sign in svg for svg in svgs for sign in (b"\x1b", b"\x7f", "\u241b".encode()))
@@ -165,7 +165,7 @@ def test_two_spellings_of_a_method_and_an_unknown_one_have_looks_of_their_own() 
     spellings: Sequence[str] = ["vanilla", "pld:ngram=2", "pld", "bigram", *list(TITLES)[2:]]
     described = header(["vanilla"], ("gsm8k",))
     described["spec"]["values"]["methods"] = list(spellings)
-    run = FakeRun([record(spelling) for spelling in spellings], described)
+    run = make_run([record(spelling) for spelling in spellings], described)
     found = looks(make_report(run))
     assert set(found) == set(spellings)
     assert len({(look.colour, look.hatch) for look in found.values()}) == len(spellings)

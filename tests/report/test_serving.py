@@ -12,18 +12,19 @@ import pytest
 from specbench.log.backend import BlockHeader, ServerHeader
 from specbench.log.loads import Load
 from specbench.log.machine import CpuUse, Span
+from specbench.log.run import Run
 from specbench.log.spec import SpecHeader, SpecValues
 from specbench.report.build import Report, make_report
 from specbench.report.facts import full_command
 from specbench.types import Record
-from tests.analysis.run_factory import FakeRun
+from tests.analysis.run_factory import make_run
 from tests.analysis.test_serving import answer, block, run
 from tests.report.drawing import drawn, render
 
 LOADS = (Load(concurrency=1), Load(concurrency=8), Load(request_rate=2.5))
 
 
-def served(*, goodput: str = "ttft:60", num_retries: int = 0, **more: Any) -> FakeRun:
+def served(*, goodput: str = "ttft:60", num_retries: int = 0, **more: Any) -> Run:
     """EAGLE-3 is twice as fast as vanilla at one request, and slower at eight."""
     records: list[Record] = []
     blocks: list[BlockHeader] = []
@@ -43,7 +44,7 @@ def served(*, goodput: str = "ttft:60", num_retries: int = 0, **more: Any) -> Fa
     server = ServerHeader(
         url="http://127.0.0.1:8000", software="vLLM 0.32.0", model="tiny", protocol="completions"
     )
-    return FakeRun(made.records, msgspec.structs.replace(made.header, servers={"eagle3": server}))
+    return make_run(made.records, msgspec.structs.replace(made.header, servers={"eagle3": server}))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_the_work_of_servers_is_not_that_of_other_programs() -> None:
     made = served()
     use = CpuUse(60, 1.0, Span(0.1, 0.6, 0.9), Span(2400.0, 2500.0, 2600.0))
     header = msgspec.structs.replace(made.header, cpu=use)
-    text = render(make_report(FakeRun(made.records, header)), "markdown")
+    text = render(make_report(make_run(made.records, header)), "markdown")
     assert "**Processor:** clock 2400 to 2600 MHz" in text
     assert "ther programs" not in text
 
@@ -108,7 +109,7 @@ def test_the_page_has_both_plots(report: Report) -> None:
         (served(), "8 requests at once need at least as many prompts a task; there were 4"),
     ],
 )
-def test_a_doubtful_number_is_warned_about(made: FakeRun, words: str) -> None:
+def test_a_doubtful_number_is_warned_about(made: Run, words: str) -> None:
     notes = make_report(made).results.notes
     assert any(words in note.text for note in notes if note.is_warning)
 

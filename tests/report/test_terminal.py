@@ -12,7 +12,7 @@ from specbench.analysis.stats.bootstrap import Estimate
 from specbench.report.build import make_report
 from specbench.report.export.terminal import print_report
 from specbench.report.results import build_results, run_labels
-from tests.analysis.run_factory import FakeRun, full_run, header, record
+from tests.analysis.run_factory import full_run, header, make_run, record
 from tests.report.drawing import (
     EVERY_RUN,
     GOLDEN,
@@ -47,7 +47,7 @@ def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
         for what in ("The clock of the processor of this machine", "Another thing", "More")
     ]
     described = values_of(nine_methods().header) | {"warnings": warnings}
-    text = drawn(FakeRun(nine_methods().records, described), 80, is_full=False)
+    text = drawn(make_run(nine_methods().records, described), 80, is_full=False)
     assert text.count("\n") + 3 < 40
     assert text.count("was off") == 3 and "what to do" in text
 
@@ -88,15 +88,15 @@ def test_the_best_values_of_a_column_are_bold() -> None:
 
 def test_values_that_are_equal_as_shown_are_both_best() -> None:
     records = [record(decode_s=2.0), record("pld", decode_s=1.0), record("sps", decode_s=0.9999)]
-    run = FakeRun(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))
+    run = make_run(records, header(["vanilla", "pld", "sps"], ("gsm8k",)))
     rows = build_results([measure(run)]).blocks[0].methods
     assert [row.tasks[0].is_best_speedup for row in rows] == [False, True, True]
 
 
 def test_the_baseline_is_bold_if_every_method_is_slower_but_not_alone() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
-    slow = FakeRun([record(decode_s=1.0), record("pld", decode_s=2.0)], described)
-    alone = FakeRun([record()], described)
+    slow = make_run([record(decode_s=1.0), record("pld", decode_s=2.0)], described)
+    alone = make_run([record()], described)
     assert build_results([measure(slow)]).blocks[0].methods[0].tasks[0].is_best_speedup
     assert not build_results([measure(alone)]).blocks[0].methods[0].tasks[0].is_best_speedup
 
@@ -126,7 +126,7 @@ def test_several_runs_are_several_groups_of_rows_per_temperature() -> None:
 def test_a_warning_of_one_run_among_several_names_it() -> None:
     fine, interrupted = full_run(num_samples=4), two_temperatures()
     described = values_of(interrupted.header) | {"id": "second"}
-    table = build_results([measure(fine), measure(FakeRun(interrupted.records, described))])
+    table = build_results([measure(fine), measure(make_run(interrupted.records, described))])
     warnings = [note.text for note in table.notes if note.is_warning]
     assert any(text.startswith(f"{MODEL}, run second: The run was inter") for text in warnings)
     alone = build_results([measure(interrupted)])
@@ -151,7 +151,7 @@ def test_names_of_any_script_and_markup_are_shown_as_they_are() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "[red]方法[/red]"
     described["columns"] = {"gsm8k": "数学 [bold]"}
-    run = FakeRun([record(decode_s=2.0), record("pld", "ß/🙂")], described)
+    run = make_run([record(decode_s=2.0), record("pld", "ß/🙂")], described)
     text = drawn(run, 80)
     assert "[red]方法[/red]" in text
     assert "数学" in text
@@ -164,7 +164,7 @@ def test_a_stream_that_only_takes_ascii_gets_ascii() -> None:
     described = header(["vanilla", "pld"], ("gsm8k",))
     described["methods"]["pld"]["title"] = "方法"
     run = full_run(("vanilla", "pld"), ("gsm8k",))
-    print_report(make_report(FakeRun(run.records, described)), Console(file=stream, width=100))
+    print_report(make_report(make_run(run.records, described)), Console(file=stream, width=100))
     stream.flush()
     assert b"?? " in raw.getvalue()
     assert "~0." in raw.getvalue().decode("ascii")

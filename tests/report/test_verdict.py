@@ -4,12 +4,13 @@ import random
 from dataclasses import replace
 
 from specbench.analysis.metrics import measure
+from specbench.log.run import Run
 from specbench.report.sentences import verdict
 from specbench.types import Phases
-from tests.analysis.run_factory import FakeRun, header, record
+from tests.analysis.run_factory import header, make_run, record
 
 
-def run(num_passes: int, **speeds: float) -> FakeRun:
+def run(num_passes: int, **speeds: float) -> Run:
     """20 samples on which a method has this speedup, within 5 %, in each pass."""
     generator = random.Random(3)
     records = [
@@ -18,7 +19,7 @@ def run(num_passes: int, **speeds: float) -> FakeRun:
         for i in range(20)
         for method, speed in {"vanilla": 1.0, **speeds}.items()
     ]
-    return FakeRun(records, header(["vanilla", *speeds], ("gsm8k",)))
+    return make_run(records, header(["vanilla", *speeds], ("gsm8k",)))
 
 
 def said(**speeds: float) -> str:
@@ -47,7 +48,7 @@ def test_one_pass_claims_nothing_and_says_why() -> None:
 def test_an_older_header_with_the_spread_of_other_runs_is_read_and_claims_nothing() -> None:
     spread = {"sd": 0.01, "degrees": 8, "num_runs": 4}
     older = header(["vanilla", "pld", "sps"], ("gsm8k",), stored_spread=spread)
-    text = verdict(measure(FakeRun(run(1, pld=1.5, sps=2.0).records, older)), 0.0)
+    text = verdict(measure(make_run(run(1, pld=1.5, sps=2.0).records, older)), 0.0)
     assert "Nothing is claimed from one pass" in text
 
 
@@ -69,7 +70,7 @@ def test_methods_that_are_all_slower_than_vanilla_are_called_so() -> None:
 
 def test_a_slower_method_without_an_interval_is_not_called_the_fastest() -> None:
     records = [record(), record("pld", decode_s=8.0)]
-    text = verdict(measure(FakeRun(records, header(["vanilla", "pld"], ("gsm8k",)))), 0.0)
+    text = verdict(measure(make_run(records, header(["vanilla", "pld"], ("gsm8k",)))), 0.0)
     assert text == "No method is faster than vanilla; PLD comes closest (0.12x)."
 
 
@@ -85,12 +86,12 @@ def test_vanilla_alone_has_no_speedup_to_report() -> None:
 
 def test_a_run_with_phases_is_not_answered_by_an_instruction() -> None:
     phased = [replace(r, phases=Phases(0.1, 0.1, 0.1, 0.1)) for r in run(3, pld=2.0).records]
-    text = verdict(measure(FakeRun(phased, header(["vanilla", "pld"], ("gsm8k",)))), 0.0)
+    text = verdict(measure(make_run(phased, header(["vanilla", "pld"], ("gsm8k",)))), 0.0)
     assert text.startswith("No speedup to report: the phases of steps were timed")
     assert "run with" not in text
 
 
 def test_without_a_baseline_the_reason_is_said() -> None:
     described = header(["pld"], ("gsm8k",))
-    text = verdict(measure(FakeRun([record("pld")], described)), 0.0)
+    text = verdict(measure(make_run([record("pld")], described)), 0.0)
     assert text == "No speedup to report: no baseline."

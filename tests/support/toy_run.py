@@ -23,8 +23,9 @@ from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import containing
+from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request, Sampling
-from tests.analysis.run_factory import FakeRun, header
+from tests.analysis.run_factory import header, make_run
 
 
 class Plain(Drafter):
@@ -55,7 +56,7 @@ class ToyModel:
         self.dtype = "float32" if target.dtype == torch.float64 else str(target.dtype)[6:]
         self.device = "cpu"
 
-    def run(self, *temperatures: float, has_vanilla: bool = True) -> FakeRun:
+    def run(self, *temperatures: float, has_vanilla: bool = True) -> Run:
         """The run of vanilla and all methods, one record after the other."""
         drafters = {m: one for m, one in self._drafters.items() if has_vanilla or m != "vanilla"}
         records = []
@@ -71,7 +72,7 @@ class ToyModel:
                         Record(key, "ok", len(prompt), done.token_ids, "", done.stop_reason,
                                0.1, 0.1, done.accept_lengths, done.num_nodes)
                     )  # fmt: skip
-        return FakeRun(records, header([*drafters], ("gsm8k",), temperatures))
+        return make_run(records, header([*drafters], ("gsm8k",), temperatures))
 
     def prompt_ids(self, record: Record) -> tuple[int, ...]:
         return self._prompts[int(record.key.sample_id)]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.errors import RunFolderError, SpecbenchError, describe_error
-from specbench.log.store import HEADER, StoredRun
+from specbench.log.run import Run
+from specbench.log.store import HEADER
 from specbench.measure.folder import new_run, resumed_run
 from specbench.measure.plan import SetupMaker, make_plan
 from specbench.measure.progress import Progress
@@ -19,7 +20,7 @@ from specbench.measure.suite.recipe import Suite
 class SuiteResult:
     """The runs of a suite that ended, and the reason of each other one by its folder's name."""
 
-    runs: tuple[StoredRun, ...]
+    runs: tuple[Run, ...]
     failures: dict[str, str]
 
 
@@ -54,7 +55,7 @@ def run_suite(
             f"{folder} holds runs of this suite already.",
             "Go on with them by --resume, or give another --output.",
         )
-    done: list[StoredRun] = []
+    done: list[Run] = []
     failures: dict[str, str] = {}
     for number, run in enumerate(suite.runs, 1):
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from specbench import registry
 from specbench.cli.options import quiet_libraries
 from specbench.cli.progress import ProgressView
-from specbench.log.store import StoredRun
+from specbench.log.run import Run
 from specbench.measure.plan import make_plan
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
@@ -130,7 +130,7 @@ def attack(random: Random, folder: Path) -> None:
     assert "Hostile" in render(make_report(stored)) or is_import
 
 
-def run(folder: Path) -> StoredRun:
+def run(folder: Path) -> Run:
     """Run all methods on two samples, which takes milliseconds."""
     prompts = write_prompts(folder / "two.jsonl", ["ab ab ab"], ["c d"])
     spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,

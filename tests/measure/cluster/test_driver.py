@@ -11,7 +11,8 @@ import pytest
 
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError
-from specbench.log.store import StoredRun, read_header, read_run
+from specbench.log.run import Run
+from specbench.log.store import read_header, read_run
 from specbench.measure.cluster.backend import make_cluster_setup
 from specbench.measure.cluster.cluster import Job
 from specbench.measure.cluster.jobs import MOST_ATTEMPTS
@@ -37,7 +38,7 @@ def plan_on(cluster: FakeCluster, spec: RunSpec = SPEC) -> Plan:
     return replace(plan, setup=make_cluster_setup(cluster, spec, is_offline=True))
 
 
-def run(path: Path, cluster: FakeCluster, spec: RunSpec = SPEC) -> tuple[StoredRun, Watcher]:
+def run(path: Path, cluster: FakeCluster, spec: RunSpec = SPEC) -> tuple[Run, Watcher]:
     watcher = Watcher()
     return run_plan(plan_on(cluster, spec), path, watcher, given=()), watcher
 

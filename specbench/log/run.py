@@ -1,0 +1,160 @@
+"""A run in memory: a header and records. Parts of it, and several runs as one.
+
+Speedups compare methods at the same load only, so a run on servers is taken apart by load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import structs
+
+from specbench.errors import UserError
+from specbench.log.audit import StoredAudit
+from specbench.log.backend import BlockHeader
+from specbench.log.comparability import circumstances, machine_difference, require_same_work
+from specbench.log.header import RunHeader
+from specbench.log.loads import ONE_AT_A_TIME, Load, loads_of
+from specbench.types import Record, RecordKey
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A header and its records: a whole run, a part of one, or several runs as one.
+
+    `path` is the folder that it was read from, `left_out` names lines of it that were not read, and
+    `audit` is the last audit of these records. `run_of_repeat` is the run of each repeat of a pool.
+    """
+
+    header: RunHeader
+    records: tuple[Record, ...] = ()
+    path: Path | None = None
+    left_out: tuple[str, ...] = ()
+    audit: StoredAudit | None = None
+    run_of_repeat: tuple[int, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a run that was read from one."""
+        assert self.path is not None
+        return self.path
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads of the run. The engine in this process completes one request at a time."""
+        return loads_of(self.header.spec.values) or (ONE_AT_A_TIME,)
+
+    def at(self, load: Load) -> Run:
+        """The part that was measured at one load; the run itself if it has this load alone.
+
+        What concerns the whole run, its warnings and lines left out, stays with its first load.
+        """
+        if self.loads == (load,):
+            return self
+        spec, is_first = self.header.spec, load == self.loads[0]
+        values = structs.replace(
+            spec.values,
+            concurrency=(load.concurrency,) if load.concurrency else (),
+            request_rates=(load.request_rate,) if load.request_rate else (),
+        )
+        header = structs.replace(
+            self.header,
+            spec=structs.replace(spec, values=values),
+            blocks=tuple(one for one in self.header.blocks if _load(one) == load),
+            warnings=self.header.warnings if is_first else (),
+        )
+        records = tuple(record for record in self.records if _load(record.key) == load)
+        left_out = self.left_out if is_first else ()
+        return replace(self, header=header, records=records, left_out=left_out)
+
+    def of(self, categories: Mapping[str, str]) -> Run:
+        """The samples that have a category here, with the categories as tasks."""
+        records = tuple(
+            replace(record, key=replace(record.key, task=categories[record.key.sample_id]))
+            for record in self.records
+            if record.key.sample_id in categories
+        )
+        columns = {name: name for name in categories.values()}
+        header = structs.replace(self.header, columns=columns, prompts=())
+        return Run(header, records, run_of_repeat=self.run_of_repeat)
+
+    @staticmethod
+    def pooled(runs: Sequence[Run]) -> Run:
+        """Whole runs of one command on one machine as one run, each a unit of variance.
+
+        The repeats of all runs are numbered on.
+
+        Raises:
+            UserError: the runs differ in work, machine or methods, or one is given twice.
+        """
+        _check_poolable(runs)
+        records: list[Record] = []
+        run_of_repeat: list[int] = []
+        for number, run in enumerate(runs):
+            offset = len(run_of_repeat)
+            records += (_renumbered(record, offset) for record in run.records)
+            run_of_repeat += [number] * (run.header.spec.values.repeats or 1)
+        return Run(
+            _pooled_header([run.header for run in runs], num_repeats=len(run_of_repeat)),
+            tuple(records),
+            left_out=tuple(line for run in runs for line in run.left_out),
+            run_of_repeat=tuple(run_of_repeat),
+        )
+
+
+def _load(of: BlockHeader | RecordKey) -> Load:
+    return Load(of.concurrency, of.request_rate)
+
+
+def _renumbered(record: Record, offset: int) -> Record:
+    return replace(record, key=replace(record.key, repeat=record.key.repeat + offset))
+
+
+def _check_poolable(runs: Sequence[Run]) -> None:
+    first = runs[0].header
+    for number, run in enumerate(runs):
+        if any(run.records and run.records == other.records for other in runs[:number]):
+            raise UserError(
+                f"The run {run.header.id} is pooled with itself or a copy.", "Name it once."
+            )
+        require_same_work(first, run.header)
+        if difference := machine_difference(first, run.header):
+            raise UserError(
+                f"Runs of different machines are not pooled: {difference.describe()}.",
+                "Compare them with `specbench compare`.",
+            )
+        if run.header.spec.values.methods != first.spec.values.methods:
+            raise UserError(
+                f"The runs {first.id} and {run.header.id} have different methods.",
+                "Pool runs of one command: `specbench run --runs N`.",
+            )
+
+
+def _pooled_header(headers: Sequence[RunHeader], num_repeats: int) -> RunHeader:
+    """The first header, with the repeats, blocks and warnings of all."""
+    first, offset, blocks = headers[0], 0, []
+    for one in headers:
+        blocks += [structs.replace(b, repeat=b.repeat + offset) for b in one.blocks]
+        offset += one.spec.values.repeats or 1
+    values = structs.replace(first.spec.values, repeats=num_repeats)
+    known = [one.num_records for one in headers]
+    return structs.replace(
+        first,
+        id=f"{first.id} and {len(headers) - 1} more",
+        status=next((one.status for one in headers if one.status != "complete"), "complete"),
+        finished=headers[-1].finished,
+        spec=structs.replace(first.spec, values=values),
+        num_records=sum(n for n in known if n) if all(known) else None,
+        blocks=tuple(blocks),
+        warnings=tuple(dict.fromkeys(_pooled_warnings(headers))),
+    )
+
+
+def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
+    for one in headers:
+        yield from one.warnings
+    for one in headers[1:]:
+        for difference in circumstances(headers[0], one):
+            yield f"Pooled runs differ in {difference.describe(headers[0].id, one.id)}."
