@@ -48,8 +48,7 @@ def test_a_variable_that_changes_speed_is_recorded_and_others_are_not(
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that looks like this project's checkout, with the package in it."""
     (tmp_path / "pyproject.toml").write_text("")
-    (tmp_path / "specbench").mkdir()
-    monkeypatch.setattr(specbench, "__file__", str(tmp_path / "specbench" / "__init__.py"))
+    monkeypatch.setattr("specbench.types.CHECKOUT", tmp_path)
     return tmp_path
 
 
