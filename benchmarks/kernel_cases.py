@@ -19,6 +19,7 @@ from specbench.engine.kernels.triton_products import (
     EXPERT_ROWS,
     FEW_BLOCK,
     FEW_OPTIONS,
+    FEW_STAGES,
     ROW_BLOCK,
 )
 
@@ -45,28 +46,27 @@ FLAVOURS = {
     "normed product": {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": False},
     "product and sum": {"HAS_NORM": False, "IS_ADDED": True, "IS_GATED": False},
     "normed, gated product": {"HAS_NORM": True, "IS_ADDED": False, "IS_GATED": True},
-    "gated product": {"HAS_NORM": False, "IS_ADDED": False, "IS_GATED": True},
 }
 ROW_CASES = [
     Case(
-        f"{what}, {launch.rows} rows, {launch.stages} stages", kernels.project_row,
-        {**PROJECT, **flavour, "ROWS": launch.rows, "STAGES": launch.stages, "BLOCK": ROW_BLOCK},
+        f"{what}, {launch.rows} rows", kernels.project_row,
+        {**PROJECT, **flavour, "ROWS": launch.rows, "BLOCK": ROW_BLOCK},
     )
-    for what, flavour in FLAVOURS.items() if what != "gated product"
+    for what, flavour in FLAVOURS.items()
     for launch in ROW
 ]  # fmt: skip
 FEW_CASES = [
     Case(
-        f"{what} of {tokens}, {launch.rows} rows, {launch.stages} stages", project_few,
+        f"{what} of {tokens}", project_few,
         {
-            **PROJECT, **flavour, "parts": F, "arrivals": "*i32", "n": I, "split_size": I,
-            "x_stride": I, "IS_SPLIT": True, "TOKENS": tokens, "BLOCK": FEW_BLOCK,
-            "ROWS": launch.rows, "STAGES": launch.stages,
+            **{name: kind for name, kind in PROJECT.items() if name not in ("norm", "eps")},
+            "IS_ADDED": not is_gated, "IS_GATED": is_gated, "parts": F, "arrivals": "*i32",
+            "n": I, "split_size": I, "x_stride": I, "IS_SPLIT": True, "TOKENS": tokens,
+            "BLOCK": FEW_BLOCK, "ROWS": FEW.rows, "STAGES": FEW_STAGES,
         },
         FEW_OPTIONS, is_choice=True,
     )
-    for what, flavour in FLAVOURS.items()
-    for launch in FEW if launch.is_norm_inside == flavour["HAS_NORM"]
+    for what, is_gated in (("product and sum", False), ("gated product", True))
     for tokens in (16, 32, 64)
 ]  # fmt: skip
 ATTEND = {

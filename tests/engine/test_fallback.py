@@ -89,7 +89,7 @@ def test_errors_of_torch_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_product_that_triton_cannot_launch_leaves_others_to_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ops, error = TritonOps(8, few=FEW[1]), OutOfResources(2, 1, "shared memory")
+    ops, error = TritonOps(8, few=FEW), OutOfResources(2, 1, "shared memory")
     launch_few = ops._products.few
     monkeypatch.setattr(
         ops._products, "few", lambda call, launch: launch_few(call, launch) if fits(call) else no()
@@ -115,7 +115,7 @@ class Refusing:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
         self.wrong: dict[str, str] = {}
         self.fallbacks: dict[str, dict[str, str]] = {}
-        self.wrong_few: dict[bool, str] = {}  # by where the norm is computed
+        self.wrong_few: str | None = None
         properties = SimpleNamespace(
             major=capability[0], minor=capability[1], multi_processor_count=132
         )
@@ -125,7 +125,7 @@ class Refusing:
 
     def __call__(self, ops: TritonOps, *args: object) -> str | None:
         if ops._few is not None:
-            return self.wrong_few.get(ops._few.is_norm_inside)
+            return self.wrong_few
         how = "overlapped" if "overlapped" in ops.name else "plain"
         ops.fallbacks.update(self.fallbacks.get(how, {}))
         return self.wrong.get(how)
@@ -191,10 +191,9 @@ def test_wrong_kernels_leave_torchs_operations_with_every_reason(hopper: Refusin
 
 
 def test_a_wrong_kernel_for_few_rows_is_left_out_with_the_reason(hopper: Refusing) -> None:
-    hopper.wrong_few = {True: "PassManager::run failed"}
+    assert picked()._pick.keywords["has_few"]
+    hopper.wrong_few = "PassManager::run failed"
     ops = picked()
     assert ops.name.endswith(", overlapped")
-    assert ops.reason == f"{FEW[0]}: left out, since PassManager::run failed"
-    assert ops._measured_by[1] == [*FEW[1:]]
-    hopper.wrong_few[False] = "a normed product is off by 2.0e-01"
-    assert picked()._measured_by[1] == []
+    assert ops.reason == f"{FEW}: left out, since PassManager::run failed"
+    assert not ops._pick.keywords["has_few"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.kernels.pick_products import LIMITS, off_by
-from specbench.engine.kernels.products import FEW, FewLaunch, LinearCall, Product
+from specbench.engine.kernels.products import FEW, LinearCall, Product
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import TORCH
 
@@ -20,7 +20,6 @@ from specbench.engine.kernels.triton_products import FEW_BLOCK, Products
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = (torch.float16, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
-INSIDE = FEW[0]
 HOW = {"EARLY": False}
 
 
@@ -48,11 +47,11 @@ def call_of(
     )
 
 
-def by_kernel(ops: TritonOps, call: LinearCall, launch: FewLaunch) -> Tensor:
+def by_kernel(ops: TritonOps, call: LinearCall) -> Tensor:
     residual = call.residual
     if residual is not None:
         call = replace(call, residual=residual.clone())
-    found = ops.launched(call, launch)
+    found = ops.launched(call, FEW)
     assert residual is None or found is call.residual
     assert ops.fallbacks == {}
     return found
@@ -81,28 +80,27 @@ SIZES = ((130, 336), (67, 80))
 def test_products_of_few_rows_equal_torchs(num_rows: int, dtype: torch.dtype) -> None:
     ops = TritonOps(num_processors=8)
     num_out, size = SIZES[num_rows % 2]
-    for i, flavour in enumerate(FLAVOURS[num_rows % 2 :: 2]):  # each at every size of a tile
-        call, launch = call_of(num_rows, num_out, size, dtype, **flavour), FEW[(i + num_rows) % 3]
-        assert off_by(by_kernel(ops, call, launch), by_torch(call)) < LIMITS[dtype], launch
+    for flavour in FLAVOURS[num_rows % 2 :: 2]:  # each at every size of a tile
+        call = call_of(num_rows, num_out, size, dtype, **flavour)
+        assert off_by(by_kernel(ops, call), by_torch(call)) < LIMITS[dtype]
 
 
-@pytest.mark.parametrize("launch", FEW, ids=str)
 @pytest.mark.parametrize("is_gated", [False, True])
-def test_every_launch_computes_the_same(launch: FewLaunch, is_gated: bool) -> None:
+def test_split_products_equal_torchs(is_gated: bool) -> None:
     ops = TritonOps(num_processors=16)
     call = call_of(5, 70, 400, torch.float16, has_norm=True, is_gated=is_gated)
-    plan = Products(16, HOW).plan(Product(16, 70, 400, is_gated), launch)
+    plan = Products(16, HOW).plan(Product(16, 70, 400, is_gated), FEW)
     assert plan.num_splits > 1
-    assert off_by(by_kernel(ops, call, launch), by_torch(call)) < LIMITS[torch.float16]
+    assert off_by(by_kernel(ops, call), by_torch(call)) < LIMITS[torch.float16]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the order is that of the interpreter")
 def test_no_bit_depends_on_which_split_is_last(monkeypatch: pytest.MonkeyPatch) -> None:
     from triton.runtime.interpreter import interpreter_builder as builder
 
-    call, before = call_of(7, 64, 1088, torch.float32, has_norm=True), drawn(7, 64)
+    call, before = call_of(7, 64, 1088, torch.float32), drawn(7, 64)
     products = Products(16, HOW)
-    num_splits = products.plan(Product(16, 64, 1088), INSIDE).num_splits
+    num_splits = products.plan(Product(16, 64, 1088), FEW).num_splits
     assert num_splits > 3
     slots = builder.set_grid_idx
     results = []
@@ -112,7 +110,7 @@ def test_no_bit_depends_on_which_split_is_last(monkeypatch: pytest.MonkeyPatch) 
             builder, "set_grid_idx", lambda x, y, z, order=order: slots(x, order[y], z)
         )
         for _ in range(2):  # the second launch counts from zero again
-            results.append(products.few(replace(call, residual=before.clone()), INSIDE))
+            results.append(products.few(replace(call, residual=before.clone()), FEW))
     assert all(torch.equal(found, results[0]) for found in results)
     assert off_by(results[0], by_torch(call) + before) < 1e-5
 
@@ -121,7 +119,6 @@ def test_splits_cover_the_input_once_in_whole_blocks() -> None:
     for processors in (40, 72, 108, 132, 148):
         products = Products(processors, HOW)
         for num_out, size in ((15360, 5120), (5120, 13824), (32000, 4096), (896, 4864), (64, 64)):
-            for launch in FEW:
-                plan = products.plan(Product(64, num_out, size), launch)
-                covered = plan.num_steps * FEW_BLOCK
-                assert (plan.num_splits - 1) * covered < size <= plan.num_splits * covered
+            plan = products.plan(Product(64, num_out, size), FEW)
+            covered = plan.num_steps * FEW_BLOCK
+            assert (plan.num_splits - 1) * covered < size <= plan.num_splits * covered

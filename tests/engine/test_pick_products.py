@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from specbench.engine.kernels import pick_products
+from specbench.engine.kernels.pick_products import pick_launches
 from specbench.engine.kernels.products import FEW, ROW, Launch, LinearCall, Product
 from specbench.engine.layers import chain
 from specbench.engine.layers.ops import TORCH, Ops
@@ -21,7 +23,6 @@ from specbench.engine.kernels.triton_ops import TritonOps
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 70}
-NARROW = FEW[2]
 QKV, OUTPUT, HEAD = (128, 64, False), (64, 64, False), (70, 64, False)
 GATE_UP, DOWN = (96, 64, True), (64, 96, False)
 
@@ -39,7 +40,7 @@ class Timer:
 
     def _time(self, work: Callable[[], Tensor]) -> float:
         self.num_works += 1
-        calls = self._ops.watch(work)
+        calls = self._ops.calls_in(work)
         products = [call.product for call in calls if call.product]
         return sum(self._seconds(product, self._ops.launch_of(product)) for product in products)
 
@@ -64,18 +65,18 @@ def prepared(
     """Operations that choose launches when a model's layers are built."""
     ops = ops or Quick(8)
     timer = Timer(ops, seconds)
-    ops.measure_by(timer, FEW)
+    ops.measure_by(partial(pick_launches, timer=timer, has_few=True))
     Stack(random_llama(2, **SMALL).half().to(DEVICE), ops)
     return ops, timer
 
 
-def narrow_is_fast(product: Product, launch: Launch) -> float:
-    """The narrow kernel is the fastest, except for the output, where torch is."""
+def few_is_fast(product: Product, launch: Launch) -> float:
+    """The kernel for few rows is the fastest, except for the output, where torch is."""
     if product.num_rows == 1:
         return 0.5 if launch == ROW[2] else 1.0
     if (product.num_out, product.size, product.is_gated) == OUTPUT:
         return 0.5 if launch is None else 1.0
-    return 0.5 if launch == NARROW else 1.0
+    return 0.5 if launch == FEW else 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -86,9 +87,9 @@ def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_product_of_a_model_gets_the_launch_that_is_fastest_in_a_chain() -> None:
-    ops, _ = prepared(narrow_is_fast)
+    ops, _ = prepared(few_is_fast)
     assert ops.fallbacks == {}
-    for num_rows, usual in ((1, ROW[2]), (16, NARROW)):
+    for num_rows, usual in ((1, ROW[2]), (16, FEW)):
         for num_out, size, is_gated in (QKV, OUTPUT, GATE_UP, DOWN, HEAD):
             product = Product(num_rows, num_out, size, is_gated)
             is_torchs = num_rows > 1 and (num_out, size, is_gated) == OUTPUT
@@ -105,24 +106,24 @@ def test_products_are_measured_with_the_launches_that_the_others_have_by_then() 
     def seconds(product: Product, launch: Launch) -> float:
         if product == products[0]:
             taken.append(tuple(map(ops.launch_of, products)))
-        return narrow_is_fast(product, launch)
+        return few_is_fast(product, launch)
 
     prepared(seconds, ops)
     assert taken[0] == (None, None, None, None)
-    assert (NARROW, None, NARROW, NARROW) in taken  # and once more among these
-    assert taken.index((NARROW, None, NARROW, NARROW)) < len(taken) - 1
+    assert (FEW, None, FEW, FEW) in taken  # and once more among these
+    assert taken.index((FEW, None, FEW, FEW)) < len(taken) - 1
 
 
 def test_a_launch_with_a_wrong_result_is_rejected_however_fast() -> None:
     class Off(Quick):
         def launched(self, call: LinearCall, launch: Launch) -> Tensor:
             found = super().launched(call, launch)
-            return found * 1.05 if launch == NARROW else found
+            return found * 1.05 if launch == FEW else found
 
-    ops, _ = prepared(narrow_is_fast, Off(8))
+    ops, _ = prepared(few_is_fast, Off(8))
     choice = ops.choices[Product(16, *GATE_UP)]
     assert choice.launch is None
-    assert choice.rejected == {str(NARROW): "it is off by 5.0e-02"}
+    assert choice.rejected == {str(FEW): "it is off by 5.0e-02"}
 
 
 def test_a_launch_that_does_not_fit_is_rejected_with_the_reason() -> None:
@@ -130,18 +131,18 @@ def test_a_launch_that_does_not_fit_is_rejected_with_the_reason() -> None:
 
     class Small(Quick):
         def launched(self, call: LinearCall, launch: Launch) -> Tensor:
-            if launch == NARROW:
+            if launch == FEW:
                 raise OutOfResources(131072, 101376, "shared memory")
             return super().launched(call, launch)
 
-    ops, _ = prepared(narrow_is_fast, Small(8))
+    ops, _ = prepared(few_is_fast, Small(8))
     rejected = ops.choices[Product(16, *QKV)].rejected
-    assert "out of resource: shared memory" in rejected[str(NARROW)]
+    assert "out of resource: shared memory" in rejected[str(FEW)]
     assert ops.fallbacks == {}
 
 
 def test_a_second_model_of_the_same_shapes_measures_nothing() -> None:
-    ops, timer = prepared(narrow_is_fast)
+    ops, timer = prepared(few_is_fast)
     before = timer.num_works
     Stack(random_llama(2, seed=1, **SMALL).half().to(DEVICE), ops)
     assert timer.num_works == before > 0
@@ -153,7 +154,7 @@ def test_without_measurements_launches_are_the_defaults_with_a_reason() -> None:
     def fail(works: Sequence[Callable[[], Tensor]]) -> Sequence[float]:
         raise RuntimeError("CUDA out of memory\nmore of it")
 
-    ops.measure_by(fail, FEW)
+    ops.measure_by(partial(pick_launches, timer=fail, has_few=True))
     Stack(random_llama(2, **SMALL).half().to(DEVICE), ops)
     assert ops.choices == {} and ops.launch_of(Product(16, *QKV)) is None
     assert ops.reason == "launches are not measured: CUDA out of memory"

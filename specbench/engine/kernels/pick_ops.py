@@ -1,11 +1,7 @@
-"""Choose the operations of decoder layers for a device: kernels, if their results are correct.
-
-Knows the operations' results, not how they are computed.
-"""
+"""Choose the operations of decoder layers for a device: kernels, if their results are correct."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -19,8 +15,8 @@ from torch.nn.functional import silu
 from specbench.engine.graphs.recorder import CudaRecorder, Recorder
 from specbench.engine.kernels.native_build import BuildError
 from specbench.engine.kernels.native_ops import native_ops
-from specbench.engine.kernels.pick_products import LIMITS, ReplayTimer, off_by
-from specbench.engine.kernels.products import FEW, FewLaunch
+from specbench.engine.kernels.pick_products import LIMITS, ReplayTimer, off_by, pick_launches
+from specbench.engine.kernels.products import FEW
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.operands import (
     CacheRows,
@@ -79,8 +75,14 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     is_early, ops = min(sound.items(), key=lambda item: len(item[1].fallbacks))
     if not is_early and True in reasons:
         ops.fallbacks["launches do not overlap"] = reasons[True]
-    few = _sound_few(ops, partial(make, is_early=is_early), device, dtype)
-    ops.measure_by(ReplayTimer(device), few)
+    has_few = False
+    if dtype.itemsize == 2:
+        tried = make(is_early=is_early, few=FEW)
+        wrong = unsupported_reason(tried, device, dtype, CudaRecorder(device)) or tried.reason
+        has_few = wrong is None
+        if wrong is not None:
+            ops.fallbacks[str(FEW)] = f"left out, since {wrong}"
+    ops.measure_by(partial(pick_launches, timer=ReplayTimer(device), has_few=has_few))
     return ops
 
 
@@ -95,24 +97,6 @@ def pick_native_ops(dtype: torch.dtype, folder: Path) -> Ops:
         return Ops(str(error))
     wrong = unsupported_reason(ops, torch.device("cpu"), dtype)
     return ops if wrong is None else Ops(wrong)
-
-
-def _sound_few(
-    ops: TritonOps, make: Callable[..., TritonOps], device: torch.device, dtype: torch.dtype
-) -> list[FewLaunch]:
-    """Launches for few rows with correct results; `ops.fallbacks` gets the others' reasons."""
-    sound: list[FewLaunch] = []
-    for is_norm_inside in (True, False):
-        kind = [launch for launch in FEW if launch.is_norm_inside == is_norm_inside]
-        if dtype.itemsize != 2 or (is_norm_inside and dtype == torch.float16):
-            continue  # no such launches
-        tried = make(few=kind[0])
-        wrong = unsupported_reason(tried, device, dtype, CudaRecorder(device)) or tried.reason
-        if wrong is None:
-            sound += kind
-        else:
-            ops.fallbacks[str(kind[0])] = f"left out, since {wrong}"
-    return sound
 
 
 @torch.inference_mode()
@@ -201,28 +185,40 @@ class _Trial:
         rows = drawn(capacity, 2 * heads.kv_width)
         sees = torch.ones(n, n).tril().to(device, dtype)
         bias, cache_span = (sees - 1) * torch.finfo(dtype).max, CacheSpan(capacity, is_exact=False)
+        few, gate_up = min(n, 2), (4, 32, EXPERT_HIDDEN)
         return cls(
-            heads, drawn(n, hidden), Norm(drawn(hidden), 1e-5),
-            HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6),
-            weight(width, hidden), weight(hidden, heads.query_width),
-            weight(2 * inner, hidden), weight(hidden, inner),
-            drawn(min(n, 2), VOCAB), drawn(width),
-            (drawn(min(n, 2), inner, hidden), drawn(min(n, 2), inner)),
-            (
-                drawn(min(n, 2), EXPERT_HIDDEN),
-                Experts(drawn(4, 32, EXPERT_HIDDEN, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
-                drawn(min(n, 2), 4).topk(3).indices, drawn(min(n, 2), 3),
+            heads=heads,
+            x=drawn(n, hidden),
+            norm=Norm(drawn(hidden), 1e-5),
+            head_norm=HeadNorm(drawn(heads.num_kv * (heads.group + 1), heads.dim), 1e-6),
+            qkv=weight(width, hidden),
+            o=weight(hidden, heads.query_width),
+            gate_up=weight(2 * inner, hidden),
+            down=weight(hidden, inner),
+            logits=drawn(few, VOCAB),
+            bias=drawn(width),
+            each=(drawn(few, inner, hidden), drawn(few, inner)),
+            experts=(
+                drawn(few, EXPERT_HIDDEN),
+                Experts(drawn(*gate_up, scale=0.04), drawn(4, EXPERT_HIDDEN, 16)),
+                drawn(few, 4).topk(3).indices,
+                drawn(few, 3),
             ),
-            Experts(
-                drawn(4, 32, EXPERT_HIDDEN, scale=0.04), drawn(4, EXPERT_HIDDEN, 16), drawn(4, 32),
-                drawn(4, EXPERT_HIDDEN),
-                Clamp(1.702, 1.0),
+            clamped=Experts(
+                gate_up=drawn(*gate_up, scale=0.04),
+                down=drawn(4, EXPERT_HIDDEN, 16),
+                gate_up_bias=drawn(4, 32),
+                down_bias=drawn(4, EXPERT_HIDDEN),
+                clamp=Clamp(1.702, 1.0),
             ),
-            Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group)),
-            rows, slots,
-            TreeMask(torch.tensor(start, device=device), bias, cache_span, slots.rows),
-            TreeMask(torch.tensor([start], device=device), rows.new_zeros(1, 0), cache_span),
-        )  # fmt: skip
+            scoring=Scoring(0.2, 5.0, drawn(heads.num_kv * heads.group)),
+            rows=rows,
+            slots=slots,
+            tree=TreeMask(torch.tensor(start, device=device), bias, cache_span, slots.rows),
+            nothing=TreeMask(
+                torch.tensor([start], device=device), rows.new_zeros(1, 0), cache_span
+            ),
+        )
 
     def run(self, ops: Ops) -> dict[str, Tensor]:
         """Results of the operations as float32: each alone, then all in two layers."""

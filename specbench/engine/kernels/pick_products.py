@@ -1,7 +1,4 @@
-"""Choose launches for a model's products on its device, by result and by time.
-
-Knows chains and seconds, not kernels: `engine.fused.products` names their launches.
-"""
+"""Choose launches for a model's products on its device, by result and by time."""
 
 from __future__ import annotations
 
@@ -16,10 +13,9 @@ from torch import Tensor
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.products import (
     Choice,
-    FewLaunch,
+    Kernel,
     Launch,
     LinearCall,
-    RowLaunch,
     choose,
     launches,
 )
@@ -64,19 +60,19 @@ class ReplayTimer:
 
 
 @torch.inference_mode()
-def pick_launches(ops: TritonOps, chain: Chain, timer: Timer, few: Sequence[FewLaunch]) -> None:
+def pick_launches(ops: TritonOps, chain: Chain, *, timer: Timer, has_few: bool) -> None:
     """Choose a launch for each product of a chain that has none, one product at a time.
 
-    `few` are the allowed launches for few rows.
+    `has_few` allows the kernel for few rows.
     """
     for num_rows in MEASURED_ROWS:
         run = chain(num_rows)
-        calls = {call.product: call for call in ops.watch(run) if call.product}
+        calls = {call.product: call for call in ops.calls_in(run) if call.product}
         open_calls = [call for product, call in calls.items() if product not in ops.choices]
         reasons: dict[tuple[LinearCall, Launch], str | None] = {}
         for _ in range(SWEEPS):
             for call in open_calls:
-                _pick(ops, run, call, launches(call, few), timer, reasons)
+                _pick(ops, run, call, launches(call, has_few=has_few), timer, reasons)
 
 
 def _pick(
@@ -103,7 +99,7 @@ def _pick(
     ops.choices[product] = choose(product, candidates, check, measure)
 
 
-def wrong_with(ops: TritonOps, call: LinearCall, launch: RowLaunch | FewLaunch) -> str | None:
+def wrong_with(ops: TritonOps, call: LinearCall, launch: Kernel) -> str | None:
     """Reason that a launch cannot be used for a call or for its product alone; None if it can."""
     calls = [call] if call.is_gated else [call, LinearCall(call.x, call.weight, call.bias)]
     for each in calls:

@@ -1,16 +1,13 @@
-"""Linear layers over few rows: their shapes, possible launches, and the choice of one.
-
-Knows shapes, seconds and reasons, not how a launch is made or timed. Needs neither Triton nor a
-GPU.
+"""Linear layers over few rows: their shapes, possible launches, and the choice of one by result
+and time. Needs neither Triton nor a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
@@ -50,35 +47,22 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class RowLaunch:
-    """A launch for a single row: weight rows per program, and pipeline stages of its loads."""
+class Kernel:
+    """A kernel for a single row or for few, with the weight rows that each program reads."""
 
+    name: Literal["row", "few-row"]
     rows: int
-    stages: int = 0
 
     def __str__(self) -> str:
-        return f"row kernel, {self.rows} rows" + f", {self.stages} stages" * bool(self.stages)
+        return f"{self.name} kernel, {self.rows} rows"
 
 
-@dataclass(frozen=True, slots=True)
-class FewLaunch:
-    """A launch for few rows: weight rows per program, stages, and the norm inside or before."""
-
-    rows: int
-    stages: int
-    is_norm_inside: bool = False
-
-    def __str__(self) -> str:
-        norm = ", norm inside" if self.is_norm_inside else ""
-        return f"few-row kernel, {self.rows} rows, {self.stages} stages{norm}"
-
-
-Launch: TypeAlias = RowLaunch | FewLaunch | None
+Launch: TypeAlias = Kernel | None
 """None leaves a product to torch, which is cuBLAS on a GPU."""
-ROW = (RowLaunch(4), RowLaunch(1), RowLaunch(2), RowLaunch(2, 4), RowLaunch(4, 4))
+ROW = (Kernel("row", 4), Kernel("row", 1), Kernel("row", 2))
 """For a single row. All add in the same order, so the results are bitwise equal."""
-FEW = (FewLaunch(128, 4, is_norm_inside=True), FewLaunch(128, 4), FewLaunch(64, 5))
-"""For few rows. 128 weight rows read the tokens half as often, 64 give more programs."""
+FEW = Kernel("few-row", 128)
+"""For 2 to 64 rows in half precision."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,23 +102,19 @@ class LinearCall:
         return ops.gated(self.x, self.weight, self.bias, self.norm, self.act)
 
 
-def launches(call: LinearCall, few: Sequence[FewLaunch] = FEW) -> list[Launch]:
+def launches(call: LinearCall, *, has_few: bool = True) -> list[Launch]:
     """All launches of a call; the first one is used without measurements.
 
     A single row uses a kernel unless cuBLAS measures faster; few rows use cuBLAS unless a kernel
-    does.
+    does. `has_few` allows the kernel for few rows.
     """
     product = call.product
     if product is None:
         return [None]
-    is_aligned = product.size * call.weight.itemsize % 16 == 0 and product.size >= 64
     if product.num_rows == 1:
-        return [*(launch for launch in ROW if is_aligned or not launch.stages), None]
-    if not is_aligned or call.weight.itemsize != 2:
-        return [None]
-    # Unscaled values times the norm's weights may overflow float16.
-    has_norm = call.norm is not None and call.x.dtype != torch.float16
-    return [None, *(launch for launch in few if has_norm or not launch.is_norm_inside)]
+        return [*ROW, None]
+    is_aligned = product.size * call.weight.itemsize % 16 == 0 and product.size >= 64
+    return [None, FEW] if has_few and is_aligned and call.weight.itemsize == 2 else [None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,25 +11,37 @@ of all splits in order, so no result depends on which one is last.
 import triton
 import triton.language as tl
 
-from specbench.engine.kernels.triton_kernels import LINE_BITS, activated, fetch, follow
+from specbench.engine.kernels.triton_kernels import activated, follow
+
+LINE_BITS = tl.constexpr(1024)
+"""Bits of a line of the L2 cache."""
+
 
 AHEAD = tl.constexpr(4)
 """Cache lines of each weight row that are fetched before the previous kernel ends."""
 
 
 @triton.jit
+def fetch(lines):
+    """Prefetch lines at these addresses, which are 16-byte aligned, to the L2 cache."""
+    tl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], 128; mov.u32 $0, 0;", "=r,l",
+        [lines.to(tl.int64, bitcast=True)], tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
 def project_few(
-    x, weight, bias, norm, out, parts, arrivals, n, num_out, size, split_size, x_stride, eps,
-    HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
-    IS_GATED: tl.constexpr, IS_GELU: tl.constexpr, IS_SPLIT: tl.constexpr, TOKENS: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    x, weight, bias, out, parts, arrivals, n, num_out, size, split_size, x_stride,
+    HAS_BIAS: tl.constexpr, IS_ADDED: tl.constexpr, IS_GATED: tl.constexpr, IS_GELU: tl.constexpr,
+    IS_SPLIT: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Product of x [n, size] and ROWS rows of weight [num_out, size], stored in or added to `out`.
 
     If gated, weight is [2 * num_out, size] and the result act(first half) * second half; a
-    program alternates rows of both halves. A norm's weights are applied to x and its scale to the
-    sums. `parts` has room for the sums of every program. `arrivals` holds one number per tile,
-    zero before and after.
+    program alternates rows of both halves. Weights are loaded through STAGES buffers. `parts` has
+    room for the sums of every program. `arrivals` holds one number per tile, zero before and after.
     """
     rows = _weight_rows(num_out, ROWS, IS_GATED)
     begin = tl.program_id(1) * split_size
@@ -43,28 +55,18 @@ def project_few(
     places = lines + columns[None, :]
     sources = x + tokens.to(tl.int64)[:, None] * x_stride + columns[None, :]
     sums = tl.zeros([ROWS, TOKENS], tl.float32)
-    squares = tl.zeros([TOKENS, BLOCK], tl.float32)
     for at in tl.range(begin, end, BLOCK, num_stages=STAGES):
         is_in = at + columns < end
         values = tl.load(sources + at, mask=(tokens < n)[:, None] & is_in[None, :], other=0.0)
         part = tl.load(places + at, mask=is_in[None, :], other=0.0)
-        if HAS_NORM:
-            wide = values.to(tl.float32)
-            squares += wide * wide
-            by = tl.load(norm + at + columns, mask=is_in, other=0.0).to(tl.float32)
-            values = (wide * by[None, :]).to(values.dtype)
         sums = tl.dot(part, tl.trans(values), sums, input_precision="ieee")
-    totals = tl.sum(squares, 1)
     is_last = True
     if IS_SPLIT:
-        is_last = _leave(sums, totals, parts, arrivals, HAS_NORM)
+        is_last = _leave(sums, parts, arrivals)
         if is_last:
-            sums, totals = _gather(parts, ROWS, TOKENS, HAS_NORM)
+            sums = _gather(parts, ROWS, TOKENS)
     if is_last:
-        _finish(
-            sums, totals, bias, out, n, num_out, size, eps,
-            HAS_BIAS, HAS_NORM, IS_ADDED, IS_GATED, IS_GELU,
-        )  # fmt: skip
+        _finish(sums, bias, out, n, num_out, HAS_BIAS, IS_ADDED, IS_GATED, IS_GELU)
 
 
 @triton.jit
@@ -79,21 +81,19 @@ def _weight_rows(num_out, ROWS: tl.constexpr, IS_GATED: tl.constexpr):
 
 @triton.jit
 def _part(parts, split, ROWS: tl.constexpr, TOKENS: tl.constexpr):
-    """Memory for the sums of a split of this program's tile: a block, and a row for squares."""
-    width: tl.constexpr = (ROWS + 1) * TOKENS
+    """Memory for the sums of a split of this program's tile."""
+    width: tl.constexpr = ROWS * TOKENS
     return parts + (tl.program_id(0) * tl.num_programs(1) + split).to(tl.int64) * width
 
 
 @triton.jit
-def _leave(sums, totals, parts, arrivals, HAS_NORM: tl.constexpr):
+def _leave(sums, parts, arrivals):
     """Store this program's sums; True if those of all other splits are stored."""
     ROWS: tl.constexpr = sums.shape[0]
     TOKENS: tl.constexpr = sums.shape[1]
     own = _part(parts, tl.program_id(1), ROWS, TOKENS)
     tokens = tl.arange(0, TOKENS)
     tl.store(own + tl.arange(0, ROWS)[:, None] * TOKENS + tokens[None, :], sums)
-    if HAS_NORM:
-        tl.store(own + ROWS * TOKENS + tokens, totals)
     tl.debug_barrier()  # one thread reports the stores of all
     arrival = arrivals + tl.program_id(0)
     is_last = tl.atomic_add(arrival, 1) == tl.num_programs(1) - 1
@@ -102,32 +102,26 @@ def _leave(sums, totals, parts, arrivals, HAS_NORM: tl.constexpr):
 
 
 @triton.jit
-def _gather(parts, ROWS: tl.constexpr, TOKENS: tl.constexpr, HAS_NORM: tl.constexpr):
+def _gather(parts, ROWS: tl.constexpr, TOKENS: tl.constexpr):
     """Sums of all splits of this program's tile, read past L1 because other programs wrote them."""
     tokens = tl.arange(0, TOKENS)
     inside = tl.arange(0, ROWS)[:, None] * TOKENS + tokens[None, :]
     sums = tl.zeros([ROWS, TOKENS], tl.float32)
-    totals = tl.zeros([TOKENS], tl.float32)
     for split in range(tl.num_programs(1)):
         part = _part(parts, split, ROWS, TOKENS)
         sums += tl.load(part + inside, cache_modifier=".cg")
-        if HAS_NORM:
-            totals += tl.load(part + ROWS * TOKENS + tokens, cache_modifier=".cg")
-    return sums, totals
+    return sums
 
 
 @triton.jit
 def _finish(
-    sums, totals, bias, out, n, num_out, size, eps,
-    HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr, IS_GATED: tl.constexpr,
-    IS_GELU: tl.constexpr,
+    sums, bias, out, n, num_out,
+    HAS_BIAS: tl.constexpr, IS_ADDED: tl.constexpr, IS_GATED: tl.constexpr, IS_GELU: tl.constexpr,
 ):  # fmt: skip
-    """Apply scale, bias, gate and residual to sums [rows, tokens], and store them by token."""
+    """Apply bias, gate and residual to sums [rows, tokens], and store them by token."""
     ROWS: tl.constexpr = sums.shape[0]
     TOKENS: tl.constexpr = sums.shape[1]
     WIDTH: tl.constexpr = ROWS // 2 if IS_GATED else ROWS
-    if HAS_NORM:
-        sums *= tl.rsqrt(totals / size + eps)[None, :]
     if HAS_BIAS:
         sums += tl.load(bias + _weight_rows(num_out, ROWS, IS_GATED)).to(tl.float32)[:, None]
     if IS_GATED:

@@ -12,9 +12,6 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-LINE_BITS = tl.constexpr(1024)
-"""Bits of a line of the L2 cache."""
-
 
 @triton.jit
 def follow(EARLY: tl.constexpr):
@@ -22,15 +19,6 @@ def follow(EARLY: tl.constexpr):
     if EARLY:
         gdc_launch_dependents()
         gdc_wait()
-
-
-@triton.jit
-def fetch(lines):
-    """Prefetch lines at these addresses, which are 16-byte aligned, to the L2 cache."""
-    tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], 128; mov.u32 $0, 0;", "=r,l",
-        [lines.to(tl.int64, bitcast=True)], tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
 
 
 @triton.jit
@@ -72,39 +60,6 @@ def _scaled(x, norm, squares, columns, size, HAS_NORM: tl.constexpr):
 
 
 @triton.jit
-def _prefetch_rows(
-    weight, rows, num_out, size,
-    IS_GATED: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Prefetch the first STAGES blocks of these rows of weight [num_out, size]."""
-    step: tl.constexpr = LINE_BITS // weight.dtype.element_ty.primitive_bitwidth
-    lines = tl.minimum(tl.arange(0, STAGES * BLOCK // step) * step, size - step)[None, :]
-    kept = weight + tl.minimum(rows, num_out - 1)[:, None] * size
-    fetch(kept + lines)
-    if IS_GATED:
-        fetch(kept + num_out.to(tl.int64) * size + lines)
-
-
-@triton.jit
-def _staged_sums(
-    x, norm, places, others, sums, other_sums, is_row, size,
-    HAS_NORM: tl.constexpr, IS_GATED: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Add up products, with the weights loaded through STAGES buffers in shared memory."""
-    columns = tl.arange(0, BLOCK)
-    squares = tl.zeros([BLOCK], tl.float32)
-    for begin in tl.range(0, size, BLOCK, num_stages=STAGES):
-        mask = is_row & (begin + columns < size)[None, :]
-        part = tl.load(places + begin, mask=mask, other=0.0)
-        values, squares = _scaled(x, norm, squares, begin + columns, size, HAS_NORM)
-        sums += part.to(tl.float32) * values[None, :]
-        if IS_GATED:
-            other_part = tl.load(others + begin, mask=mask, other=0.0)
-            other_sums += other_part.to(tl.float32) * values[None, :]
-    return sums, other_sums, squares
-
-
-@triton.jit
 def _sums_ahead(
     x, norm, places, others, sums, other_sums, is_row, size,
     HAS_NORM: tl.constexpr, IS_GATED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
@@ -140,14 +95,13 @@ def project_row(
     x, weight, bias, norm, out, num_out, size, eps,
     HAS_BIAS: tl.constexpr, HAS_NORM: tl.constexpr, IS_ADDED: tl.constexpr,
     IS_GATED: tl.constexpr, IS_GELU: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr, EARLY: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Product of a row x [size] and ROWS rows of weight [num_out, size], in or added to `out`.
 
     A norm's weights are applied to x and its scale to the sums. If gated, weight is
-    [2 * num_out, size] and the result act(first half) * second half. The weights are loaded
-    through STAGES buffers in shared memory, and an early launch prefetches them to the L2 cache
-    before `x` is ready. Without stages, the first block is requested before `x` is ready.
+    [2 * num_out, size] and the result act(first half) * second half. The first block of weights is
+    requested before `x` is ready.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     is_row = (rows < num_out)[:, None]
@@ -155,19 +109,9 @@ def project_row(
     others = places + num_out.to(tl.int64) * size
     sums = tl.zeros([ROWS, BLOCK], tl.float32)
     other_sums = tl.zeros([ROWS, BLOCK], tl.float32)
-    if STAGES:
-        if EARLY:
-            _prefetch_rows(weight, rows, num_out, size, IS_GATED, BLOCK, STAGES)
-        follow(EARLY)
-        sums, other_sums, squares = _staged_sums(
-            x, norm, places, others, sums, other_sums, is_row, size,
-            HAS_NORM, IS_GATED, BLOCK, STAGES,
-        )  # fmt: skip
-    else:
-        sums, other_sums, squares = _sums_ahead(
-            x, norm, places, others, sums, other_sums, is_row, size,
-            HAS_NORM, IS_GATED, BLOCK, EARLY,
-        )  # fmt: skip
+    sums, other_sums, squares = _sums_ahead(
+        x, norm, places, others, sums, other_sums, is_row, size, HAS_NORM, IS_GATED, BLOCK, EARLY
+    )
     scale = 1.0
     if HAS_NORM:
         scale = tl.rsqrt(tl.sum(squares) / size + eps)

@@ -12,7 +12,7 @@ between cuBLAS and a kernel, which add in different orders, so a run records the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,16 +22,7 @@ import triton
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
-from specbench.engine.kernels.pick_products import Timer, pick_launches
-from specbench.engine.kernels.products import (
-    ROW,
-    Choice,
-    FewLaunch,
-    Launch,
-    LinearCall,
-    Product,
-    RowLaunch,
-)
+from specbench.engine.kernels.products import ROW, Choice, Kernel, Launch, LinearCall, Product
 from specbench.engine.kernels.triton_attention import attend_split, join_splits
 from specbench.engine.kernels.triton_fallback import GuardedOps, or_torch
 from specbench.engine.kernels.triton_kernels import gate_rows, norm_rows, rotate_and_write_kv
@@ -66,9 +57,7 @@ class TritonOps(GuardedOps):
     reason in `fallbacks`. Torch also runs products of few rows unless `few` or a choice differs.
     """
 
-    def __init__(
-        self, num_processors: int, *, is_early: bool = False, few: FewLaunch | None = None
-    ) -> None:
+    def __init__(self, num_processors: int, *, is_early: bool = False, few: Launch = None) -> None:
         super().__init__()
         self.name = f"triton {triton.__version__}" + (", overlapped" if is_early else "")
         self._num_processors = num_processors
@@ -78,18 +67,18 @@ class TritonOps(GuardedOps):
         self.choices: dict[Product, Choice] = {}
         self._few = few
         self._products = Products(num_processors, self._how)
-        self._measured_by: tuple[Timer, Sequence[FewLaunch]] | None = None
+        self._pick: Callable[[TritonOps, Chain], None] | None = None
         self._linear_calls: list[LinearCall] | None = None
 
-    def measure_by(self, timer: Timer, few: Sequence[FewLaunch]) -> None:
-        """From now on, choose launches of prepared chains with `timer`; `few` are allowed."""
-        self._measured_by = timer, few
+    def measure_by(self, pick: Callable[[TritonOps, Chain], None]) -> None:
+        """From now on, `pick` chooses the launches of prepared chains."""
+        self._pick = pick
 
     def prepare(self, chain: Chain) -> None:
-        if self._measured_by is None:
+        if self._pick is None:
             return
         try:
-            pick_launches(self, chain, *self._measured_by)
+            self._pick(self, chain)
         except Exception as error:  # such as no memory: use the launches without measurements
             self.choices.clear()
             self.fallbacks["launches are not measured"] = reason_of(error)
@@ -98,7 +87,7 @@ class TritonOps(GuardedOps):
         choices = [choice.to_json() for choice in self.choices.values()]
         return {**super().describe(), "products": choices}
 
-    def watch(self, run: Callable[[], object]) -> list[LinearCall]:
+    def calls_in(self, run: Callable[[], object]) -> list[LinearCall]:
         """Calls of linear layers during `run`."""
         self._linear_calls = []
         try:
@@ -160,11 +149,11 @@ class TritonOps(GuardedOps):
         chosen = self.choices.get(product)
         return usual if chosen is None else chosen.launch
 
-    def launched(self, call: LinearCall, launch: RowLaunch | FewLaunch) -> Tensor:
+    def launched(self, call: LinearCall, launch: Kernel) -> Tensor:
         """Run a linear layer with this launch."""
-        if isinstance(launch, RowLaunch):
+        if launch in ROW:
             return self._products.row(call, launch)
-        if call.norm is not None and not launch.is_norm_inside:
+        if call.norm is not None:
             call = replace(call, x=self.norm(call.x, call.norm), norm=None)
         return self._products.few(call, launch)
 

@@ -1,7 +1,4 @@
-"""Launch the kernels for linear layers.
-
-Knows tensors and block sizes; `engine.fused.products` chooses the launches.
-"""
+"""Launch the kernels for linear layers that `kernels.products` chose."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from specbench.engine.kernels.products import FewLaunch, LinearCall, Product, RowLaunch
+from specbench.engine.kernels.products import Kernel, LinearCall, Product
 from specbench.engine.kernels.triton_experts import project_experts
 from specbench.engine.kernels.triton_few import project_few
 from specbench.engine.kernels.triton_kernels import project_row
@@ -25,6 +22,8 @@ It determines the order of the sums.
 """
 FEW_BLOCK = 64
 """The same for few rows: a line of the cache."""
+FEW_STAGES = 4
+"""Buffers of weights in shared memory."""
 FEW_OPTIONS = {"num_warps": 4, "maxnreg": 192}
 """By default, the compiler for compute capability 10.0 spills to stay within 64 registers."""
 EXPERT_ROWS, EXPERT_BLOCK = 4, 512
@@ -50,7 +49,7 @@ class Products:
         self._how = how
         self._arrivals: dict[torch.device, Tensor] = {}
 
-    def row(self, call: LinearCall, launch: RowLaunch) -> Tensor:
+    def row(self, call: LinearCall, launch: Kernel) -> Tensor:
         """Result [1, output] of a call with a single row."""
         num_out, norm = _num_out(call), call.norm
         out = call.x.new_empty(1, num_out) if call.residual is None else call.residual
@@ -59,28 +58,26 @@ class Products:
             out, num_out, call.x.shape[1], 0.0 if norm is None else norm.eps,
             HAS_BIAS=call.bias is not None, HAS_NORM=norm is not None,
             IS_ADDED=call.residual is not None, IS_GATED=call.is_gated, IS_GELU=call.is_gelu,
-            ROWS=launch.rows, BLOCK=ROW_BLOCK, STAGES=launch.stages, **self._how,
+            ROWS=launch.rows, BLOCK=ROW_BLOCK, **self._how,
         )  # fmt: skip
         return out
 
-    def few(self, call: LinearCall, launch: FewLaunch) -> Tensor:
-        """Result [n, output] of a call, n up to 64; computes the call's norm inside, if any."""
-        x, num_out, norm = call.x, _num_out(call), call.norm
-        product = call.product
-        assert product is not None
+    def few(self, call: LinearCall, launch: Kernel) -> Tensor:
+        """Result [n, output] of a call without a norm, n up to 64."""
+        x, num_out, product = call.x, _num_out(call), call.product
+        assert product is not None and call.norm is None
         rows, tokens = launch.rows, max(product.num_rows, 16)
         plan, tiles = self.plan(product, launch), _tiles(product, launch)
         out = x.new_empty(x.shape[0], num_out) if call.residual is None else call.residual
         sums, arrivals = x.new_empty(0, dtype=torch.float32), self._arrivals_on(x.device)
         if plan.num_splits > 1:
-            sums = sums.new_empty(tiles * plan.num_splits * (rows + 1) * tokens)
+            sums = sums.new_empty(tiles * plan.num_splits * rows * tokens)
         project_few[(tiles, plan.num_splits)](
-            x, call.weight, _or(call.bias, x), x if norm is None else norm.weight, out, sums,
-            arrivals, x.shape[0], num_out, product.size, FEW_BLOCK * plan.num_steps, x.stride(0),
-            0.0 if norm is None else norm.eps, HAS_BIAS=call.bias is not None,
-            HAS_NORM=norm is not None, IS_ADDED=call.residual is not None, IS_GATED=call.is_gated,
-            IS_GELU=call.is_gelu, IS_SPLIT=plan.num_splits > 1, TOKENS=tokens, ROWS=rows,
-            BLOCK=FEW_BLOCK, STAGES=launch.stages, **FEW_OPTIONS, **self._how,
+            x, call.weight, _or(call.bias, x), out, sums, arrivals, x.shape[0], num_out,
+            product.size, FEW_BLOCK * plan.num_steps, x.stride(0), HAS_BIAS=call.bias is not None,
+            IS_ADDED=call.residual is not None, IS_GATED=call.is_gated, IS_GELU=call.is_gelu,
+            IS_SPLIT=plan.num_splits > 1, TOKENS=tokens, ROWS=rows, BLOCK=FEW_BLOCK,
+            STAGES=FEW_STAGES, **FEW_OPTIONS, **self._how,
         )  # fmt: skip
         return out
 
@@ -103,7 +100,7 @@ class Products:
         )  # fmt: skip
         return found.unflatten(0, ids.shape).sum(1)
 
-    def plan(self, product: Product, launch: FewLaunch) -> Cut:
+    def plan(self, product: Product, launch: Kernel) -> Cut:
         """Split of a product's input size for this number of processors."""
         steps = triton.cdiv(product.size, FEW_BLOCK)
         programs = _tiles(product, launch)
@@ -115,7 +112,7 @@ class Products:
         return self._arrivals[device]
 
 
-def _tiles(product: Product, launch: FewLaunch) -> int:
+def _tiles(product: Product, launch: Kernel) -> int:
     return triton.cdiv(product.num_out * (1 + product.is_gated), launch.rows)
 
 
