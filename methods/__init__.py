@@ -3,3 +3,72 @@
 A module holds `METHOD` (a `specbench.engine.drafter.Method`), the frozen dataclass of its options
 and its drafter, and imports only `specbench.errors`, `specbench.types` and `specbench.engine`.
 """
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from specbench.errors import reason_of
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a module says of its method: fields of `Method`, read without importing torch.
+
+    `summary` is the first line of its docstring. `error` is the reason if it cannot be read.
+    """
+
+    summary: str = ""
+    weights: str | None = None
+    head: str = ""
+    paper_order: int | None = None
+    is_default: bool = True
+    colour: str = ""
+    error: str = ""
+
+
+@cache
+def described() -> Mapping[str, About]:
+    """Every method of this folder by name: those of the papers in their order, others by name."""
+    found = {
+        module.name: _about(Path(folder, f"{module.name}.py"))
+        for folder in __path__
+        for module in pkgutil.iter_modules([folder])
+        if not module.name.startswith("_")
+    }
+    last = len(found)
+
+    def place(name: str) -> tuple[int, str]:
+        order = found[name].paper_order
+        return (last if order is None else order, name)
+
+    return MappingProxyType({name: found[name] for name in sorted(found, key=place)})
+
+
+def _about(path: Path) -> About:
+    """The constants that a module gives to its `Method`."""
+    try:
+        tree = ast.parse(path.read_text("utf-8"))
+        summary = (ast.get_docstring(tree) or "").split("\n")[0]
+        keywords = [
+            keyword
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "METHOD"
+            for keyword in getattr(node.value, "keywords", ())
+        ]
+    except (OSError, ValueError, SyntaxError, RecursionError) as error:
+        return About(error=f"{path} cannot be read: {reason_of(error)}")
+    known = {field.name for field in fields(About)} - {"summary", "error"}
+    given: dict[str, Any] = {
+        str(keyword.arg): keyword.value.value
+        for keyword in keywords
+        if keyword.arg in known and isinstance(keyword.value, ast.Constant)
+    }
+    return About(summary, **given)

@@ -194,4 +194,5 @@ METHOD = Method(
     options=Options,
     build=DFlash,
     weights="dflash",
+    is_default=False,
 )

@@ -112,4 +112,7 @@ METHOD = Method(
     options=Options,
     build=Eagle,
     weights="eagle",
+    head="eagle",
+    paper_order=6,
+    colour="#CC6677",
 )

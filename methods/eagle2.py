@@ -18,4 +18,7 @@ METHOD = Method(
     options=Options,
     build=build,
     weights="eagle",
+    head="eagle",
+    paper_order=7,
+    colour="#882255",
 )

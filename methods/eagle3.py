@@ -33,4 +33,7 @@ METHOD = Method(
     options=Options,
     build=build,
     weights="eagle3",
+    head="eagle3",
+    paper_order=8,
+    colour="#332288",
 )

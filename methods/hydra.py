@@ -212,4 +212,7 @@ METHOD = Method(
     options=Options,
     build=Hydra,
     weights="hydra",
+    head="hydra",
+    paper_order=5,
+    colour="#117733",
 )

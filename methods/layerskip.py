@@ -73,4 +73,5 @@ METHOD = Method(
     " Decoding",
     options=Options,
     build=build,
+    is_default=False,
 )

@@ -141,4 +141,6 @@ METHOD = Method(
     paper="Fu et al. 2024, Lookahead Decoding",
     options=Options,
     build=Lookahead,
+    paper_order=3,
+    colour="#999933",
 )

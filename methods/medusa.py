@@ -186,4 +186,7 @@ METHOD = Method(
     options=Options,
     build=Medusa,
     weights="medusa",
+    head="medusa",
+    paper_order=4,
+    colour="#44AA99",
 )

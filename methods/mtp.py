@@ -219,4 +219,5 @@ METHOD = Method(
     options=Options,
     build=Mtp,
     weights="mtp",
+    is_default=False,
 )

@@ -102,4 +102,6 @@ METHOD = Method(
     options=Options,
     build=Pard,
     weights="pard",
+    head="model",
+    is_default=False,
 )

@@ -117,4 +117,5 @@ METHOD = Method(
     options=Options,
     build=PEagle,
     weights="peagle",
+    is_default=False,
 )

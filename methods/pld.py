@@ -75,4 +75,6 @@ METHOD = Method(
     paper="Saxena 2023, Prompt Lookup Decoding",
     options=Options,
     build=PromptLookup,
+    paper_order=2,
+    colour="#DDCC77",
 )

@@ -106,4 +106,5 @@ METHOD = Method(
     options=Options,
     build=Rest,
     weights="rest",
+    is_default=False,
 )

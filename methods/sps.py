@@ -119,4 +119,7 @@ METHOD = Method(
     options=Options,
     build=build,
     weights="sps",
+    head="model",
+    paper_order=1,
+    colour="#88CCEE",
 )

@@ -30,4 +30,5 @@ METHOD = Method(
     paper="",
     options=Options,
     build=Vanilla,
+    paper_order=0,
 )

@@ -6,10 +6,8 @@ entry-point group `specbench.methods`; each entry names a `Method`.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import itertools
-import pkgutil
 import re
 import types
 import typing
@@ -18,21 +16,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import specbench.methods
 from specbench.errors import (
     SpecbenchError,
     UserError,
     containing,
     printable,
-    reason_of,
     time_limit,
     unknown_name,
 )
+from specbench.methods import described
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -41,13 +37,6 @@ GROUP = "specbench.methods"
 
 IMPORT_LIMIT_S = 30.0
 """The longest that a plug-in may take to import."""
-
-PAPER_ORDER = (
-    "vanilla", "sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3",
-)  # fmt: skip
-"""Order of the methods in papers. Others follow by name."""
-TRAINING_FREE = ("recycling", "sam", "suffix")
-"""Methods that need neither weights nor a file, so they run by default too."""
 
 GROUPS = ("papers", "all")
 """Names that stand for several methods: those of the papers, and all that work."""
@@ -65,19 +54,31 @@ class Entry:
 
 def names() -> list[str]:
     """Every registered name, built-ins first."""
-    return [*_builtins(), *(p.name for p in _plugins())]
+    return [*described(), *(p.name for p in _plugins())]
+
+
+def paper_methods() -> list[str]:
+    """The methods of the papers, in their order."""
+    return [name for name, about in described().items() if about.paper_order is not None]
 
 
 def _summary(name: str) -> str:
     return get(name).summary
 
 
+def _described_summary(name: str) -> str:
+    about = described()[name]
+    if about.error:
+        raise UserError(about.error, "Fix that file.")
+    return about.summary
+
+
 def entries() -> list[Entry]:
     """Every registered method. Built-ins are not imported; plug-ins are, to find broken ones."""
-    builtins, plugins = _builtins(), _plugins()
+    plugins = _plugins()
     return [
-        *(_entry(name, "specbench", plugins, partial(_docstring_line, path))
-          for name, path in builtins.items()),
+        *(_entry(name, "specbench", plugins, partial(_described_summary, name))
+          for name in described()),
         *(_entry(one.name, _origin(one), plugins, partial(_summary, one.name))
           for one in plugins),
     ]  # fmt: skip
@@ -109,7 +110,7 @@ def get(name: str) -> Method:
     plugins = _plugins()
     _refuse_clash(name, plugins)
     plugin = next((p for p in plugins if p.name == name), None)
-    if name not in _builtins() and plugin is None:
+    if name not in described() and plugin is None:
         raise unknown_name("method", name, [*names(), *GROUPS])
     place = plugin.value if plugin else f"{GROUP}.{name}"
     importlib.import_module("specbench.engine.drafter")  # torch may take long: no method's fault
@@ -127,7 +128,7 @@ def get(name: str) -> Method:
 
 def _refuse_clash(name: str, plugins: Sequence[EntryPoint]) -> None:
     claims = [p.value for p in plugins if p.name == name]
-    if len(claims) + (name in _builtins()) > 1:
+    if len(claims) + (name in described()) > 1:
         raise UserError(
             f"Method {name!r} is registered more than once ({', '.join(claims)}).",
             "Uninstall one of the packages, or rename its entry point.",
@@ -155,8 +156,8 @@ def _check(found: object, name: str) -> None:
 
 
 def default_entries() -> list[Entry]:
-    """The methods of a run that names none: papers', training-free ones, and all plug-ins."""
-    ours = (*PAPER_ORDER, *TRAINING_FREE)
+    """The methods of a run that names none: ours that are defaults, and all plug-ins."""
+    ours = {name for name, about in described().items() if about.is_default}
     return [one for one in entries() if one.name in ours or one.origin != "specbench"]
 
 
@@ -174,7 +175,7 @@ def expand_groups(texts: Sequence[str]) -> tuple[str, ...]:
                 f"Write {choice.name},METHOD:{str(choice).partition(':')[2]}.",
             )
         if choice.name == "papers":
-            members += PAPER_ORDER
+            members += paper_methods()
         elif choice.name == "all":
             members += [entry.name for entry in entries() if not entry.error]
         else:
@@ -252,27 +253,8 @@ def _kind(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
-def _builtins() -> dict[str, Path]:
-    found = {
-        module.name: Path(folder) / f"{module.name}.py"
-        for folder in specbench.methods.__path__
-        for module in pkgutil.iter_modules([folder])
-        if not module.name.startswith("_")
-    }
-    places = {name: place for place, name in enumerate(PAPER_ORDER)}
-    return dict(sorted(found.items(), key=lambda item: (places.get(item[0], len(places)), item[0])))
-
-
 def _plugins() -> Sequence[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda p: p.name)
-
-
-def _docstring_line(path: Path) -> str:
-    """The first line of a module's docstring, without importing the module."""
-    try:
-        return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
-    except (OSError, ValueError, SyntaxError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {reason_of(error)}", "Fix that file.") from error
 
 
 _COMMA = re.compile(r",(?![^\[\]]*\])")

@@ -188,7 +188,9 @@ class Method:
 
     `options` is a frozen dataclass. Its fields, with their types and defaults, are the method's
     options on the command line, in `specbench show` and in `run.json`. `weights` is the name of
-    its checkpoint on a model card (usually the method's own name), or None if it needs none.
+    its checkpoint on a model card: its own name, another's if it runs that method's weights, or
+    None if it needs none. The fields from `head` on have to be constants in a module of `methods/`,
+    which is read without being imported.
     """
 
     name: str
@@ -199,6 +201,15 @@ class Method:
     build: Callable[[Any, BuildContext], Drafter]
     weights: str | None = None
     is_lossless: bool = True
+    head: str = ""
+    """Kind of its weights: "model" (a language model with a tokenizer), "medusa", "hydra", "eagle"
+    or "eagle3" (heads that `specbench train` makes), or empty for any other."""
+    paper_order: int | None = None
+    """Place among the methods of the papers, which come first and are `--method papers`."""
+    is_default: bool = True
+    """False if a run that names no method leaves it out."""
+    colour: str = ""
+    """Its colour in plots, one of `report.plots.style`; by default one that is free."""
 
     def is_lossless_with(self, options: Any) -> bool:
         """True if, with these options, its output has the target's own distribution.

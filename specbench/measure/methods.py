@@ -13,7 +13,7 @@ from specbench import registry
 from specbench.errors import CheckpointError, UserError, printable
 from specbench.log.header import MethodHeader, WeightsHeader
 from specbench.measure.spec import RunSpec
-from specbench.models.cards import DRAFT_MODELS, ModelCard
+from specbench.models.cards import DraftWeights, ModelCard
 from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.models.hub import resolve, resolve_weights
 from specbench.registry import MethodChoice, parse_choices
@@ -226,7 +226,7 @@ def find_checkpoint(
         return ResolvedWeights(datastore)
     if given := getattr(options, "weights", ""):
         what = f"The {method.name} checkpoint"
-        is_model = name in DRAFT_MODELS
+        is_model = DraftWeights(name, given).is_model
         path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
         check_checkpoint(path, what=what, needs_tokenizer=is_model)
         return ResolvedWeights(path)

@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
+from specbench.methods import described
 from specbench.types import Shape as Shape
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 
-DRAFT_MODELS = ("sps", "pard")
-"""Weights of drafters that are language models, with a tokenizer of their own."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TINY = _PACKAGE / "zoo" / "tiny"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -33,6 +32,17 @@ class DraftWeights(Struct, frozen=True):
     method: str
     repo: str
     revision: str = "main"
+
+    @property
+    def head(self) -> str:
+        """Kind of head, as `Method.head` of the method that it is named after."""
+        about = described().get(self.method)
+        return about.head if about else ""
+
+    @property
+    def is_model(self) -> bool:
+        """True for a language model with a tokenizer of its own."""
+        return self.head == "model"
 
 
 class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,14 +81,10 @@ class ModelCard(ModelFields, frozen=True, kw_only=True):
     is_embedded: bool = False
 
     def weights_of(self, method: str) -> DraftWeights | None:
-        """The method's checkpoint for this model; None without one.
-
-        EAGLE-2 runs EAGLE's weights, so it falls back to them.
-        """
+        """The method's checkpoint for this model, or the one of which it runs the weights."""
         by_method = {weights.method: weights for weights in self.draft_weights}
-        if method == "eagle2" and method not in by_method:
-            return by_method.get("eagle")
-        return by_method.get(method)
+        about = described().get(method)
+        return by_method.get(method) or by_method.get((about and about.weights) or "")
 
 
 class TemplateText(Struct, frozen=True, forbid_unknown_fields=True):

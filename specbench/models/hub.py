@@ -14,7 +14,7 @@ from pathlib import Path
 
 from specbench.data.hub import TIMEOUT_S, HubFailure
 from specbench.errors import CheckpointError, UserError, time_limit
-from specbench.models.cards import DRAFT_MODELS, DraftWeights, ModelCard
+from specbench.models.cards import DraftWeights, ModelCard
 from specbench.models.checkpoints import (
     WEIGHT_SUFFIXES,
     check_checkpoint,
@@ -74,7 +74,7 @@ def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
 def resolve_weights(card: ModelCard, weights: DraftWeights, *, offline: bool) -> Path:
     """The folder with a drafter's config and weights (and, for a draft model, its tokenizer)."""
     what = f"The {weights.method} drafter of {card.name}"
-    is_model = weights.method in DRAFT_MODELS
+    is_model = weights.is_model
     path = resolve(
         weights.repo,
         weights.revision,

@@ -16,7 +16,7 @@ from specbench.training.examples import Codec, encode, read_examples
 from specbench.training.files import begin_work, check_folder
 from specbench.training.layouts import check_format
 from specbench.training.loop import LogLine, Plan
-from specbench.training.recipe import METHODS, Settings, fit, new_head
+from specbench.training.recipe import HEADS, Settings, fit, new_head
 
 _HELD_OUT_SHARE = 50
 """One row in 50 is held out for the log, up to a batch of them."""
@@ -88,16 +88,19 @@ def train_head(
 
 def check_method(name: str) -> None:
     """Refuse a method that has no head to train. Raises UserError with what there is instead."""
-    if name in METHODS:
+    if name in HEADS:
         return
-    have = f"Methods with a head: {', '.join(METHODS)}."
-    if name == "eagle2":
-        raise UserError("eagle2 has no head of its own: it runs that of eagle.", "Train eagle.")
-    if name == "sps":
-        raise UserError("sps needs no head: it drafts with a small language model.", have)
-    if get(name).weights is None:
+    method, have = get(name), f"Methods with a head: {', '.join(HEADS)}."
+    if method.weights in HEADS:
+        raise UserError(
+            f"{name} has no head of its own: it runs that of {method.weights}.",
+            f"Train {method.weights}.",
+        )
+    if method.head == "model":
+        raise UserError(f"{name} needs no head: it drafts with a small language model.", have)
+    if method.weights is None:
         raise UserError(f"{name} needs no head: there is nothing to train.", have)
-    raise unknown_name("head", name, METHODS)
+    raise unknown_name("head", name, HEADS)
 
 
 def _split(rows: list[Row], most: int) -> tuple[list[Row], list[Row]]:

@@ -18,7 +18,7 @@ from specbench.training.head import (
     weighted_mean,
 )
 from specbench.training.layer import Chain, Layer, config_fields, layer_config
-from specbench.zoo.feature_layers import CONFIG_KEY, feature_layers
+from specbench.zoo.heads import CONFIG_KEY, feature_layers
 
 NOISE = 0.1
 """Features get noise from U(-NOISE, NOISE) in training (EAGLE, section 4.2)."""

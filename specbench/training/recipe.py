@@ -1,6 +1,6 @@
 """The training of one head: its settings, the frozen target, batches, and the files it ends in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,6 @@ from specbench.training.layouts import SAFEAILAB
 from specbench.training.loop import Plan, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
 from specbench.training.optimizers import Schedule, optimizers_for
-
-METHODS = ("medusa", "hydra", "eagle", "eagle3")
-"""The methods with a head of their own. EAGLE-2 runs EAGLE's."""
 
 _COUNTED_BATCHES = 50
 """The number of batches in which tokens are counted for EAGLE-3's draft vocabulary."""
@@ -57,15 +54,20 @@ class Settings:
         return Schedule(self.num_steps, warmup=min(50, self.num_steps // 10))
 
 
+_HEADS: Mapping[str, Callable[[PreTrainedModel, Settings], Head]] = {
+    "medusa": lambda model, settings: MedusaHeads(model, settings.num_heads),
+    "hydra": lambda model, settings: HydraHeads(model, settings.num_heads),
+    "eagle": lambda model, settings: EagleHead(model),
+}
+HEADS = (*_HEADS, "eagle3")
+"""Kinds of heads that can be trained."""
+
+
 def new_head(method: str, model: PreTrainedModel, settings: Settings, batches: BatchSource) -> Head:
     """An untrained head for the target. EAGLE-3 may draft the most frequent tokens of `batches`."""
     torch.manual_seed(settings.seed)
-    if method == "medusa":
-        return MedusaHeads(model, settings.num_heads)
-    if method == "hydra":
-        return HydraHeads(model, settings.num_heads)
-    if method == "eagle":
-        return EagleHead(model)
+    if method in _HEADS:
+        return _HEADS[method](model, settings)
     vocab = model.get_output_embeddings().weight.shape[0]
     ids = None
     if settings.draft_vocab < vocab:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.registry import PAPER_ORDER, TRAINING_FREE
+from specbench.registry import paper_methods
 from tests.cli.terminal import Terminal
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def test_a_first_run_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
     verdict = "is the fastest in this run, at" if limit > 2 else "has the highest speedup,"
     assert f"suffix {verdict}" in text
     rows = [line.split()[0] for line in shown if re.match(r"\w+ .*\dx ", line)]
-    assert rows[:12] == [*PAPER_ORDER, *TRAINING_FREE]  # and the verdict
+    assert rows[:12] == [*paper_methods(), "recycling", "sam", "suffix"]  # and the verdict
     (run,) = (tmp_path / "results" / "runs").iterdir()
     assert f"Run: {run.relative_to(tmp_path)}" in shown
 

@@ -17,15 +17,7 @@ from specbench.measure.runner import Runner
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.methods.recycling import Recycling
-from specbench.registry import (
-    PAPER_ORDER,
-    TRAINING_FREE,
-    default_entries,
-    entries,
-    expand_groups,
-    get,
-    names,
-)
+from specbench.registry import default_entries, expand_groups, get, names, paper_methods
 from specbench.types import Request
 from tests.support.backend import FakeSetup, answering, backend_of, fake_plan
 from tests.support.watching import Watcher
@@ -94,21 +86,14 @@ def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
             backend.complete("recycling:scope=run", request)
 
 
-TRAINED_TARGET = {"layerskip"}
-"""Methods without weights of their own that only pay on a target trained for them."""
-
-
 def test_the_default_run_has_every_method_that_needs_no_training_and_no_file() -> None:
-    origins = {entry.name: entry.origin for entry in entries()}
-    ours = [name for name in names() if origins[name] == "specbench" and not get(name).weights]
-    assert {*TRAINING_FREE} == {*ours} - {*PAPER_ORDER} - TRAINED_TARGET
-    default = [entry.name for entry in default_entries()]
-    assert {*PAPER_ORDER, *TRAINING_FREE} <= set(default)
-    assert not {"rest", "pard"} & set(default)
+    default = [one.name for one in default_entries() if one.origin == "specbench"]
+    assert default == [*paper_methods(), "recycling", "sam", "suffix"]
+    assert not any(get(name).weights for name in default[9:])
 
 
 def test_groups_stand_for_their_methods_once() -> None:
-    assert expand_groups(["papers"]) == PAPER_ORDER
+    assert expand_groups(["papers"]) == tuple(paper_methods())
     assert expand_groups(["pld:ngram=2,pld,papers"])[:3] == ("pld:ngram=2", "pld", "vanilla")
     assert set(expand_groups(["all"])) == set(names())
     with pytest.raises(UserError, match="gives options to a group"):

@@ -15,9 +15,9 @@ from specbench.methods._static_tree import StaticTree
 from specbench.registry import get, make_options
 from specbench.training.eagle import Eagle3Head, EagleHead
 from specbench.training.files import write_head
-from specbench.training.recipe import METHODS, frequent_tokens
+from specbench.training.recipe import HEADS, frequent_tokens
 from specbench.types import Request
-from specbench.zoo.feature_layers import feature_layers
+from specbench.zoo.heads import feature_layers
 from tests.training.head_models import (
     batches,
     fed,
@@ -115,7 +115,7 @@ def test_eagle3s_draft_vocabulary_is_the_drafters(model: LlamaForCausalLM, tmp_p
     assert head.t2d.nonzero().flatten().tolist() == head.token_ids(ids).tolist()
 
 
-@pytest.mark.parametrize("name", [*METHODS, "eagle2"])
+@pytest.mark.parametrize("name", [*HEADS, "eagle2"])
 def test_a_written_head_decodes_losslessly(
     model: LlamaForCausalLM, tmp_path: Path, name: str
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_written_head_decodes_losslessly(
     assert decode(target, drafter, request).token_ids == decode(target, plain, request).token_ids
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", HEADS)
 def test_the_files_are_the_official_ones_in_float16(
     model: LlamaForCausalLM, tmp_path: Path, method: str
 ) -> None:

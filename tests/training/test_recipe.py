@@ -21,7 +21,7 @@ from specbench.training.head import (
 from specbench.training.loop import Plan
 from specbench.training.medusa import MedusaHeads
 from specbench.training.optimizers import Schedule, optimizers_for
-from specbench.training.recipe import METHODS, fit, new_head
+from specbench.training.recipe import HEADS, fit, new_head
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 
 torch.set_num_threads(1)
@@ -69,7 +69,7 @@ def trained(
     return [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(params=HEADS)
 def method(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

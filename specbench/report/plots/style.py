@@ -19,6 +19,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
 from specbench.analysis.metrics import BASELINE
+from specbench.methods import described
 from specbench.report.build import Report
 from specbench.report.results import RunResults
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 WIDTH = 9.0
 """Inches. Text is legible where a page shows the plot 800 pixels wide."""
 _DPI = 120
-_KNOWN = ("sps", "pld", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
-"""Methods with the same look in every report."""
 _COLOURS = (
     "#88CCEE", "#DDCC77", "#999933", "#44AA99", "#117733", "#CC6677", "#882255", "#332288",
     "#AA4499",
@@ -125,9 +124,9 @@ def looks(report: Report) -> dict[str, Look]:
     }
     known: dict[str, int] = {}
     for spelling in labels:
-        name = spelling.partition(":")[0]
-        if name in _KNOWN and _KNOWN.index(name) not in known.values():
-            known[spelling] = _KNOWN.index(name)
+        about = described().get(spelling.partition(":")[0])
+        if about and about.colour and _COLOURS.index(about.colour) not in known.values():
+            known[spelling] = _COLOURS.index(about.colour)
     unused = [i for i in reversed(range(len(_COLOURS))) if i not in known.values()]
     free = chain(unused, count(len(_COLOURS)))
     return {

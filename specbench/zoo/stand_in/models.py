@@ -15,9 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench.models.sizes import EAGLE3_DRAFT_VOCAB, NUM_MEDUSA_HEADS
 from specbench.types import Shape
-from specbench.zoo.feature_layers import CONFIG_KEY, feature_layers
+from specbench.zoo.heads import (
+    CONFIG_KEY,
+    EAGLE3_DRAFT_VOCAB,
+    NUM_MEDUSA_HEADS,
+    feature_layers,
+)
 from specbench.zoo.stand_in.blueprint import (
     Blueprint,
     Piece,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from specbench.errors import UserError
 from specbench.types import Shape
 from specbench.zoo import TINY
-from specbench.zoo.feature_layers import CONFIG_KEY, feature_layers
+from specbench.zoo.heads import CONFIG_KEY, feature_layers
 from specbench.zoo.stand_in import models
 from specbench.zoo.stand_in.blueprint import Blueprint
 from specbench.zoo.stand_in.placement import Placement, place, read_config
