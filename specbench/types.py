@@ -254,7 +254,7 @@ class Record:
     energy_j: float | None = None
     trace: tuple[TracedStep, ...] = ()
     token_ends: tuple[int, ...] = ()
-    num_paused: int = 0
+    is_paused: bool = False
     serving: Serving | None = None
     place: int | None = None
     draft_prefill_s: float | None = None

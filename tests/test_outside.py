@@ -15,6 +15,7 @@ from specbench.errors import printable, terminal_text, visible
 from specbench.log.header import RunHeader
 from specbench.log.store import HEADER, RunFolder, header_json, read_header, read_run
 from specbench.measure.folder import claim_folder
+from specbench.measure.header import control_warning
 from specbench.report.console import SafeConsole
 from specbench.report.export.csv import safe_cell
 from specbench.report.export.latex import escape as latex
@@ -115,9 +116,9 @@ def test_a_dollar_in_a_name_is_drawn_as_a_dollar(name: str) -> None:
 
 def test_special_tokens_in_a_prompt_are_a_warning_with_the_samples_id() -> None:
     prompts = [Prompt("a/1", "", ("fine",)), Prompt("a/2", "", ("an end </s> here",))]
-    warning = fake_plan({"vanilla": answering(1)}, {"a": prompts}, None).control_warning
+    warning = control_warning(fake_plan({"vanilla": answering(1)}, {"a": prompts}, None))
     assert warning is not None and "a/2 (</s>)" in warning and "a/1" not in warning
-    assert fake_plan({"vanilla": answering(1)}, {"a": prompts[:1]}, None).control_warning is None
+    assert control_warning(fake_plan({"vanilla": answering(1)}, {"a": prompts[:1]}, None)) is None
 
 
 def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:

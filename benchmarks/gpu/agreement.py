@@ -21,7 +21,7 @@ from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.target import Target
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.plan import Plan
+from specbench.measure.base import Plan
 from specbench.measure.requests import make_chat
 from specbench.types import Record, Request, Sampling
 

@@ -22,10 +22,11 @@ from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
+from specbench.measure.base import Plan
 from specbench.measure.local.drafters import build_drafters
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.local.peak_memory import MemoryLedger
-from specbench.measure.plan import Plan, make_plan
+from specbench.measure.plan import make_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Request
 

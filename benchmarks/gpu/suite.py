@@ -39,6 +39,7 @@ from specbench.engine.clock import DeviceClock
 from specbench.engine.graphs.execution import Eager
 from specbench.engine.target import Target
 from specbench.log.run import Run
+from specbench.measure.base import Plan
 from specbench.measure.doctor import generate
 from specbench.measure.local.device import pick_mode
 from specbench.measure.local.drafters import build_drafters
@@ -46,7 +47,7 @@ from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import LoadedEngine, load_model, make_execution
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.local.peak_memory import MemoryLedger
-from specbench.measure.plan import Plan, make_plan
+from specbench.measure.plan import make_plan
 from specbench.measure.session import failures, run_plan
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model

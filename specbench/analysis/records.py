@@ -87,6 +87,7 @@ def make_table(records: Sequence[Record], run_of_repeat: Sequence[int] = ()) -> 
         ],
         dtype=bool,
     )
+    frame["is_paused"] = [record.is_paused for record in records]
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
     emitted, steps = zip(*map(_counted_steps, records), strict=True) if records else ((), ())
     frame["mat_emitted"] = np.array(emitted, dtype=np.int64)

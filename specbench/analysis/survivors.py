@@ -1,6 +1,7 @@
 """The completions that methods are compared on: requests that every ranked method finished.
 
-A method that fails on the prompts it is slow at must not gain by it. Knows columns of records.
+A method that fails on the prompts it is slow at must not gain by it. A request during which the
+machine paused is left out for all methods.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ class Survivors:
 
     `is_shared` is [records]. `unranked` maps method, temperature and task to the numbers of
     requests that were finished and asked; `num_requests` and `num_shared` count those that any
-    and that every ranked method finished, by temperature and task.
+    and that every ranked method finished, by temperature and task. `num_paused` of these are left
+    out of `is_shared`.
     """
 
     is_shared: BoolArray
     unranked: Mapping[tuple[str, float, str], tuple[int, int]] = field(default_factory=dict)
     num_requests: int = 0
     num_shared: int = 0
+    num_paused: int = 0
 
 
 def find_survivors(frame: DataFrame) -> Survivors:
@@ -56,12 +59,12 @@ def find_survivors(frame: DataFrame) -> Survivors:
     num_methods = ranked.groupby(["temperature", "task"], observed=True)["method"].transform(
         "nunique"
     )
+    finished = ranked[num_finished == num_methods]
+    paused = finished.groupby(REQUEST_KEY, observed=True, sort=False)["is_paused"]
+    kept = finished[~paused.transform("any")]
     is_shared = is_measured & False
-    is_shared[ranked.index[num_finished == num_methods]] = True
-    kept = ranked[num_finished == num_methods]
+    is_shared[kept.index] = True
+    num_paused = int(paused.any().sum())
     return Survivors(
-        is_shared,
-        unranked,
-        num_requests=len(asked),
-        num_shared=len(kept[REQUEST_KEY].drop_duplicates()),
+        is_shared, unranked, num_requests=len(asked), num_shared=len(paused), num_paused=num_paused
     )

@@ -76,18 +76,15 @@ class Outliers:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Completions that were repeated for a pause of the machine, and those that paused again."""
+    """Requests during which the machine paused: they are left out for all methods."""
 
-    num_repeated: int
     num_paused: int
+    num_requests: int
 
     def message(self, info: RunHeader) -> str:
-        again = "None paused again, and their times are of the repeats."
-        if self.num_paused:
-            again = f"{self.num_paused} paused again: their times are in the results."
         return (
-            f"The machine paused during {self.num_repeated} completions, which were repeated once. "
-            f"{again} Keep the machine from sleeping, and stop other programs."
+            f"The machine paused during {self.num_paused} of {self.num_requests} requests, which "
+            "are left out for all methods. Keep the machine from sleeping, and stop other programs."
         )
 
 
@@ -105,7 +102,7 @@ def find_warnings(
     """
     steps = _step_times(table.frame)
     return (
-        *_pauses(table),
+        *_pauses(survivors),
         *(() if has_clocks else _throttling(steps)),
         *_outliers(table, steps),
         *find_speed_warnings(table, cells, rankings, survivors),
@@ -135,9 +132,9 @@ def _step_times(frame: DataFrame) -> DataFrame:
     return steps
 
 
-def _pauses(table: RecordTable) -> Iterable[Pauses]:
-    counts = [record.num_paused for record in table.records if record.num_paused]
-    return [Pauses(len(counts), sum(count > 1 for count in counts))] if counts else []
+def _pauses(survivors: Survivors) -> Iterable[Pauses]:
+    if survivors.num_paused:
+        yield Pauses(survivors.num_paused, survivors.num_shared)
 
 
 def _throttling(steps: DataFrame) -> Iterable[Throttling]:

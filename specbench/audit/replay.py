@@ -15,10 +15,11 @@ from specbench.errors import UserError, containing
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.log.spec import SpecValues
+from specbench.measure.base import Plan
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.methods import BASELINE
-from specbench.measure.plan import Plan, make_plan
+from specbench.measure.plan import make_plan
 from specbench.measure.requests import make_chat, make_request, reply_key
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import DTYPES

@@ -33,7 +33,6 @@ def print_plan(spec: RunSpec, *, is_offline: bool) -> None:
     from specbench.log.header import RunHeader
     from specbench.log.store import list_runs, read_run
     from specbench.measure.plan import make_plan
-    from specbench.measure.requests import count_records
 
     made = make_plan(spec, is_offline=is_offline)
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
@@ -44,13 +43,13 @@ def print_plan(spec: RunSpec, *, is_offline: bool) -> None:
         typer.echo(f"No checkpoint: {missing}")
     typer.echo(
         f"Prompts: {num_prompts} ({counts}); passes: {made.repeats}; "
-        f"at most {made.max_new_tokens} tokens an answer; completions: {count_records(made)}"
+        f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}"
     )
     for listed in list_runs(RUNS):
         header = listed.header
         if not isinstance(header, RunHeader) or header.status != "complete":
             continue
-        if header.model.label != made.setup.describe().model.label:
+        if header.model.label != made.about.model.label:
             continue
         metrics = measure(read_run(listed.path, is_lenient=True))
         typer.echo("\n".join(_lines(listed.path, metrics)))

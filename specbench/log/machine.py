@@ -93,7 +93,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
         dict[str, float], doc("seconds of a step of the target by number of threads tried")
     ] = {}
     num_changes: Annotated[
-        int, doc("times that the number changed between prompts, with the machine's load")
+        int, doc("of older versions: times that the number changed between prompts")
     ] = 0
 
 

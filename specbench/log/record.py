@@ -71,8 +71,9 @@ class RecordLine(
     ] = ()
     num_paused: Annotated[
         Whole,
-        doc("attempts that a pause slowed down; after 1, the times are of the second attempt"),
+        doc("of older versions: attempts that paused; after 1, the times are of the second one"),
     ] = 0
+    is_paused: Annotated[bool, doc("the machine paused, so that the times say nothing")] = False
     serving: Annotated[Serving | None, doc("figures of an answer from a server; else absent")] = (
         None
     )
@@ -135,7 +136,7 @@ class RecordReader:
             peak_memory_bytes=line.peak_memory_bytes,
             energy_j=line.energy_j,
             token_ends=share(line.token_ends),
-            num_paused=line.num_paused,
+            is_paused=line.is_paused or line.num_paused > 1,
             serving=line.serving,
             place=line.place,
             draft_prefill_s=line.draft_prefill_s,

@@ -5,13 +5,16 @@ Runner, log and reports know these protocols only; no device, dtype or weights a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from msgspec.structs import replace
 
+from specbench.data.prompts import Prompt, PromptSet
 from specbench.log.backend import (
     BlockHeader,
     ExecutionHeader,
@@ -22,13 +25,10 @@ from specbench.log.backend import (
     WorkerHeader,
 )
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
+from specbench.log.loads import NO_LOAD, Load, loads_of
 from specbench.log.machine import Environment, GpuUse, Threads
-from specbench.types import Completion, Record, Request
-
-if TYPE_CHECKING:
-    from specbench.measure.pauses import PauseCheck
-    from specbench.measure.plan import Plan
-    from specbench.measure.progress import Progress
+from specbench.measure.spec import RunSpec
+from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
 Message = Mapping[str, str]
 """One message of a chat: `role` and `content`."""
@@ -111,6 +111,113 @@ class Sink(Protocol):
     def append(self, record: Record) -> None: ...
 
 
+class Log(Sink, Protocol):
+    """A run's folder as its runner sees it."""
+
+    def changed(self) -> None:
+        """Write the header anew: the backend has more to say of itself."""
+        ...
+
+
+class Progress(Protocol):
+    """The events of a run, in order: started, then per sample started and finished, then finished.
+
+    `total` counts the records to come. `message` may come at any time, `finished` more than once.
+    """
+
+    def started(self, total: int) -> None: ...
+    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
+    def sample_finished(self, record: Record) -> None: ...
+    def message(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A prompt at one temperature in one repeat at one load: all its turns, for all methods.
+
+    `num_before` counts the turns before it at its temperature and load.
+    """
+
+    task: str
+    prompt: Prompt
+    temperature: float
+    repeat: int
+    load: Load = NO_LOAD
+    num_before: int = 0
+
+    def key(self, turn: int) -> RequestKey:
+        """The key of one turn's request."""
+        prompt_id = self.prompt.sample_id
+        return RequestKey(self.temperature, self.task, prompt_id, turn, self.repeat, *self.load)
+
+    def keys(self, method: str) -> Iterator[RecordKey]:
+        """The keys of a method's records, turn by turn."""
+        return (RecordKey(method, *self.key(turn)) for turn in range(len(self.prompt.turns)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that can start: the backend to open, and the prompts to complete."""
+
+    spec: RunSpec
+    setup: Setup
+    prompt_sets: tuple[PromptSet, ...]
+    max_new_tokens: int
+
+    @cached_property
+    def about(self) -> SetupInfo:
+        """The setup's part of the header, asked for once: it hashes files."""
+        return self.setup.describe()
+
+    @property
+    def repeats(self) -> int:
+        """Passes over all prompts."""
+        return self.spec.repeats or 1
+
+    @property
+    def prompts(self) -> Mapping[str, Sequence[Prompt]]:
+        """Task name to its prompts, in column order."""
+        return {one.task.name: one.prompts for one in self.prompt_sets}
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads in order; a server without any answers one request at a time."""
+        return loads_of_run(self.spec)
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """The samples of the run in order: a repeat is a pass over all tasks."""
+        num_turns = Counter[tuple[float, Load]]()
+        found = []
+        for repeat in range(self.repeats):
+            for task, prompts in self.prompts.items():
+                for prompt in prompts:
+                    for at in ((t, load) for t in self.spec.temperatures for load in self.loads):
+                        found.append(Sample(task, prompt, at[0], repeat, at[1], num_turns[at]))
+                        num_turns[at] += len(prompt.turns)
+        return tuple(found)
+
+    @cached_property
+    def num_records(self) -> int:
+        """The number of records of the whole run."""
+        num_turns = sum(len(sample.prompt.turns) for sample in self.samples)
+        return num_turns * len(self.setup.labels)
+
+    @property
+    def keys(self) -> Iterator[RecordKey]:
+        """The keys of all records."""
+        for sample in self.samples:
+            for label in self.setup.labels:
+                yield from sample.keys(label)
+
+
+def loads_of_run(spec: RunSpec) -> tuple[Load, ...]:
+    """The loads of a run in order; a server without any answers one request at a time."""
+    default = Load(concurrency=1) if spec.backend == "server" else NO_LOAD
+    return loads_of(spec) or (default,)
+
+
 class PlanRunner(Protocol):
     """Completes a plan's samples, except those that are done."""
 
@@ -138,23 +245,11 @@ class Backend(Protocol):
         """
         ...
 
-    def runner(
-        self,
-        plan: Plan,
-        sink: Sink,
-        progress: Progress,
-        *,
-        pauses: PauseCheck,
-        block_done: Callable[[], None],
-    ) -> PlanRunner:
+    def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend: one request after the other, or blocks of them.
 
-        Args:
-            plan: what to run.
-            sink: receives the records.
-            progress: receives the events.
-            pauses: finds completions that a pause of the machine made slow. Blocks do not use it.
-            block_done: called after each block, while no request is under way.
+        The log receives the records. It hears of changes of the backend while no request is under
+        way.
         """
         ...
 
@@ -164,10 +259,6 @@ class RequestBackend(Backend, Protocol):
 
     def complete(self, method: str, request: Request) -> Completion:
         """Complete a request with a method, given as records spell it."""
-        ...
-
-    def adapt(self) -> None:
-        """Adapt to the load of the machine, before all methods of a prompt."""
         ...
 
     def remember(self, method: str) -> None:

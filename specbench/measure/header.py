@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from specbench.log.header import RunHeader
 from specbench.log.spec import SpecHeader
 from specbench.machine import environment
-from specbench.measure.plan import Plan
-from specbench.measure.requests import count_records, loads
+from specbench.measure.base import Plan
 
 PHASES_WARNING = (
     "The phases of every step were timed (--phases), which slows steps down: this run shows where "
@@ -31,19 +30,19 @@ def make_header(
         given: options that the user gave.
         command: arguments of the command line.
     """
-    about = plan.setup.describe()
+    about = plan.about
     columns = {one.task.name: one.task.title for one in plan.prompt_sets}
     values = replace(
         plan.spec,
         methods=plan.setup.labels,
         tasks=tuple(columns),
-        concurrency=tuple(load.concurrency for load in loads(plan.spec) if load.concurrency),
+        concurrency=tuple(load.concurrency for load in plan.loads if load.concurrency),
         max_new_tokens=plan.max_new_tokens,
         **about.values,
     )
     phases = PHASES_WARNING if plan.spec.phases else None
     busy = None if about.environment else environment.busy_warning()
-    warnings = (plan.control_warning, busy, phases)
+    warnings = (control_warning(plan), busy, phases)
     return RunHeader(
         id=path.name,
         status="running",
@@ -55,9 +54,28 @@ def make_header(
         model=about.model,
         methods=about.methods,
         no_checkpoint=plan.setup.no_checkpoint,
-        num_records=count_records(plan),
+        num_records=plan.num_records,
         columns=columns,
         prompts=tuple(one.describe() for one in plan.prompt_sets),
+    )
+
+
+def control_warning(plan: Plan) -> str | None:
+    """A sentence about the prompts whose text has control tokens; None if none has."""
+    found = {
+        prompt.sample_id: token
+        for prompts in plan.prompts.values()
+        for prompt in prompts
+        for turn in prompt.turns
+        for token in plan.setup.codec.control_tokens(turn)
+    }
+    if not found:
+        return None
+    shown = ", ".join(f"{name} ({token})" for name, token in [*found.items()][:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return (
+        f"The text of {shown}{more} has special tokens, which the model reads as control "
+        "tokens, not as text. Use a chat template, or leave these prompts out."
     )
 
 

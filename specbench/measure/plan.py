@@ -5,19 +5,18 @@ All of the user's mistakes surface here, before a run folder exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from specbench.data.long_prompts import long_prompt_sets, read_text
-from specbench.data.prompts import Prompt, PromptSet, load_prompt_sets, plan_tasks
+from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.measure.backends import make_setup
-from specbench.measure.base import Setup
+from specbench.measure.base import Plan, Setup
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups
@@ -26,46 +25,6 @@ PASSES = 3
 """Passes over the prompts for tiny and stand-ins, so that intervals cover the machine too."""
 MOST_PASSES = 20
 """Passes of a run that ends when its intervals are narrow enough (--until-ci)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A run that can start: the backend to open, and the prompts to complete."""
-
-    spec: RunSpec
-    setup: Setup
-    prompt_sets: tuple[PromptSet, ...]
-    max_new_tokens: int
-
-    @property
-    def repeats(self) -> int:
-        """Passes over all prompts."""
-        return self.spec.repeats or 1
-
-    @property
-    def prompts(self) -> Mapping[str, Sequence[Prompt]]:
-        """Task name to its prompts, in column order."""
-        return {one.task.name: one.prompts for one in self.prompt_sets}
-
-    @property
-    def control_warning(self) -> str | None:
-        """A sentence about the prompts whose text has control tokens; None if none has."""
-        codec = self.setup.codec
-        found = {
-            prompt.sample_id: token
-            for prompts in self.prompts.values()
-            for prompt in prompts
-            for turn in prompt.turns
-            for token in codec.control_tokens(turn)
-        }
-        if not found:
-            return None
-        shown = ", ".join(f"{name} ({token})" for name, token in [*found.items()][:3])
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        return (
-            f"The text of {shown}{more} has special tokens, which the model reads as control "
-            "tokens, not as text. Use a chat template, or leave these prompts out."
-        )
 
 
 class SetupMaker(Protocol):

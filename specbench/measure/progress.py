@@ -7,22 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import perf_counter
-from typing import Protocol
 
 from specbench.types import Record
-
-
-class Progress(Protocol):
-    """The events of a run, in order: started, then per sample started and finished, then finished.
-
-    `total` counts the records to come. `message` may come at any time, `finished` more than once.
-    """
-
-    def started(self, total: int) -> None: ...
-    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
-    def sample_finished(self, record: Record) -> None: ...
-    def message(self, text: str) -> None: ...
-    def finished(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

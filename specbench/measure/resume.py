@@ -15,9 +15,7 @@ from msgspec.structs import replace
 from specbench.errors import RunFolderError
 from specbench.log.header import RunHeader, Segment
 from specbench.log.run import Run
-from specbench.measure.plan import Plan
-from specbench.measure.requests import count_records, planned_keys
-from specbench.types import Record
+from specbench.measure.base import Plan
 
 _INPUTS = ("spec", "model", "methods", "no_checkpoint", "columns", "prompts")
 _MOST_NAMED = 4
@@ -73,7 +71,7 @@ def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader
 
 def check_keys(plan: Plan, stored: Run) -> None:
     """Raise RunFolderError if the run has records that its plan does not make."""
-    planned = set(planned_keys(plan))
+    planned = set(plan.keys)
     if unknown := [one.key for one in stored.records if one.key not in planned]:
         key = unknown[0]
         raise RunFolderError(
@@ -87,17 +85,12 @@ def check_keys(plan: Plan, stored: Run) -> None:
 def check_memory(plan: Plan, stored: Run) -> None:
     """Raise RunFolderError if a method would need a memory of records that it did not make."""
     methods = [name for name, one in stored.header.methods.items() if one.scope == "run"]
-    if methods and stored.records and num_missing(plan, stored.records):
+    if methods and stored.records and len(stored.records) < plan.num_records:
         raise RunFolderError(
             f"The run in {stored.path} cannot go on: {', '.join(methods)} remembers earlier "
             "prompts, and that memory ended with the first part of the run.",
             "Start a new run without --resume.",
         )
-
-
-def num_missing(plan: Plan, done: Sequence[Record]) -> int:
-    """The number of records of a plan that are not done. All that are done are of the plan."""
-    return count_records(plan) - len({one.key for one in done})
 
 
 def _part_differences(name: str, before: Struct, now: Struct) -> Iterator[str]:

@@ -10,61 +10,46 @@ from dataclasses import dataclass, field, replace
 
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError, describe_error
-from specbench.measure.base import RequestBackend, Sink
+from specbench.machine.pauses import PauseWatch
+from specbench.measure.base import Plan, Progress, RequestBackend, Sample, Sink
 from specbench.measure.order import MethodOrder
-from specbench.measure.pauses import PauseCheck
-from specbench.measure.plan import Plan
-from specbench.measure.progress import Progress
-from specbench.measure.requests import (
-    Sample,
-    count_records,
-    make_chat,
-    make_request,
-    numbered_samples,
-)
+from specbench.measure.requests import make_chat, make_request
 from specbench.measure.texts import token_ends
-from specbench.types import Completion, Record, RecordKey, Request, seed_of
+from specbench.types import Record, RecordKey, seed_of
 
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Completes a plan's samples with a backend, except those that are done."""
+    """Completes a plan's samples with a backend, except those that are done.
+
+    A completion during which the machine paused is marked.
+    """
 
     plan: Plan
     backend: RequestBackend
     sink: Sink
     progress: Progress
-    pauses: PauseCheck = field(default_factory=PauseCheck)
+    watch: PauseWatch = field(default_factory=PauseWatch)
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored."""
         known = {record.key: record for record in done}
         repeat = -1
-        for sample, num_turns in numbered_samples(self.plan):
-            if sample.repeat != repeat:
-                self.backend.forget()
-                repeat = sample.repeat
-            yield from self.run_sample(sample, known, num_turns)
+        with self.watch:
+            for sample in self.plan.samples:
+                if sample.repeat != repeat:
+                    self.backend.forget()
+                    repeat = sample.repeat
+                yield from self.run_sample(sample, known)
 
-    @property
-    def total(self) -> int:
-        """The number of records of the whole run."""
-        return count_records(self.plan)
-
-    def run_sample(
-        self, sample: Sample, known: Mapping[RecordKey, Record], num_turns: int
-    ) -> Iterator[Record]:
-        """Run what is not known of a sample: all its turns, and in each the methods in their order.
-
-        `num_turns` counts the turns before it at its temperature and load.
-        """
+    def run_sample(self, sample: Sample, known: Mapping[RecordKey, Record]) -> Iterator[Record]:
+        """Run what is not known of a sample: its turns, and in each the methods in their order."""
         labels = self.plan.setup.labels
         order = MethodOrder(labels, self.plan.spec.seed)
         replies: dict[str, list[Record]] = {label: [] for label in labels}
         is_shared = self.plan.spec.history == "shared"
-        self.backend.adapt()
         for turn in range(len(sample.prompt.turns)):
-            turn_order = order.at(num_turns + turn, sample.temperature, sample.load)
+            turn_order = order.at(sample.num_before + turn, sample.temperature, sample.load)
             for place, label in enumerate(turn_order):
                 key = RecordKey(label, *sample.key(turn))
                 record = known.get(key)
@@ -85,7 +70,9 @@ class Runner:
         try:
             prompt_ids = codec.render(make_chat(prompt.turns[: key.turn + 1], history))
             request = make_request(self.plan, prompt_ids, key.request)
-            done, num_paused = self._measure(key, request)
+            self.watch.take()
+            done = self.backend.complete(key.method, request)
+            is_paused = self.watch.take() > 0
             self.backend.remember(key.method)
         except Exception as error:  # any method, any plug-in, any model
             text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
@@ -108,18 +95,6 @@ class Runner:
             peak_memory_bytes=done.peak_memory_bytes,
             energy_j=done.energy_j,
             trace=done.trace,
-            num_paused=num_paused,
+            is_paused=is_paused,
             draft_prefill_s=done.draft_prefill_s,
         )
-
-    def _measure(self, key: RecordKey, request: Request) -> tuple[Completion, int]:
-        """A completion, repeated once if the machine paused, and the number of attempts it did."""
-        num_paused = 0
-        while True:
-            self.pauses.start()
-            done = self.backend.complete(key.method, request)
-            if not self.pauses.was_paused(key, done):
-                return done, num_paused
-            num_paused += 1
-            if num_paused > 1:
-                return done, num_paused

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,17 +13,13 @@ from msgspec.structs import replace
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader, Status
 from specbench.log.run import Run
-from specbench.log.store import RunFolder, read_run
+from specbench.log.store import RunFolder, read_header, read_run
 from specbench.machine.cpu_sampler import CpuSampler
-from specbench.machine.pauses import PauseWatch
-from specbench.measure.base import Backend
+from specbench.measure.base import Backend, Plan, Progress
 from specbench.measure.header import make_header, now
 from specbench.measure.passes import finished_header, until_width
-from specbench.measure.pauses import PauseCheck
-from specbench.measure.plan import Plan
-from specbench.measure.progress import Progress
-from specbench.measure.requests import count_records, warm_up_requests
-from specbench.measure.resume import check_keys, check_memory, num_missing, resumed_header
+from specbench.measure.requests import warm_up_requests
+from specbench.measure.resume import check_keys, check_memory, resumed_header
 from specbench.types import Record
 
 
@@ -50,24 +48,28 @@ def run_plan(
     """
     with RunFolder(path) as folder:
         header = new = make_header(plan, path, given=given, command=command)
-        before = None
+        before: RunHeader | None = None
+        done: Sequence[Record] = ()
         if folder.has_run():
             stored = read_run(path)
             header = before = resumed_header(stored, new, is_forced=is_forced)
             check_keys(plan, stored)
             check_memory(plan, stored)
+            done = stored.records
         backend = backend or plan.setup.open(path, before)
-        sampler = CpuSampler()
+        log, sampler = _FolderLog(folder, backend, header, done), CpuSampler()
 
-        def end(status: Status) -> None:
-            records = read_run(path).records
-            ended = backend.describe(records).added_to(header)
+        def end(status: Status) -> Run:
+            """Write the last header; the only time that the run's own records are read."""
+            stored = read_run(path)
+            ended = backend.describe(stored.records).added_to(header)
             cpu = sampler.describe() or header.cpu
             cpu = None if ended.workers else cpu  # they work elsewhere, and are sampled there
             ended = replace(ended, status=status, finished=now(), cpu=cpu)
             if status == "complete":
-                ended = finished_header(ended, records)
+                ended = finished_header(ended, stored.records)
             folder.write_header(ended)
+            return dataclasses.replace(stored, header=read_header(path))
 
         try:
             folder.write_header(header)
@@ -75,53 +77,59 @@ def run_plan(
                 progress.message(f"{label}: no checkpoint for {header.model.name}")
             progress.message(f"Loading {plan.setup.title} …")
             with backend, sampler:
-                _check_unchanged(plan, new)
-                _run(plan, backend, folder, progress, header=header)
-            end("complete")
+                _check_unchanged(plan)
+                _run(plan, log, progress)
+            return end("complete")
         except BaseException as error:
             with suppress(RunFolderError):  # the folder itself may be the first error's cause
                 end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
-    return read_run(path)
 
 
-def _check_unchanged(plan: Plan, header: RunHeader) -> None:
+@dataclass(frozen=True, slots=True)
+class _FolderLog:
+    """The folder of a run that is being written, by a backend, after the records `done`."""
+
+    folder: RunFolder
+    backend: Backend
+    header: RunHeader
+    done: Sequence[Record]
+
+    def append(self, record: Record) -> None:
+        self.folder.append(record)
+
+    def changed(self) -> None:
+        self.folder.write_header(self.backend.describe(self.done).added_to(self.header))
+
+
+def _check_unchanged(plan: Plan) -> None:
     """Raise CheckpointError if files were changed between hashing and loading them."""
-    about = plan.setup.describe()
-    if (about.model, about.methods) != (header.model, header.methods):
+    now, model = plan.setup.describe(), plan.about.model
+    if (now.model, now.methods) != (model, plan.about.methods):
         raise CheckpointError(
-            f"The files of {header.model.name} or of its drafters were changed while they were "
-            "loaded.",
+            f"The files of {model.name} or of its drafters were changed while they were loaded.",
             "Wait until they are complete, then start a new run.",
         )
 
 
-def _run(
-    plan: Plan, backend: Backend, folder: RunFolder, progress: Progress, *, header: RunHeader
-) -> None:
-    done = read_run(folder.path).records
-    missing, is_enough = num_missing(plan, done), until_width(header)
-    pass_size = count_records(plan) // plan.repeats
-    if not missing or (len(done) % pass_size == 0 and is_enough(done)):
+def _run(plan: Plan, log: _FolderLog, progress: Progress) -> None:
+    is_enough = until_width(log.header)
+    pass_size = plan.num_records // plan.repeats
+    missing = plan.num_records - len(log.done)
+    if not missing or (len(log.done) % pass_size == 0 and is_enough(log.done)):
         return
     progress.message("Warming up …")
-    backend.warm_up(warm_up_requests(plan))
-
-    def write_header() -> None:
-        folder.write_header(backend.describe(done).added_to(header))
-
-    write_header()  # for a run that is killed
+    log.backend.warm_up(warm_up_requests(plan))
+    log.changed()  # for a run that is killed
     progress.started(missing)
     try:
-        with PauseWatch() as watch:
-            pauses = PauseCheck(watch.take)
-            runner = backend.runner(plan, folder, progress, pauses=pauses, block_done=write_header)
-            records = [*done]
-            for count, record in enumerate(runner.run(done), len(done) + 1):
-                if plan.spec.until_ci:  # else a run of any length needs no more memory
-                    records.append(record)
-                if count % pass_size == 0 and is_enough(records):
-                    break
+        records = [*log.done]
+        runner = log.backend.runner(plan, log, progress)
+        for count, record in enumerate(runner.run(log.done), len(log.done) + 1):
+            if plan.spec.until_ci:  # else a run of any length needs no more memory
+                records.append(record)
+            if count % pass_size == 0 and is_enough(records):
+                break
     finally:
         progress.finished()
 

@@ -8,6 +8,7 @@ import pytest
 from specbench.analysis.metrics import measure
 from specbench.analysis.speed_warnings import Survived
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.warnings import Pauses
 from specbench.log.run import Run
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
@@ -41,6 +42,20 @@ def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:
     (warning,) = [one for one in metrics.warnings if isinstance(one, Survived)]
     assert (warning.num_shared, warning.num_requests) == (12, 16)
     assert "12 of 16" in warning.message(metrics.info)
+
+
+def test_a_request_with_a_pause_is_left_out_for_all_methods() -> None:
+    whole = run(0)
+    slow = replace(record("pld", "3", decode_s=1e6), is_paused=True)
+    records = [slow if one.key == slow.key else one for one in whole.records]
+    paused = measure(make_run(records, whole.header))
+    rest = [one for one in whole.records if one.key.sample_id != slow.key.sample_id]
+    without = measure(make_run(rest, whole.header))
+    for method in ("pld", "eagle"):
+        assert paused.overall[method, 0.0].speedup == without.overall[method, 0.0].speedup
+    (warning,) = [one for one in paused.warnings if isinstance(one, Pauses)]
+    assert (warning.num_paused, warning.num_requests) == (1, 16)
+    assert not any(isinstance(one, Survived) for one in paused.warnings)
 
 
 def test_the_counts_are_of_all_completions() -> None:

@@ -18,9 +18,10 @@ from benchmarks.gpu.lines import read_figures
 from benchmarks.gpu.parts import Settings
 from specbench.engine.target import Target
 from specbench.log.store import read_run
+from specbench.measure.base import Plan
 from specbench.measure.local.engine_load import load_model
 from specbench.measure.local.engine_setup import EngineSetup
-from specbench.measure.plan import Plan, make_plan
+from specbench.measure.plan import make_plan
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.types import Shape

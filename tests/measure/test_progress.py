@@ -8,7 +8,8 @@ from rich.console import Console
 
 from specbench.cli.progress import LiveProgress, PlainProgress, ProgressView, progress_view
 from specbench.measure import progress
-from specbench.measure.progress import MethodTotal, Progress
+from specbench.measure.base import Progress
+from specbench.measure.progress import MethodTotal
 from specbench.types import Record
 from tests.analysis.run_factory import failed, record
 from tests.packaging.shell import ROOT, python

@@ -17,7 +17,7 @@ from specbench.log.machine import Environment
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_run
 from specbench.machine import environment
-from specbench.measure.plan import Plan
+from specbench.measure.base import Plan
 from specbench.measure.session import run_plan
 from specbench.types import RecordKey
 from tests.support.backend import FakeSetup, answering, fake_plan

@@ -11,8 +11,8 @@ import pytest
 from specbench.data.prompts import Prompt
 from specbench.errors import UserError
 from specbench.log.loads import NO_LOAD
+from specbench.machine.pauses import PauseWatch
 from specbench.measure.order import MethodOrder
-from specbench.measure.requests import planned_keys
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request, seed_of
@@ -30,6 +30,11 @@ PROMPTS = {
 }
 
 
+class Sink:
+    def __init__(self, stored: list[Record]) -> None:
+        self.append = stored.append
+
+
 def run(
     methods: Mapping[str, Answer],
     spec: RunSpec | None = None,
@@ -38,12 +43,8 @@ def run(
     watcher, plan = Watcher(), fake_plan(methods, PROMPTS, spec)
     stored: list[Record] = []
 
-    class Sink:
-        def append(self, record: Record) -> None:
-            stored.append(record)
-
     with backend_of(plan) as backend:
-        runner = Runner(plan, backend, sink=Sink(), progress=watcher)
+        runner = Runner(plan, backend, sink=Sink(stored), progress=watcher)
         list(runner.run(done))
     codec = plan.setup.codec
     assert isinstance(codec, Words)
@@ -55,7 +56,7 @@ def test_every_method_turn_and_repeat_is_run_once() -> None:
     stored, _, _, runner = run(methods, RunSpec(repeats=2, temperatures=(0.0, 1.0)))
     keys = [record.key for record in stored]
     assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 4
-    assert set(keys) == set(planned_keys(runner.plan))
+    assert set(keys) == set(runner.plan.keys)
 
 
 def test_methods_run_in_the_seeds_order_which_records_hold() -> None:
@@ -95,6 +96,25 @@ def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:
     assert [r.status for r in by_method["vanilla"]] == ["ok"] * 4
     assert {r.error for r in by_method["pld"]} == {"RuntimeError: the head is on fire"}
     assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
+
+
+def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause_is_not() -> None:
+    pauses: list[float] = [9.0]  # before the first completion
+
+    class Watch(PauseWatch):
+        def take(self) -> float:
+            return sum(pauses.pop() for _ in [*pauses])
+
+    def answer(request: Request) -> Completion:
+        pauses.extend([1.5] * (len(stored) == 2))
+        return answering(1)(request)
+
+    stored: list[Record] = []
+    plan = fake_plan({"vanilla": answer}, PROMPTS, None)
+    with backend_of(plan) as backend:
+        for one in Runner(plan, backend, Sink([]), Watcher(), Watch()).run():
+            stored.append(one)
+    assert [one.is_paused for one in stored] == [False, False, True, False]
 
 
 def test_running_out_of_memory_is_an_error_record_too() -> None:

@@ -34,7 +34,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "thread_counts", lambda: [4, 2, 1])
-    monkeypatch.setattr(threads, "step_s", lambda target, count, least_s=0.0: taken[count])
+    monkeypatch.setattr(threads, "step_s", lambda target, count: taken[count])
     return taken
 
 
@@ -68,44 +68,6 @@ def test_the_users_number_wins_then_that_of_the_resumed_run(
     assert torch.get_num_threads() == MEASURED.num
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert threads.choose_threads(target, None).chosen_by == "environment"
-
-
-@pytest.mark.parametrize(("now", "is_tried_again"), [(0.21, False), (0.5, True), (0.05, True)])
-def test_a_load_that_changed_in_the_warm_up_makes_the_choice_anew(
-    steps: dict[int, float], now: float, is_tried_again: bool
-) -> None:
-    steps.update({2: now, 1: 0.1})
-    chosen = threads.choose_again(random_target(), MEASURED)
-    assert (chosen is not MEASURED) == is_tried_again
-    assert chosen.num == {0.21: 2, 0.5: 1, 0.05: 2}[now]
-    assert chosen.num_changes == (now == 0.5)
-
-
-def test_faster_steps_of_all_threads_keep_the_choice(steps: dict[int, float]) -> None:
-    steps[4] = 0.05
-    chosen = Threads(4, "measured", "brief", {"4": 0.2, "2": 0.25})
-    assert threads.choose_again(random_target(), chosen) is chosen
-
-
-@pytest.mark.parametrize("second", [2, 1])
-def test_more_threads_have_to_be_the_best_choice_twice(
-    second: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    choices = [Threads(num, "measured", "brief", {str(num): 0.1}) for num in (2, second)]
-    monkeypatch.setattr(threads, "step_s", lambda *given: 0.1)
-    monkeypatch.setattr(threads, "choose_threads", lambda *given: choices.pop(0))
-    before = Threads(1, "measured", "brief", {"2": 0.3, "1": 0.2})
-    chosen = threads.choose_again(random_target(), before)
-    assert (chosen.num, chosen.num_changes) == (second, second - 1)
-
-
-def test_a_few_slow_steps_alone_change_nothing(
-    steps: dict[int, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        threads, "step_s", lambda target, count, least_s: steps[count] if least_s else 9.0
-    )
-    assert threads.choose_again(random_target(), MEASURED) is MEASURED
 
 
 def test_a_step_is_timed_with_the_number_of_threads_asked_for(

@@ -10,10 +10,7 @@ from typing import Self
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.measure.base import BackendInfo, Message, SetupInfo, Sink
-from specbench.measure.pauses import PauseCheck
-from specbench.measure.plan import Plan
-from specbench.measure.progress import Progress
+from specbench.measure.base import BackendInfo, Log, Message, Plan, Progress, SetupInfo
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, Request, Step
@@ -71,17 +68,12 @@ class FakeBackend:
     def warm_up(self, requests: Sequence[Request]) -> None:
         self.warmed_up += requests
 
-    def runner(
-        self, plan: Plan, sink: Sink, progress: Progress, *, pauses: PauseCheck, **_: object
-    ) -> Runner:
-        return Runner(plan, self, sink, progress, pauses)
+    def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
+        return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
         assert self.is_open, "a backend completes only while it is open"
         return self._methods[method](request)
-
-    def adapt(self) -> None:
-        """Do nothing: nothing is timed."""
 
     def remember(self, method: str) -> None:
         self.remembered.append(method)

@@ -6,7 +6,7 @@ Knows the cluster's seam and what a run asks of a backend. Must not know Ray.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.header import MethodHeader, RunHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
-from specbench.measure.base import BackendInfo, Codec, SetupInfo, Sink
+from specbench.measure.base import BackendInfo, Codec, Log, Plan, Progress, SetupInfo
 from specbench.measure.cluster.cluster import (
     Cluster,
     Finished,
@@ -30,9 +30,6 @@ from specbench.measure.cluster.cluster import (
 )
 from specbench.measure.cluster.driver import ClusterRunner
 from specbench.measure.cluster.worker import differing_files
-from specbench.measure.pauses import PauseCheck
-from specbench.measure.plan import Plan
-from specbench.measure.progress import Progress
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, Request
 
@@ -222,25 +219,17 @@ class ClusterBackend:
                 "See `ray logs` or the dashboard, then go on with --resume.",
             )
 
-    def runner(
-        self,
-        plan: Plan,
-        sink: Sink,
-        progress: Progress,
-        *,
-        pauses: PauseCheck,
-        block_done: Callable[[], None],
-    ) -> ClusterRunner:
-        """The driver of the workers, who look for pauses themselves.
+    def runner(self, plan: Plan, log: Log, progress: Progress) -> ClusterRunner:
+        """The driver of the workers.
 
         A header that is written when a worker joins names all that records can name.
         """
 
         def joined(event: Ready) -> None:
             self._joined(event)
-            block_done()
+            log.changed()
 
-        return ClusterRunner(plan, self._setup.cluster, sink, progress, deque(self._states), joined)
+        return ClusterRunner(plan, self._setup.cluster, log, progress, deque(self._states), joined)
 
     def _joined(self, event: Ready) -> None:
         self._states[event.worker] = event.state

@@ -12,8 +12,7 @@ from typing import Protocol, TypeAlias
 from specbench.errors import SpecbenchError
 from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Environment
-from specbench.measure.base import BackendInfo, Codec, SetupInfo
-from specbench.measure.requests import Sample
+from specbench.measure.base import BackendInfo, Codec, Sample, SetupInfo
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, Request
 
@@ -58,14 +57,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A sample to complete, with the records of it that are known.
-
-    `num_turns` counts the turns of the run before it at its temperature and load.
-    """
+    """A sample to complete, with the records of it that are known."""
 
     sample: Sample
     known: tuple[Record, ...]
-    num_turns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from specbench.errors import SpecbenchError
-from specbench.measure.base import Sink
+from specbench.measure.base import Plan, Progress, Sink
 from specbench.measure.cluster.cluster import Cluster, Finished, Job, Lost, Ready
 from specbench.measure.cluster.jobs import JobQueue
-from specbench.measure.plan import Plan
-from specbench.measure.progress import Progress
 from specbench.types import Record
 
 RESTART_S = 120.0

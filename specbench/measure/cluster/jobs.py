@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 
+from specbench.measure.base import Plan
 from specbench.measure.cluster.cluster import Job
-from specbench.measure.plan import Plan
-from specbench.measure.requests import numbered_samples
 from specbench.types import Record, RecordKey, RequestKey, seed_of
 
 MOST_ATTEMPTS = 3
@@ -74,10 +73,10 @@ def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
     known = defaultdict[RequestKey, list[Record]](list)
     for record in done:
         known[record.key.request._replace(turn=0)].append(record)
-    for sample, num_turns in numbered_samples(plan):
+    for sample in plan.samples:
         own = known.pop(sample.key(0), [])
         if len(own) < len(plan.setup.labels) * len(sample.prompt.turns):
-            yield Job(sample, tuple(own), num_turns)
+            yield Job(sample, tuple(own))
 
 
 def failed_records(plan: Plan, job: Job, error: str) -> list[Record]:

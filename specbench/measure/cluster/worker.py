@@ -17,11 +17,8 @@ from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
 from specbench.machine.cpu_sampler import CpuSampler
-from specbench.machine.pauses import PauseWatch
-from specbench.measure.base import Setup, SetupInfo
+from specbench.measure.base import Plan, Setup, SetupInfo
 from specbench.measure.cluster.cluster import Job, Opening, Place, SetupReport, WorkerState
-from specbench.measure.pauses import PauseCheck
-from specbench.measure.plan import Plan
 from specbench.measure.progress import Lines
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
@@ -70,12 +67,10 @@ class Worker:
                 "Let every machine have the same files, then go on with --resume.",
             )
         self._backend.warm_up(opening.requests)
-        watch = self._stack.enter_context(PauseWatch())
         plan = Plan(self._spec, self._setup, (), opening.max_new_tokens)
-        runner = self._backend.runner(
-            plan, self, Lines(_ignore), pauses=PauseCheck(watch.take), block_done=_nothing
-        )
+        runner = self._backend.runner(plan, self, Lines(_ignore))
         assert isinstance(runner, Runner)
+        self._stack.enter_context(runner.watch)
         self._runner = runner
         return self.state()
 
@@ -83,10 +78,13 @@ class Worker:
         """Keep what describes the work; the driver writes the record."""
         self._done.append(replace(record, token_ids=(), text="", token_ends=(), trace=()))
 
+    def changed(self) -> None:
+        """Do nothing: the driver writes the header."""
+
     def complete(self, job: Job) -> tuple[Record, ...]:
         """The records of a sample that are not known yet."""
         known = {record.key: record for record in job.known}
-        new = self._runner.run_sample(job.sample, known, job.num_turns)
+        new = self._runner.run_sample(job.sample, known)
         return tuple(replace(record, worker=self._name) for record in new)
 
     def state(self) -> WorkerState:
@@ -126,4 +124,3 @@ def differing_files(one: SetupInfo, other: SetupInfo) -> str:
 
 
 def _ignore(text: str) -> None: ...
-def _nothing() -> None: ...

@@ -21,10 +21,10 @@ from specbench.log.backend import ExecutionHeader, Kernels, Preparation, Rooflin
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
-from specbench.measure.base import BackendInfo, Sink
+from specbench.measure.base import BackendInfo, Log, Plan, Progress
 from specbench.measure.local.drafters import layer_inputs
 from specbench.measure.local.engine_load import LoadedEngine, load_engine
-from specbench.measure.local.threads import choose_again, choose_threads
+from specbench.measure.local.threads import choose_threads
 from specbench.measure.local.traffic import draft_bytes, measure_traffic
 from specbench.measure.local.warm_up import warm_up
 from specbench.measure.runner import Runner
@@ -35,20 +35,12 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
     from specbench.measure.local.engine_setup import EngineSetup
-    from specbench.measure.pauses import PauseCheck
-    from specbench.measure.plan import Plan
-    from specbench.measure.progress import Progress
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
-)
-
-THREADS_WARNING = (
-    "The number of CPU threads changed {} times between prompts, because the time of a step did: "
-    "other work ran on the machine for a part of the run, and times are noisy."
 )
 
 
@@ -120,8 +112,6 @@ class EngineBackend:
         gpu = self._sampler.describe() if self._sampler else None
         if gpu and not self._meter:
             gpu = replace_part(gpu, energy_source=None)
-        if self._threads and (num := self._threads.num_changes):
-            warnings.append(THREADS_WARNING.format(num))
         read = draft_bytes(self._drafters, records)
         return BackendInfo(
             preparation=self._preparation,
@@ -138,7 +128,6 @@ class EngineBackend:
 
         began = perf_counter()
         mode = self._setup.mode
-        assert self._threads is not None
         with without_cudnn_attention():
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
         for label, reason in reasons.items():
@@ -150,10 +139,6 @@ class EngineBackend:
                 layer_inputs(drafter),
                 drafter.weights_layout,
             )
-        number = self._threads.num
-        self.adapt()
-        if self._roofline and self._threads.num != number:
-            self._roofline = measure_traffic(self.target)
         seconds = round(perf_counter() - began, 3)
         if self._preparation:
             self._preparation = replace_part(self._preparation, warm_up_s=seconds)
@@ -161,20 +146,8 @@ class EngineBackend:
         gc.freeze()  # a search through all that is loaded takes a fifth of a second, in some sample
         self._stack.callback(gc.unfreeze)
 
-    def adapt(self) -> None:
-        assert self._threads is not None
-        self._threads = choose_again(self.target, self._threads)
-
-    def runner(
-        self,
-        plan: Plan,
-        sink: Sink,
-        progress: Progress,
-        *,
-        pauses: PauseCheck,
-        block_done: Callable[[], None],
-    ) -> Runner:
-        return Runner(plan, self, sink, progress, pauses)
+    def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
+        return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
         import torch

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
 
@@ -24,8 +22,6 @@ HOPELESS = 1.5
 """Fewer threads are not tried once a step takes this many times the best."""
 EQUAL = 1.05
 """Steps this much slower than the fastest count as equal: a tree uses more threads than a token."""
-CHANGED = 1.3
-"""Ratio of a step's times from which the load of the machine has changed."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
@@ -55,25 +51,6 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     return Threads(best, "measured", waiting(), shown)
 
 
-def choose_again(target: Target, chosen: Threads) -> Threads:
-    """The choice, made anew if steps are now much slower or faster than when it was made.
-
-    A few steps are timed, and more of them only if these differ. If the choice is all threads, a
-    faster step does not change it. More threads than before have to be the best choice twice:
-    beside other work they are much slower, and it may have paused.
-    """
-    if not (before := chosen.step_s.get(str(chosen.num))):
-        return chosen
-    least = 0.0 if chosen.num == max(map(int, chosen.step_s)) else 1 / CHANGED
-    for least_s in (0.0, LEAST_S):
-        if least < step_s(target, chosen.num, least_s) / before < CHANGED:
-            return chosen
-    now = choose_threads(target, None)
-    if now.num > chosen.num:
-        now = choose_threads(target, None)
-    return replace(now, num_changes=chosen.num_changes + (now.num != chosen.num))
-
-
 def fastest(counts: Iterable[int], measure: Callable[[int], float]) -> dict[int, float]:
     """Seconds of a step by number of threads, tried in this order until fewer only get slower."""
     times: dict[int, float] = {}
@@ -84,10 +61,10 @@ def fastest(counts: Iterable[int], measure: Callable[[int], float]) -> dict[int,
     return times
 
 
-def step_s(target: Target, num_threads: int, least_s: float = LEAST_S) -> float:
+def step_s(target: Target, num_threads: int) -> float:
     """Seconds of a step of the target for one token with this number of threads: the mean.
 
-    Steps are repeated for `least_s` seconds, and at least LEAST_STEPS times.
+    Steps are repeated for LEAST_S seconds, and at least LEAST_STEPS times.
     """
     import torch
 
@@ -100,7 +77,7 @@ def step_s(target: Target, num_threads: int, least_s: float = LEAST_S) -> float:
         tree = DraftTree.chain(torch.ones(1, dtype=torch.long, device=target.device))
         target.forward(tree)  # a new pool of threads starts
         began, count, seconds = time.perf_counter(), 0, 0.0
-        while count < LEAST_STEPS or seconds < least_s:
+        while count < LEAST_STEPS or seconds < LEAST_S:
             target.forward(tree)
             count, seconds = count + 1, time.perf_counter() - began
     return seconds / count

@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from specbench.errors import SpecbenchError
 from specbench.log.backend import BlockHeader, ServerHeader
-from specbench.measure.base import BackendInfo, Sink
+from specbench.measure.base import BackendInfo, Log, Plan, Progress
 from specbench.measure.server.answer import Answer, RequestFailed
 from specbench.measure.server.blocks import BlockRunner
 from specbench.measure.server.client import Client
@@ -22,11 +22,6 @@ from specbench.measure.server.counters import read_counters
 from specbench.measure.server.find import FoundServer
 from specbench.measure.server.stream import ChatRequest
 from specbench.types import Record, Request
-
-if TYPE_CHECKING:
-    from specbench.measure.pauses import PauseCheck
-    from specbench.measure.plan import Plan
-    from specbench.measure.progress import Progress
 
 WARM_UP_TOKENS = 32
 DEATH_S = 3.0
@@ -134,16 +129,8 @@ class ServerBackend:
         """Keep the requests: each server is warmed up when it is opened."""
         self._requests = requests
 
-    def runner(
-        self,
-        plan: Plan,
-        sink: Sink,
-        progress: Progress,
-        *,
-        pauses: PauseCheck,
-        block_done: Callable[[], None],
-    ) -> BlockRunner:
-        return BlockRunner(plan, self, sink, progress, plan.setup.codec, block_done=block_done)
+    def runner(self, plan: Plan, log: Log, progress: Progress) -> BlockRunner:
+        return BlockRunner(plan, self, log, progress, plan.setup.codec, block_done=log.changed)
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, answering and warmed up.

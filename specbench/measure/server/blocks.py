@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 
 from specbench.errors import SpecbenchError, describe_error
 from specbench.log.backend import BlockHeader
-from specbench.measure.base import Codec, Sink
-from specbench.measure.plan import Plan
-from specbench.measure.progress import Progress
-from specbench.measure.requests import Sample, make_chat, make_request, reply_key, samples
+from specbench.measure.base import Codec, Plan, Progress, Sample, Sink
+from specbench.measure.requests import make_chat, make_request, reply_key
 from specbench.measure.server.counters import increase
 from specbench.measure.server.load import at_rate, closed_loop
 from specbench.measure.server.records import make_record
@@ -86,7 +84,7 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
     """
     labels = list(plan.setup.labels)
     groups: dict[tuple[object, ...], list[Sample]] = {}
-    for sample in samples(plan):
+    for sample in plan.samples:
         key = (sample.repeat, sample.temperature, sample.task, sample.load)
         groups.setdefault(key, []).append(sample)
     cells = [tuple(group) for group in groups.values()]

@@ -9,9 +9,9 @@ from pathlib import Path
 from specbench.errors import RunFolderError, SpecbenchError, describe_error
 from specbench.log.run import Run
 from specbench.log.store import HEADER
+from specbench.measure.base import Progress
 from specbench.measure.folder import new_run, resumed_run
 from specbench.measure.plan import SetupMaker, make_plan
-from specbench.measure.progress import Progress
 from specbench.measure.session import run_plan
 from specbench.measure.suite.recipe import Suite
 

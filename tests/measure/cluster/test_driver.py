@@ -13,11 +13,10 @@ from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError
 from specbench.log.run import Run
 from specbench.log.store import read_header, read_run
+from specbench.measure.base import Plan
 from specbench.measure.cluster.backend import make_cluster_setup
 from specbench.measure.cluster.cluster import Job
 from specbench.measure.cluster.jobs import MOST_ATTEMPTS
-from specbench.measure.plan import Plan
-from specbench.measure.requests import planned_keys
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Record
@@ -97,7 +96,7 @@ def test_a_worker_gets_one_job_at_a_time_with_what_is_known_of_it(tmp_path: Path
     ((worker, job),) = again.given
     assert worker.startswith("worker-") and {*stored.header.workers} >= {"worker-4", worker}
     assert len(job.known) == len(METHODS) * len(job.sample.prompt.turns) - 2
-    assert {r.key for r in stored.records} == {*planned_keys(plan_on(FakeCluster(METHODS)))}
+    assert {r.key for r in stored.records} == {*plan_on(FakeCluster(METHODS)).keys}
 
 
 def test_a_lost_workers_sample_is_repeated_elsewhere_and_nothing_is_doubled(
@@ -105,7 +104,7 @@ def test_a_lost_workers_sample_is_repeated_elsewhere_and_nothing_is_doubled(
 ) -> None:
     stored, watcher = run(tmp_path, FakeCluster(METHODS, dies=at_sample("chat/2", 1)))
     counts = Counter(record.key for record in stored.records)
-    assert set(counts) == set(planned_keys(plan_on(FakeCluster(METHODS))))
+    assert set(counts) == set(plan_on(FakeCluster(METHODS)).keys)
     assert set(counts.values()) == {1}
     (text,) = [text for text in watcher.messages if "lost" in text]
     assert text.endswith(" is lost: the node was killed. Another worker repeats chat/2.")
@@ -122,7 +121,7 @@ def test_a_sample_that_kills_every_worker_fails_and_the_others_are_measured(
     assert {record.error for record in bad} == {
         f"{MOST_ATTEMPTS} workers were lost at it: the node was killed."
     }
-    assert len(stored.records) == len({*planned_keys(plan_on(FakeCluster(METHODS)))})
+    assert len(stored.records) == len({*plan_on(FakeCluster(METHODS)).keys})
 
 
 def test_without_a_worker_the_run_fails_and_can_be_resumed(tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ import pytest
 from specbench.data.prompts import Prompt
 from specbench.errors import RunFolderError
 from specbench.log.backend import BlockHeader
-from specbench.measure.base import Message
-from specbench.measure.plan import Plan
-from specbench.measure.requests import planned_keys
+from specbench.measure.base import Message, Plan
 from specbench.measure.server import backend as backend_module
 from specbench.measure.server import blocks as blocks_module
 from specbench.measure.server.backend import OpenServer, RunningServers, ServerBackend
@@ -110,7 +108,7 @@ def test_every_planned_record_is_made_once_and_stored() -> None:
     plan = plan_of(["vanilla", "eagle3"], RunSpec(backend="server", repeats=2, concurrency=(1, 3)))
     keys = [record.key for record in done.stored]
     assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 7
-    assert set(keys) == set(planned_keys(plan)) == {record.key for record in done.records}
+    assert set(keys) == set(plan.keys) == {record.key for record in done.records}
     assert all(record.is_ok for record in done.records)
 
 
