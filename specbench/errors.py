@@ -143,6 +143,13 @@ def printable_values(value: Any) -> Any:
     return [*map(printable_values, value)] if isinstance(value, list) else value
 
 
+def first_line(text: str, most: int = 160) -> str:
+    """The first line of a text without control characters, cut to `most` characters."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    shown = "".join(sign if sign.isprintable() else " " for sign in line).strip()
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
 def visible(text: str) -> str:
     """The text, as long and with its lines, with other control characters as visible signs."""
     return _LEADING_COLONS.sub("\\1\ua789", text.translate(_PROSE))

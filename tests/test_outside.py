@@ -20,7 +20,7 @@ from specbench.report.console import SafeConsole
 from specbench.report.export.csv import safe_cell
 from specbench.report.export.latex import escape as latex
 from specbench.report.export.markdown import escape
-from specbench.report.plots.style import as_written, figure, to_png, to_svg
+from specbench.report.plots.style import Plot, figure
 from specbench.types import Record, RecordKey
 from tests.support.backend import answering, fake_plan
 from tests.support.headers import make_header, values_of
@@ -109,9 +109,9 @@ def test_a_dollar_in_a_name_is_drawn_as_a_dollar(name: str) -> None:
         drawn.legend()
         return drawn
 
-    drawn = as_written(draw)()
-    assert to_svg(drawn).count(name.encode()) == 4
-    assert to_png(drawn)
+    plot = Plot(name, title=name, alt="", caption="", draw=draw)
+    assert plot.svg.count(name.encode()) == 4
+    assert plot.png
 
 
 def test_special_tokens_in_a_prompt_are_a_warning_with_the_samples_id() -> None:

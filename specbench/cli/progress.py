@@ -28,7 +28,8 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-from specbench.measure.progress import MethodTotal, Tally, first_line, sample_line
+from specbench.errors import first_line
+from specbench.measure.progress import MethodTotal, Tally, sample_line
 from specbench.report.console import SafeConsole
 from specbench.types import Record
 

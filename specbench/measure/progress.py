@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import perf_counter
 
+from specbench.errors import first_line
 from specbench.types import Record
 
 
@@ -111,10 +112,3 @@ def _sample_name(record: Record) -> str:
     if key.temperature:
         parts.append(f"T={key.temperature:g}")
     return first_line(" ".join(parts))
-
-
-def first_line(text: str, most: int = 160) -> str:
-    """The first line of a text without control characters, cut to `most` characters."""
-    line = next((line for line in text.splitlines() if line.strip()), "")
-    shown = "".join(sign if sign.isprintable() else " " for sign in line).strip()
-    return shown if len(shown) <= most else shown[: most - 1] + "…"

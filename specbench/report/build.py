@@ -1,85 +1,22 @@
-"""The value of a report: runs with their numbers, measured once for all formats."""
+"""A report of finished runs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from specbench.analysis.calibration import Calibration, calibrate
-from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.log.store import read_trace
-from specbench.report.answers import Answers, pick_answers
-from specbench.report.categories import category_tables, measure_categories
-from specbench.report.results import Results, Sort, build_results, run_labels
-from specbench.report.table import Table
+from specbench.report.answers import pick_answers
+from specbench.report.plots import make_plots
+from specbench.report.report import MethodAt, Report, Source
+from specbench.report.results import Sort, build_results, run_labels
 from specbench.types import TracedStep
-
-if TYPE_CHECKING:
-    from specbench.report.plots.style import Plot
-
-MethodAt: TypeAlias = tuple[str, float]
-"""A method and a temperature."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One run of a report. `label` tells it from the others."""
-
-    label: str
-    metrics: RunMetrics
-    calibration: Mapping[MethodAt, tuple[Calibration, ...]]
-    run: Run
-    answers: tuple[Answers, ...] = ()
-
-    @property
-    def info(self) -> RunHeader:
-        return self.metrics.info
-
-
-@dataclass(frozen=True)
-class Report:
-    """The runs of a report and their results."""
-
-    sources: tuple[Source, ...]
-    results: Results
-
-    @cached_property
-    def category_metrics(self) -> Sequence[RunMetrics | None]:
-        """The numbers of each run by category, if its prompts have any."""
-        return [measure_categories(one.run, one.metrics.bootstrap) for one in self.sources]
-
-    @cached_property
-    def categories(self) -> tuple[Table, ...]:
-        """The tables of the runs with categories."""
-        pairs = zip(self.sources, self.category_metrics, strict=True)
-        return tuple(
-            table
-            if self.results.is_one_run
-            else replace(table, title=f"{one.label}: {table.title}")
-            for one, metrics in pairs
-            if metrics is not None
-            for table in category_tables(one.info, metrics)
-        )
-
-    @cached_property
-    def plots(self) -> tuple[Plot, ...]:
-        """Every plot that there is data for."""
-        from specbench.report.plots import make_plots
-
-        return make_plots(self)
-
-    @cached_property
-    def pictures(self) -> Mapping[str, bytes]:
-        """The SVG of each plot by the plot's name, drawn at first use."""
-        from specbench.report.plots.style import to_svg
-
-        return {plot.name: to_svg(plot.draw()) for plot in self.plots}
 
 
 def make_report(
@@ -100,7 +37,8 @@ def make_report(
         Source(label, metrics, _calibration(run), run, answers=pick_answers(run))
         for label, run, metrics in zip(labels, several, measured, strict=True)
     ]
-    return Report(tuple(sources), build_results(measured, sort))
+    report = Report(tuple(sources), build_results(measured, sort))
+    return replace(report, plots=make_plots(report))
 
 
 def _calibration(run: Run) -> dict[MethodAt, tuple[Calibration, ...]]:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from specbench.errors import RunFolderError
 from specbench.log.files import write_whole
-from specbench.report.build import Report
 from specbench.report.export import FORMATS, load_format
-from specbench.report.plots.style import to_png
+from specbench.report.report import Report
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
@@ -27,8 +26,8 @@ def report_files(report: Report) -> dict[str, bytes]:
         for name, text in load_format(form).files(report).items()
     }
     for plot in report.plots:
-        files[f"{plot.name}.svg"] = report.pictures[plot.name]
-        files[f"{plot.name}.png"] = to_png(plot.draw())
+        files[f"{plot.name}.svg"] = plot.svg
+        files[f"{plot.name}.png"] = plot.png
     return files
 
 

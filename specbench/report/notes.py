@@ -8,8 +8,8 @@ from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.analysis.units import PROMPTS_ONLY
+from specbench.errors import first_line
 from specbench.log.machine import CpuUse
-from specbench.measure.progress import first_line
 from specbench.report import facts, sentences, serving_notes
 
 _MOST_WARNINGS = 3

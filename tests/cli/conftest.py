@@ -10,7 +10,7 @@ import pytest
 from specbench.cli import main
 from specbench.measure import plan
 from specbench.measure.spec import RunSpec
-from specbench.report import plots
+from specbench.report import build
 from specbench.report.plots import make_plots
 from tests.support.backend import Answer, FakeSetup, answering
 from tests.support.checkpoint import save_checkpoint, write_prompts
@@ -46,7 +46,7 @@ def specbench(
 
     Reports have no plots, which take longer than all else in a small run; see `with_plots`.
     """
-    monkeypatch.setattr(plots, "make_plots", lambda report: ())
+    monkeypatch.setattr(build, "make_plots", lambda report: ())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -64,7 +64,7 @@ def specbench(
 @pytest.fixture
 def with_plots(specbench: Specbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the plots of reports."""
-    monkeypatch.setattr(plots, "make_plots", make_plots)
+    monkeypatch.setattr(build, "make_plots", make_plots)
 
 
 @pytest.fixture

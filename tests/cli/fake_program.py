@@ -11,9 +11,9 @@ from specbench.measure import plan
 from specbench.measure.methods import BASELINE
 from specbench.measure.spec import RunSpec
 from specbench.registry import default_entries
-from specbench.report import plots
-from specbench.report.build import Report
+from specbench.report import build
 from specbench.report.plots.style import Plot
+from specbench.report.report import Report
 from specbench.types import Completion, Request, Step
 from tests.support.backend import Answer, FakeSetup
 from tests.support.headers import make_header
@@ -50,7 +50,7 @@ def no_plots(report: Report) -> tuple[Plot, ...]:
 
 
 if __name__ == "__main__":
-    plots.make_plots = no_plots
+    build.make_plots = no_plots  # type: ignore[attr-defined]
     plan.make_setup = make_setup  # type: ignore[assignment,attr-defined]
     run.quiet_libraries = lambda: None  # type: ignore[attr-defined]
     environment.capture = lambda: make_header().environment

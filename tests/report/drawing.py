@@ -12,9 +12,10 @@ from typing import TypeAlias
 from rich.console import Console
 
 from specbench.log.run import Run
-from specbench.report.build import Report, make_report
+from specbench.report.build import make_report
 from specbench.report.export import load_format
 from specbench.report.export.terminal import print_report
+from specbench.report.report import Report
 from specbench.types import Phases
 from tests.analysis.run_factory import TASKS, TITLES, failed, full_run, header, make_run, record
 from tests.support.headers import values_of

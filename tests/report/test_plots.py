@@ -17,8 +17,10 @@ from matplotlib.text import Text
 
 from specbench.analysis.calibration import calibrate
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.report.build import Report, make_report
+from specbench.report.build import make_report
+from specbench.report.plots import make_plots
 from specbench.report.plots.style import Plot, looks, to_png, to_svg
+from specbench.report.report import Report
 from specbench.types import TracedStep
 from tests.analysis.run_factory import TITLES, full_run, header, make_run, record
 from tests.report.drawing import (
@@ -41,7 +43,8 @@ def traced(report: Report) -> Report:
         TracedStep((-1, 0, 1), (None, -0.1 * i, -0.3 * i), (0, 1)[: 1 + i % 2]) for i in range(1, 9)
     ]
     source = replace(report.sources[0], calibration={("eagle2", 0.0): calibrate(steps)})
-    return replace(report, sources=(source, *report.sources[1:]))
+    report = replace(report, sources=(source, *report.sources[1:]))
+    return replace(report, plots=make_plots(report))
 
 
 @cache
@@ -50,7 +53,7 @@ def report_of(make: Any) -> Report:
 
 
 def drawn(report: Report) -> dict[str, tuple[Plot, Figure]]:
-    return {plot.name: (plot, plot.draw()) for plot in report.plots}
+    return {plot.name: (plot, plot.figure) for plot in report.plots}
 
 
 @pytest.mark.slow
@@ -87,7 +90,7 @@ def test_every_plot_has_a_title_caption_and_description() -> None:
 
 
 def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
-    first, second = (drawn(report_of(two_models)) for _ in range(2))
+    first, second = (drawn(make_report(two_models(), Bootstrap(200))) for _ in range(2))
     for name in first:
         svg = to_svg(first[name][1])
         assert svg == to_svg(second[name][1])
@@ -152,12 +155,12 @@ def grey(colour: str) -> float:
 
 
 def test_methods_differ_in_grey_and_keep_their_look_in_every_report() -> None:
-    every = looks(report_of(nine_methods))
+    every = looks(report_of(nine_methods).results)
     for one, other in combinations(every.values(), 2):
         is_apart = abs(grey(one.colour) - grey(other.colour)) > 0.05 or one.hatch != other.hatch
         assert is_apart, f"{one.label} and {other.label}"
         assert one.marker != other.marker
-    few = looks(make_report(full_run(("vanilla", "eagle2", "pld"), ("gsm8k",))))
+    few = looks(make_report(full_run(("vanilla", "eagle2", "pld"), ("gsm8k",))).results)
     assert few == {method: every[method] for method in few}
 
 
@@ -166,6 +169,6 @@ def test_two_spellings_of_a_method_and_an_unknown_one_have_looks_of_their_own() 
     described = header(["vanilla"], ("gsm8k",))
     described["spec"]["values"]["methods"] = list(spellings)
     run = make_run([record(spelling) for spelling in spellings], described)
-    found = looks(make_report(run))
+    found = looks(make_report(run).results)
     assert set(found) == set(spellings)
     assert len({(look.colour, look.hatch) for look in found.values()}) == len(spellings)

@@ -14,8 +14,9 @@ from specbench.log.loads import Load
 from specbench.log.machine import CpuUse, Span
 from specbench.log.run import Run
 from specbench.log.spec import SpecHeader, SpecValues
-from specbench.report.build import Report, make_report
+from specbench.report.build import make_report
 from specbench.report.facts import full_command
+from specbench.report.report import Report
 from specbench.types import Record
 from tests.analysis.run_factory import make_run
 from tests.analysis.test_serving import answer, block, run
@@ -95,7 +96,7 @@ def test_the_page_has_both_plots(report: Report) -> None:
     assert "8.8 tokens/s of all requests at 8 requests at once" in plots["frontier"].alt
     assert "2 times as fast at 1 request at a time" in plots["speedup_by_load"].alt
     assert "requests/s" not in plots["speedup_by_load"].alt
-    assert "requests at once" in report.pictures["speedup_by_load"].decode()
+    assert "requests at once" in plots["speedup_by_load"].svg.decode()
     assert "Throughput" in render(report, "html")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from specbench.errors import unknown_name
 
 if TYPE_CHECKING:
-    from specbench.report.build import Report
+    from specbench.report.report import Report
 
 _TERMINAL = "terminal"
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from specbench.analysis.frames import summary_frame, value_columns
 from specbench.analysis.metrics import RunMetrics
 from specbench.report import facts
-from specbench.report.build import Report
 from specbench.report.categories import BETWEEN
+from specbench.report.report import Report
 
 if TYPE_CHECKING:
     from pandas import DataFrame

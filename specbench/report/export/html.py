@@ -15,9 +15,9 @@ from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report import facts, formats, sections, serving_tables
 from specbench.report.answers import SAMPLES_PER_TASK
-from specbench.report.build import Report
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
+from specbench.report.report import Report
 from specbench.report.results import Block, MethodResults, TaskResult
 from specbench.report.table import Table
 
@@ -45,7 +45,7 @@ def render(report: Report) -> str:
         highlights=_highlights(report),
         tables=lambda block: [t for t in _tables(report, block) if t.columns and t.groups],
         published=list(_published(report)),
-        pictures=[(plot, _address(report.pictures[plot.name])) for plot in report.plots],
+        pictures=[(plot, _address(plot.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
         replays=_replays(report),
         colour=lambda cell: _COLOURS.get(cell.tone, ""),

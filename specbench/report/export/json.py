@@ -16,7 +16,7 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
 from specbench.log.loads import loads_of
-from specbench.report.build import Report, Source
+from specbench.report.report import Report, Source
 from specbench.report.sentences import verdict
 
 SCHEMA = 1

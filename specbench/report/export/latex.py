@@ -11,8 +11,8 @@ from string import Template
 
 from specbench.analysis.metrics import BASELINE
 from specbench.report import sections
-from specbench.report.build import Report
 from specbench.report.notes import Note
+from specbench.report.report import Report
 from specbench.report.results import Block, Results, Task
 from specbench.report.table import METHOD, Cell, Group, Row, Table
 

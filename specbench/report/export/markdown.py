@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from specbench.report import sections, serving_tables
-from specbench.report.build import Report
+from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Row, Table
 

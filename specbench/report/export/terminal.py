@@ -13,10 +13,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from specbench.report import formats, sections, serving_tables
-from specbench.report.build import Report
 from specbench.report.console import SafeConsole
 from specbench.report.layout import draw, first_that_fits, fits
 from specbench.report.notes import Note, short_notes
+from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Table
 

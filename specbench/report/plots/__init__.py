@@ -1,16 +1,14 @@
 """The plots of a report."""
 
-from dataclasses import replace
-
-from specbench.report.build import Report
 from specbench.report.plots.acceptance import histogram, positions
 from specbench.report.plots.bars import MAT, SPEEDUP, by_machine, by_task
 from specbench.report.plots.calibration import calibration
 from specbench.report.plots.scatter import speedup_by_mat
 from specbench.report.plots.serving import frontier, speedup_by_load
 from specbench.report.plots.steps import step_time
-from specbench.report.plots.style import Plot, as_written
+from specbench.report.plots.style import Plot
 from specbench.report.plots.sweeps import sweeps
+from specbench.report.report import Report
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
@@ -28,4 +26,4 @@ def make_plots(report: Report) -> tuple[Plot, ...]:
         frontier(report),
         speedup_by_load(report),
     )
-    return tuple(replace(plot, draw=as_written(plot.draw)) for plot in found if plot is not None)
+    return tuple(plot for plot in found if plot is not None)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate
-from specbench.report.build import Report
 from specbench.report.plots.style import (
     FAINT,
     INK,
@@ -22,6 +21,7 @@ from specbench.report.plots.style import (
     points,
     rows_of_axes,
 )
+from specbench.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ _Panels = list[tuple[str, dict[str, CellMetrics]]]
 def _cells(report: Report) -> _Panels:
     """Title of each panel, and the pooled cell of every method that drafts."""
     found = []
-    for panel in panels(report):
+    for panel in panels(report.results):
         pooled = {method.method: method.overall.pooled for method in panel.run.methods}
         cells = {m: c for m, c in pooled.items() if m != BASELINE and c.accept_histogram}
         if cells:
@@ -53,7 +53,7 @@ def histogram(report: Report) -> Plot | None:
     if not found:
         return None
     texts = [
-        f"{title}, {looks(report)[method].label}: "
+        f"{title}, {looks(report.results)[method].label}: "
         f"{cell.accept_histogram.get(1, 0) / cell.num_steps:.0%} of steps emit one token, the most "
         f"is {max(cell.accept_histogram)}"
         for title, cells in found
@@ -74,11 +74,11 @@ def _draw_histogram(report: Report, found: _Panels) -> Figure:
     rows = [len(cells) for _, cells in found]
     drawn = figure("Tokens per step", report.results.caption, sum(0.75 + 0.52 * n for n in rows))
     lengths = [max(cell.accept_histogram) for _, cells in found for cell in cells.values()]
-    longest = min(_MOST_LENGTH, max(lengths))
+    longest, shown = min(_MOST_LENGTH, max(lengths)), looks(report.results)
     for axes, (title, cells) in zip(rows_of_axes(drawn, rows), found, strict=True):
         for i, (method, cell) in enumerate(cells.items()):
-            _draw_shares(axes, cell, -i, longest=longest, look=looks(report)[method])
-        axes.set_yticks([-i for i in range(len(cells))], [looks(report)[m].label for m in cells])
+            _draw_shares(axes, cell, -i, longest=longest, look=shown[method])
+        axes.set_yticks([-i for i in range(len(cells))], [shown[m].label for m in cells])
         names = [str(length) for length in range(1, longest + 1)]
         if any(max(cell.accept_histogram) > longest for cell in cells.values()):
             names[-1] += "+"
@@ -119,7 +119,7 @@ def positions(report: Report) -> Plot | None:
     if not found:
         return None
     texts = [
-        f"{title}, {looks(report)[method].label}: "
+        f"{title}, {looks(report.results)[method].label}: "
         + ", ".join(
             f"{position.conditional.value:.0%}" for position in cell.acceptance_by_depth[:3]
         )
@@ -145,7 +145,9 @@ def _draw_positions(report: Report, found: _Panels) -> Figure:
     drawn = figure("Acceptance by depth", report.results.caption, 0.5 + 2.9 * len(found))
     grid = drawn.subplots(len(found), 2, squeeze=False, sharey=True, sharex="row")
     shown: Mapping[str, Look] = {
-        m: look for m, look in looks(report).items() if any(m in cells for _, cells in found)
+        m: look
+        for m, look in looks(report.results).items()
+        if any(m in cells for _, cells in found)
     }
     for line, (title, cells) in zip(grid, found, strict=True):
         for method, cell in cells.items():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.report.build import Report
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import (
     INK,
@@ -24,6 +23,7 @@ from specbench.report.plots.style import (
     patches,
     rows_of_axes,
 )
+from specbench.report.report import Report
 from specbench.report.results import MEAN, RunResults, Task, TaskResult
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def by_task(report: Report, quantity: Quantity) -> Plot | None:
     if not any(isinstance(value, Estimate) for value in results):
         return None
     texts = []
-    for panel in panels(report):
+    for panel in panels(report.results):
         values = [
             f"{method.label} {value.value:.2f}"
             for method in panel.run.methods
@@ -109,8 +109,8 @@ def by_task(report: Report, quantity: Quantity) -> Plot | None:
 
 
 def _draw(report: Report, quantity: Quantity) -> Figure:
-    found, title = panels(report), report.results.caption
-    shown = {m: look for m, look in looks(report).items() if m != BASELINE}
+    found, title = panels(report.results), report.results.caption
+    shown = {m: look for m, look in looks(report.results).items() if m != BASELINE}
     height = 0.5 + (3.2 if len(found) < 2 else 2.7 * len(found))
     drawn = figure(quantity.title, title, height)
     for axes, panel in zip(rows_of_axes(drawn, [1] * max(1, len(found))), found, strict=False):
@@ -180,7 +180,7 @@ def by_machine(report: Report) -> Plot | None:
     """Tokens per second of every method on each machine; None for a single machine."""
     if len({source.info.machine.device for source in report.sources}) < 2:
         return None
-    found = looks(report)
+    found = looks(report.results)
     texts = []
     for block in report.results.blocks:
         for label, rates in _rates(report, block.temperature).items():
@@ -213,7 +213,7 @@ def _rates(report: Report, temperature: float) -> dict[str, dict[str, Value]]:
 
 
 def _draw_machines(report: Report) -> Figure:
-    blocks, shown = report.results.blocks, looks(report)
+    blocks, shown = report.results.blocks, looks(report.results)
     drawn = figure(_MACHINES, report.results.caption, 0.5 + 2.9 * len(blocks))
     width = min(_MOST_BAR_WIDTH, _GROUP_WIDTH / len(shown))
     for axes, block in zip(rows_of_axes(drawn, [1] * len(blocks)), blocks, strict=True):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.calibration import ALL_DEPTHS, Calibration
-from specbench.report.build import MethodAt, Report, Source
 from specbench.report.plots.style import INK, LINE, Plot, frame, legend, tiles
+from specbench.report.report import MethodAt, Report, Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

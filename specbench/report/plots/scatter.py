@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate
-from specbench.report.build import Report
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import (
     EDGE,
@@ -22,6 +21,7 @@ from specbench.report.plots.style import (
     points,
     tiles,
 )
+from specbench.report.report import Report
 from specbench.report.results import MEAN, MethodResults, Task
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _MEMORY = (
 def speedup_by_mat(report: Report) -> Plot | None:
     """A point per method and task; None if no method has a speedup."""
     texts = []
-    for panel in panels(report):
+    for panel in panels(report.results):
         for method in panel.run.methods:
             speedup, mat, limit = method.overall.speedup, method.overall.mat, method.cost.limit
             if method.method == BASELINE or not isinstance(speedup, Estimate):
@@ -74,11 +74,11 @@ def _has_limits(report: Report) -> bool:
 
 
 def _draw(report: Report) -> Figure:
-    found = panels(report)
+    found = panels(report.results)
     drawn, every_axes = tiles(
         _TITLE, report.results.caption, len(found), most_columns=2, height=3.6
     )
-    shown = {m: look for m, look in looks(report).items() if m != BASELINE}
+    shown = {m: look for m, look in looks(report.results).items() if m != BASELINE}
     for axes, panel in zip(every_axes, found, strict=False):
         for method in panel.run.methods:
             if method.method in shown:

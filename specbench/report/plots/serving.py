@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.log.loads import Load, loads_of
-from specbench.report.build import Report
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import LINE, Plot, figure, frame, legend, looks, points
 from specbench.report.plots.style import rows_of_axes as rows
+from specbench.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def _lines(
 
 
 def _texts(report: Report, lines: _Lines, unit: str) -> str:
-    known = looks(report)
+    known = looks(report.results)
     return "; ".join(
         f"{known[method].label}: "
         + ", ".join(f"{one.y.value:.3g} {unit} at {one.load.text}" for one in own)
@@ -123,7 +123,7 @@ def _draw(
 ) -> Figure:
     drawn = figure(title, report.results.caption, 4.2)
     axes = rows(drawn, [1])[0]
-    shown = {method: look for method, look in looks(report).items() if method in lines}
+    shown = {method: look for method, look in looks(report.results).items() if method in lines}
     for method, look in shown.items():
         own = lines[method]
         axes.plot([one.x for one in own], [one.y.value for one in own], linewidth=1.2, **look.point)

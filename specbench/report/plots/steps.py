@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
-from specbench.report.build import Report
 from specbench.report.plots.style import (
     EDGE,
     FAINT,
@@ -18,6 +17,7 @@ from specbench.report.plots.style import (
     panels,
     rows_of_axes,
 )
+from specbench.report.report import Report
 from specbench.types import Phases
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ _Panels = list[tuple[str, dict[str, Phases]]]
 def step_time(report: Report) -> Plot | None:
     """Stacked bars of a step's phases; None if no run measured them."""
     found: _Panels = []
-    for panel in panels(report):
+    for panel in panels(report.results):
         phases = {m.method: m.cost.phases for m in panel.run.methods if m.cost.phases is not None}
         if phases:
             found.append((panel.title, phases))
     if not found:
         return None
     texts = [
-        f"{title}, {looks(report)[method].label}: "
+        f"{title}, {looks(report.results)[method].label}: "
         + ", ".join(f"{name} {ms:.2f}" for name, ms in _milliseconds(phases).items())
         for title, methods in found
         for method, phases in methods.items()
@@ -85,7 +85,7 @@ def _draw(report: Report, found: _Panels) -> Figure:
                 va="center",
                 color=FAINT,
             )
-        labels = [looks(report)[method].label for method in methods]
+        labels = [looks(report.results)[method].label for method in methods]
         axes.set_yticks([-i for i in range(len(methods))], labels)
         axes.tick_params(axis="y", length=0)
         axes.margins(x=0.08)

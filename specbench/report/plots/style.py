@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from itertools import chain, count
 from textwrap import wrap
@@ -20,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from specbench.analysis.metrics import BASELINE
 from specbench.methods import described
-from specbench.report.build import Report
-from specbench.report.results import RunResults
+from specbench.report.results import Results, RunResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,10 +76,12 @@ class Look:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plot:
-    """One picture. `name` is that of its file, `alt` describes it to who cannot see it, `caption`
-    says how to read it.
+    """One picture, drawn at first use and saved in all formats.
+
+    `name` is that of its file, `alt` describes it to readers who cannot see it, `caption` says how
+    to read it.
     """
 
     name: str
@@ -87,6 +89,22 @@ class Plot:
     alt: str
     caption: str
     draw: Callable[[], Figure]
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The drawing, with every text in it as it is."""
+        from matplotlib import rc_context
+
+        with rc_context(_PLAIN_TEXT):
+            return self.draw()
+
+    @cached_property
+    def svg(self) -> bytes:
+        return to_svg(self.figure)
+
+    @cached_property
+    def png(self) -> bytes:
+        return to_png(self.figure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +120,8 @@ def drawable(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def panels(report: Report) -> list[Panel]:
+def panels(results: Results) -> list[Panel]:
     """A panel for each temperature and run, in the order of the tables."""
-    results = report.results
     return [
         Panel(block.heading if results.is_one_run else f"{block.heading}, {run.label}", run)
         for block in results.blocks
@@ -112,13 +129,13 @@ def panels(report: Report) -> list[Panel]:
     ]
 
 
-def looks(report: Report) -> dict[str, Look]:
+def looks(results: Results) -> dict[str, Look]:
     """The look of every method with any number. A method has the same look in all reports; other
     spellings of it, with other options, take those that are free.
     """
     labels = {
         method.method: drawable(method.label)
-        for block in report.results.blocks
+        for block in results.blocks
         for method in block.methods
         if not method.reason
     }
@@ -237,18 +254,6 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
 
 def _short(label: str) -> str:
     return "\n".join(wrap(label, 28))
-
-
-def as_written(draw: Callable[[], Figure]) -> Callable[[], Figure]:
-    """The same drawing, with every text in it as it is."""
-
-    def drawn() -> Figure:
-        from matplotlib import rc_context
-
-        with rc_context(_PLAIN_TEXT):
-            return draw()
-
-    return drawn
 
 
 def to_png(drawn: Figure) -> bytes:

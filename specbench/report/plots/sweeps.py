@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specbench.analysis.stats.bootstrap import Estimate
-from specbench.report.build import Report
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import (
     INK,
@@ -24,6 +23,7 @@ from specbench.report.plots.style import (
     points,
     tiles,
 )
+from specbench.report.report import Report
 from specbench.report.results import MethodResults
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
-    shown = looks(report)
+    shown = looks(report.results)
     found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
-    for panel in panels(report):
+    for panel in panels(report.results):
         for (title, option, _), members in _members(report, panel).items():
             line = _line(option, members, shown)
             if len(line.points) > 1:
