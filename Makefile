@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-engines test-ray coverage check faults gpu reports gate baseline docs site
+.PHONY: help setup run test test-all test-kernels test-packages test-tools test-engines test-ray coverage check faults gpu reports gate baseline docs site
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,12 +20,16 @@ PYTHON ?= python3.11 python3.12 python3.13 python3 python
 help:
 	@echo "make setup   create $(VENV) and install specbench with the tested versions"
 	@echo "make run     set up, then measure methods on the embedded model"
-	@echo "make test    set up, then run all tests"
+	@echo "make test    set up, then run the tests of all that a user relies on"
+	@echo "make test-all  set up, then the tests that make test leaves out: whole products of cases, simulations"
+	@echo "make test-kernels  set up with Triton, then test the kernels, and the layers in C"
+	@echo "make test-packages  set up, then test installs, documents and the project's own rules"
+	@echo "make test-tools  set up, then test training, benchmarks and the maker of the zoo"
 	@echo "make test-engines  set up, then test with the serving engines that are installed"
 	@echo "make test-ray  set up, then test with clusters of Ray on this machine"
-	@echo "make coverage  branch coverage of the last make test, with the lines that it missed"
+	@echo "make coverage  set up with Triton, then trace branches: engine, methods, analysis and log, 95 % each"
 	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
-	@echo "make check   set up, then ruff, mypy and the import order"
+	@echo "make check   set up, then ruff, mypy, the order of rooms and the budgets"
 	@echo "make gpu     set up, then run the suite for a GPU on models in real shapes, or go on with it"
 	@echo "make gate    set up, then hold a small run against .ci/baseline"
 	@echo "make baseline record .ci/baseline anew, after a change that is meant"
@@ -58,9 +62,30 @@ run: setup
 # Each worker begins with neighbouring tests, since those of a file share what it builds. An idle one
 # takes over a part of another's.
 WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+ELSEWHERE := net or engine or ray
+PARTS := kernels or packages or tools
 
-test: $(KERNELS)
-	$(BIN)/python -m pytest -m "not net and not engine and not ray" -n $(WORKERS) --dist worksteal --cov --cov-report=
+test: setup
+	$(PYTEST) -m "not (slow or $(PARTS) or $(ELSEWHERE))"
+
+test-all: setup
+	$(PYTEST) -m "slow and not ($(PARTS) or $(ELSEWHERE))"
+
+test-kernels: $(KERNELS)
+	$(PYTEST) -m "kernels and not ($(ELSEWHERE))" tests/engine/kernels
+
+test-packages: setup
+	$(PYTEST) -m "packages and not ($(ELSEWHERE))" tests/packaging
+
+test-tools: setup
+	$(PYTEST) -m "tools and not ($(ELSEWHERE))" tests/training tests/tools tests/benchmarks
+
+# The tests that have to cover the rooms with a threshold; tracing doubles their time.
+COVERING := tests/analysis tests/engine tests/log tests/methods tests/audit tests/measure/test_warm_up.py
+
+coverage: $(KERNELS)
+	$(PYTEST) -m "not (slow or $(ELSEWHERE))" --cov --cov-report= $(COVERING)
 	@$(BIN)/python -m tests.support.room_coverage
 
 # Engines have environments of their own: SPECBENCH_VLLM=/path/to/vllm names its command.
@@ -79,9 +104,6 @@ $(RAY)/.installed: $(STAMP)
 	  > "$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/specbench.pth"
 	@$(RAY)/bin/python -m pip install -q --disable-pip-version-check "ray[default]>=2.40"
 	@touch $@
-
-coverage: setup
-	@$(BIN)/python -m tests.support.room_coverage
 
 SCALE ?= 1
 

@@ -1,13 +1,16 @@
-"""One thread for all tests: the models are too small for more. Coverage where it counts.
+"""One thread for all tests: the models are too small for more. Each part has a target of make.
 
-Torch and Triton read their variables as they are imported. Where there is no GPU, kernels are
-interpreted.
+Torch, Triton and the Hub's client read their variables as they are imported. Where there is no GPU,
+kernels are interpreted.
 """
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to others
+os.environ.pop("HF_HUB_OFFLINE", None)  # a test that is about it sets it
+os.environ.pop("HF_DATASETS_OFFLINE", None)
+os.environ.pop("TRANSFORMERS_OFFLINE", None)
 
 import gc
 import signal
@@ -28,22 +31,24 @@ if not torch.cuda.is_available():
 # A search for garbage through all that the modules have made takes half a second.
 gc.set_threshold(50_000, 20, 20)
 
+PARTS = {
+    "engine/kernels": "kernels",
+    "packaging": "packages",
+    "benchmarks": "tools",
+    "tools": "tools",
+    "training": "tools",
+}
+"""Folder -> marker of its tests, which `make test` leaves out."""
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-COVERING = (
-    "analysis/", "engine/", "log/", "methods/",
-    "audit/test_white_box.py", "contract/test_kit.py", "run/test_warm_up.py",
-)  # fmt: skip
-"""Beginnings of the files whose tests have to cover the rooms with a threshold."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave all other tests untraced, since tracing doubles the time of a test."""
-    here = Path(__file__).parent
     for item in items:
-        if not item.path.relative_to(here).as_posix().startswith(COVERING):
-            item.add_marker(pytest.mark.no_cover)
+        folder = item.path.parent.relative_to(Path(__file__).parent).as_posix()
+        for beginning, marker in PARTS.items():
+            if f"{folder}/".startswith(f"{beginning}/"):
+                item.add_marker(marker)

@@ -134,7 +134,6 @@ def spiked(generator: np.random.Generator, size: int) -> FloatArray:
     return generator.lognormal(-(0.03**2) / 2, 0.03, size) * (1 + spikes)
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.15, 0.3])
 @pytest.mark.parametrize("num_clusters", [6, 8, 12, 24, 80])

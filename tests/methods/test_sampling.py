@@ -32,7 +32,6 @@ def joint(model: torch.nn.Module, sampling: Sampling) -> torch.Tensor:
     return (one * third).view(VOCAB, VOCAB, VOCAB)
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tree", "sampling"), [("eagle_25", Sampling(1.5, top_p=0.6)), ("3x2", Sampling(1.0))], ids=str

@@ -1,4 +1,4 @@
-"""Branch coverage by room of the package, from what the last `make test` recorded.
+"""Branch coverage by room of the package, from what the last `make coverage` recorded.
 
     python -m tests.support.room_coverage    # exit status 1 where a room is below the threshold
 

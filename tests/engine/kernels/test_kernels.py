@@ -41,7 +41,7 @@ KERNELS = TritonOps(num_processors=8)
 
 
 IS_INTERPRETED = not torch.cuda.is_available()
-MANY_PROGRAMS = pytest.mark.no_cover  # it slows the interpreter down
+MANY_PROGRAMS = pytest.mark.slow  # tracing would slow the interpreter down
 NO_BFLOAT16 = pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter multiplies no bfloat16")
 
 
@@ -251,7 +251,6 @@ SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
 
 
 @MANY_PROGRAMS
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "layers", "options"),
     [
@@ -278,7 +277,6 @@ def test_tokens_and_steps_are_the_same_with_kernels(
 
 
 @MANY_PROGRAMS
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt-oss"])
 def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
