@@ -1,7 +1,4 @@
-"""Drafts of several tokens in one pass, through mask tokens after the pending one.
-
-Knows logits and tokens, not the models that predict them.
-"""
+"""Drafts of several tokens in one pass, through mask tokens after the pending one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +7,11 @@ import torch
 from torch import Tensor
 
 from specbench.engine.accept import Sampler
+from specbench.engine.drafter import State
+from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._features import FeatureDrafter, ModelT
 
 
 def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, ...]:
@@ -31,6 +31,22 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
 def chain_of(tokens: Tensor, score: Tensor, *q: Tensor) -> DraftTree:
     """The tree of the values that `draw_chain` returns."""
     return DraftTree.chain(tokens, q[0] if q else None, score)
+
+
+class ParallelDrafter(FeatureDrafter[ModelT]):
+    """Drafts a chain in one pass. `_drafted` returns it as `draw_chain` does."""
+
+    def propose(self, state: State) -> DraftTree:
+        drafted = self._execution.wrap(self._drafted)
+        inputs, span = self.draft_inputs(state), self.cache_span(state)
+        return chain_of(*drafted(*inputs, cache_span=span, sampler=state.sampler))
+
+    def _drafted(
+        self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
+        cache_span: CacheSpan, sampler: Sampler,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """A chain for the values of `draft_inputs`."""
+        raise NotImplementedError
 
 
 def in_vocabulary(logits: Tensor, token_ids: Tensor, vocab_size: int) -> Tensor:

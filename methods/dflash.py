@@ -7,17 +7,16 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from specbench.engine.accept import Sampler
-from specbench.engine.drafter import BuildContext, Method, State
+from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Forward, Needs
-from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
-from specbench.methods._features import FeatureDrafter, FeatureModel
+from specbench.methods._features import FeatureModel
 from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
 from specbench.methods._head_parts import draft_vocabulary, embedding_of, head_of
-from specbench.methods._parallel import chain_of, draw_chain, in_vocabulary, mask_token
+from specbench.methods._parallel import ParallelDrafter, draw_chain, in_vocabulary, mask_token
 
 _FORMAT = HeadFormat(
     "dflash",
@@ -113,7 +112,7 @@ class DFlashModel(FeatureModel):
         return self.stack.num_bytes + weight_bytes(self._fc, self._head)
 
 
-class DFlash(FeatureDrafter[DFlashModel]):
+class DFlash(ParallelDrafter[DFlashModel]):
     """Drafts a chain in one pass over the pending token and a mask per draft token.
 
     Above temperature 0, draft tokens are drawn independently: none has seen the others.
@@ -134,20 +133,11 @@ class DFlash(FeatureDrafter[DFlashModel]):
         self.tree_sizes = (1 + count,)
         device = context.target.device
         self._masks = torch.full((count,), model.mask_token, device=device)
-        self._draft = execution.wrap(self._drafted)
-
-    def propose(self, state: State) -> DraftTree:
-        return chain_of(
-            *self._draft(
-                *self.draft_inputs(state), cache_span=self.cache_span(state), sampler=state.sampler
-            )
-        )
 
     def _drafted(
         self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
         cache_span: CacheSpan, sampler: Sampler,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """A chain as returned by `draw_chain`, for the values of `draft_inputs`."""
         model = self.model
         context = model.context(model.features(captured, path))
         block = torch.cat([tokens.index_select(0, last), self._masks])

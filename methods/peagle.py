@@ -7,13 +7,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from specbench.engine.accept import Sampler
-from specbench.engine.drafter import BuildContext, Method, State
+from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
-from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
-from specbench.methods._eagle import Eagle3Model, EagleDrafter
+from specbench.methods._eagle import DraftModel, Eagle3Model, EagleDrafter
 from specbench.methods._head_config import SWITCHES, HeadConfig, HeadFormat
-from specbench.methods._parallel import chain_of, draw_chain, in_vocabulary, mask_token
+from specbench.methods._parallel import ParallelDrafter, draw_chain, in_vocabulary, mask_token
 
 _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
 """Names of the mask token's id: in speculators, and in the layout that vLLM loads."""
@@ -59,7 +58,7 @@ class PEagleModel(Eagle3Model):
         return in_vocabulary(super().logits(hidden), self._token_ids, self._target_vocab_size)
 
 
-class PEagle(EagleDrafter):
+class PEagle(EagleDrafter, ParallelDrafter[DraftModel]):
     """Drafts a chain in one pass over the committed pairs and a mask pair per further token.
 
     The mask pairs follow the last committed one, each sees those before it, and none stays in the
@@ -78,20 +77,11 @@ class PEagle(EagleDrafter):
         self._num_masks = options.num_tokens - 1
         self._num_scratch += self._num_masks  # they follow a padded path
         self.tree_sizes = (options.num_tokens + 1,)
-        self._draft = execution.wrap(self._drafted)
-
-    def propose(self, state: State) -> DraftTree:
-        return chain_of(
-            *self._draft(
-                *self.draft_inputs(state), cache_span=self.cache_span(state), sampler=state.sampler
-            )
-        )
 
     def _drafted(
         self, end: Tensor, path: Tensor, tokens: Tensor, last: Tensor, *captured: Tensor,
         cache_span: CacheSpan, sampler: Sampler,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """A chain as returned by `draw_chain`, for the arguments of `feed`."""
         model, more = self.model, (0, self._num_masks)
         rows = torch.arange(path.shape[0] + self._num_masks, device=path.device)
         is_pair = rows <= last  # the rest are masks

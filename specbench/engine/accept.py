@@ -176,26 +176,26 @@ def judge(
     if not isinstance(num_verify, Tensor):  # filled on the device: a copy would wait
         num_verify = torch.full((), num_verify, device=logits.device)
     inputs.append(num_verify)
-    if tree.q is not None:
-        inputs += [tree.q, layout.siblings]
-    has_scores = tree.scores is not None
-    if tree.scores is not None:
-        inputs.append(tree.scores)
-    (chosen,) = execution.wrap(_choose)(*inputs, rule=rule, sampler=sampler, has_scores=has_scores)
+    siblings = None if tree.q is None else layout.siblings
+    some = {"q": tree.q, "siblings": siblings, "scores": tree.scores}
+    more = {name: part for name, part in some.items() if part is not None}
+    (chosen,) = execution.wrap(_choose)(
+        *inputs, *more.values(), names=tuple(more), rule=rule, sampler=sampler
+    )
     return chosen
 
 
 def _choose(
     tokens: Tensor, parents: Tensor, depths: Tensor, ancestors: Tensor, logits: Tensor,
-    num_verify: Tensor, *more: Tensor, rule: Rule, sampler: Sampler, has_scores: bool,
+    num_verify: Tensor, *more: Tensor, names: tuple[str, ...], rule: Rule, sampler: Sampler,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """A rule as a function of tensors. `more` holds q and siblings if drawn, then any scores."""
-    drawn, scores = (more[:-1], more[-1]) if has_scores else (more, None)
-    layout = TreeLayout(parents, depths, ancestors, max_depth=parents.shape[0] - 1)
-    if drawn:
-        layout.__dict__["siblings"] = drawn[1]  # computing them would need the host
-    q = drawn[0] if drawn else None
-    tree = DraftTree(tokens, layout, num_verify, q, scores=scores)
+    """A rule as a function of tensors; `more` are q, siblings and scores, as far as in `names`."""
+    known = dict(zip(names, more, strict=True))
+    layout = TreeLayout(
+        parents, depths, ancestors, max_depth=parents.shape[0] - 1,
+        known_siblings=known.get("siblings"),
+    )  # fmt: skip
+    tree = DraftTree(tokens, layout, num_verify, known.get("q"), scores=known.get("scores"))
     return (_mark_non_finite(rule(tree, logits, sampler), tree, logits, sampler),)
 
 

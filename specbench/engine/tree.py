@@ -38,6 +38,7 @@ class TreeLayout:
     ancestors: Tensor  # [nodes, nodes] bool; row i marks node i and its ancestors
     max_depth: int  # upper bound of the depths
     is_chain: bool = False  # if True, every path is the first nodes in order
+    known_siblings: Tensor | None = None  # `siblings`, where it must not be computed on the host
 
     @property
     def num_nodes(self) -> int:
@@ -102,7 +103,13 @@ class TreeLayout:
 
     @cached_property
     def siblings(self) -> Tensor:
-        """[max_siblings, nodes] int64: row r holds each node's r-th child, or 0 if it has none."""
+        """[max_siblings, nodes] int64: row r holds each node's r-th child, or 0 if it has none.
+
+        For parents [0, 0, 0, 1], a root with children 1 and 2 and node 3 under node 1, it is
+        [[1, 3, 0, 0], [2, 0, 0, 0]].
+        """
+        if self.known_siblings is not None:
+            return self.known_siblings
         parents = self.parents.tolist()
         rows: list[list[int]] = []
         num_children = [0] * len(parents)

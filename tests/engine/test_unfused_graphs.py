@@ -13,7 +13,7 @@ from transformers import CONFIG_MAPPING
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
-from specbench.engine.layers.models import KNOWN
+from specbench.engine.layers.models import is_known
 from specbench.engine.load import load_target
 from specbench.engine.probe import replay_fault
 from specbench.engine.target import Needs, Target
@@ -30,7 +30,7 @@ PROMPT = (1, 7, 8, 9, 10, 11)
 UNFUSED = [
     name
     for name in (*FULL, *LIMITED)
-    if name in CONFIG_MAPPING and type(random_of(config_of(name))) not in KNOWN
+    if name in CONFIG_MAPPING and not is_known(random_of(config_of(name)))
 ]
 EAGER = {"falcon", "phimoe"}
 """Model types whose code copies from the host, which a capture on a GPU refuses."""

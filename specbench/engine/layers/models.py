@@ -1,7 +1,4 @@
-"""Models that run on the fused stack, and their layers, norms and experts as it needs them.
-
-Knows the modules of transformers models, not trees or methods.
-"""
+"""Models that run on the fused stack, and their layers, norms and experts as it needs them."""
 
 from __future__ import annotations
 
@@ -10,23 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.models.gemma2.modeling_gemma2 import (
-    Gemma2Attention,
-    Gemma2ForCausalLM,
-    Gemma2RMSNorm,
-)
-from transformers.models.gemma3.modeling_gemma3 import (
-    Gemma3ForCausalLM,
-    Gemma3ForConditionalGeneration,
-    Gemma3RMSNorm,
-)
-from transformers.models.gpt_oss.modeling_gpt_oss import GptOssForCausalLM
-from transformers.models.llama.modeling_llama import LlamaForCausalLM
-from transformers.models.mistral.modeling_mistral import MistralForCausalLM
-from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
-from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
 
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.layer import FusedLayer, Projections, activation
@@ -36,12 +16,15 @@ from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.torch_attention import Scoring
 from specbench.engine.layers.windows import FULL, SLIDING, attention_kinds
 
-KNOWN = (
-    Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3ForConditionalGeneration, GptOssForCausalLM,
-    LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
-    Qwen3MoeForCausalLM,
-)  # fmt: skip
-_SHIFTED = (Gemma2RMSNorm, Gemma3RMSNorm)
+_MODELS = frozenset({
+    "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration",
+    "GptOssForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
+    "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
+})  # fmt: skip
+"""Classes of transformers that the stack runs. A family whose layers `fused_layer` can read is one
+more name.
+"""
+_SHIFTED = ("Gemma2RMSNorm", "Gemma3RMSNorm")
 """Norms whose weights are stored less one."""
 _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 """Rotary embeddings whose angles do not depend on the sequence's length."""
@@ -49,7 +32,7 @@ _FIXED_ROPES = {"default", "linear", "llama3", "yarn"}
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
     """Reason that the model must run its own forward; None if the stack can run it."""
-    if type(model) not in KNOWN:
+    if not is_known(model):
         return f"{type(model).__name__} is run by transformers' own forward"
     if getattr(model.config, "quantization_config", None) is not None:
         return "quantised weights are read by transformers' own forward"
@@ -61,6 +44,12 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
     if len({parameter.device for parameter in model.parameters()}) > 1:
         return "the model is spread over several devices"
     return None
+
+
+def is_known(model: PreTrainedModel) -> bool:
+    """True if the model is of a class of transformers whose layers the stack can read."""
+    is_own = type(model).__module__.startswith("transformers.models.")
+    return is_own and type(model).__name__ in _MODELS
 
 
 def text_model(model: PreTrainedModel) -> Any:
@@ -75,7 +64,9 @@ def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
     head_norms = None
     if hasattr(attention, "q_norm"):  # Qwen3, Gemma 3
         head_norms = (norm_of(attention.q_norm), norm_of(attention.k_norm))
-    is_capped = isinstance(attention, Gemma2Attention)  # Gemma 3 has the field and ignores it
+    is_capped = (
+        type(attention).__name__ == "Gemma2Attention"
+    )  # Gemma 3 has the field and ignores it
     soft_cap = attention.attn_logit_softcapping if is_capped else None
     scoring = Scoring(attention.scaling, soft_cap, getattr(attention, "sinks", None))
     after_attention = norm_of(layer.post_attention_layernorm)
@@ -94,7 +85,7 @@ def fused_layer(layer: Any, config: Any, ops: Ops) -> tuple[Norm, FusedLayer]:
 
 def norm_of(module: Any) -> Norm:
     """A norm of a model. Gemma's weights are added to one in float32, as in its own forward."""
-    if not isinstance(module, _SHIFTED):
+    if type(module).__name__ not in _SHIFTED:
         return Norm(module.weight, module.variance_epsilon)
     wide = torch.promote_types(module.weight.dtype, torch.float32)
     return Norm(1 + module.weight.detach().to(wide), module.eps)
