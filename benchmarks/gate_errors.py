@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from specbench.judge.gate import Gate, check
+from specbench.judge.checks import CheckedRun
+from specbench.judge.gate import check
 from specbench.judge.limits import Limits
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -119,9 +120,9 @@ def _header(methods: Sequence[str]) -> RunHeader:
     )
 
 
-def is_blamed(gate: Gate, method: str) -> bool:
+def is_blamed(gate: CheckedRun, method: str) -> bool:
     """True if the gate reports this method as slower."""
-    return any(f.kind == "speed" and f.cell.method == method for f in gate.failures)
+    return any(f.name == "speed" and f.cell.method == method for f in gate.failures if f.cell)
 
 
 def main() -> None:
@@ -143,7 +144,7 @@ def _false_alarms(num_pairs: int, simulator: Simulator, limits: Limits) -> None:
     alarms = [
         gate.failures for run, other in pairs if not (gate := check(run, other, limits)).is_passed
     ]
-    kinds = Counter(failure.kind for failures in alarms for failure in failures)
+    kinds = Counter(failure.name for failures in alarms for failure in failures)
     allowed = f"{limits.max_slowdown:.0%} slower, {limits.max_mat_drop:.0%} lower MAT allowed"
     print(f"equal, {simulator.num_samples} samples per task, {allowed}: "
           f"{len(alarms)}/{num_pairs} alarms {dict(kinds) or ''}", flush=True)  # fmt: skip
@@ -173,7 +174,7 @@ def _several(num_runs: int, simulator: Simulator, limits: Limits, drift: float) 
             )
             for slowdowns in (None, {slow: 0.20})
         )
-        stopped += any(one.kind == "speed" for one in equal.failures)
+        stopped += any(one.name == "speed" for one in equal.failures)
         unclear += any(one.text.startswith("cannot tell") for one in equal.checks)
         caught += is_blamed(slower, slow)
         others += any(is_blamed(slower, method) for method in METHODS if method != slow)

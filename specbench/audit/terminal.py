@@ -34,8 +34,30 @@ def print_audit(audit: Audit, info: RunHeader, console: Console, *, is_full: boo
         labelled = [
             (f"{info.method(one.method).label} at T={one.level:g}", one) for one in audit.methods
         ]
-        parts += tests_table(labelled, console.width, is_full=is_full)
+        parts += _tests_table(labelled, console.width, is_full=is_full)
     parts += [Text(line) for line in _sentences(audit)]
+    print_parts(parts, console)
+
+
+def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> None:
+    """Print the failed tests of a method, or all in full."""
+    parts: list[RenderableType] = []
+    parts += _tests_table([(result.method, result)], console.width, is_full=is_full)
+    num, failed = len(result.tests), len(result.failures)
+    if result.verdict == "no difference":
+        parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))
+    else:
+        what = "not lossless, as it says" if result.verdict == "lossy" else "FAILED"
+        style = "bold yellow" if result.verdict == "lossy" else "bold red"
+        parts.append(Text(f"{what}: {failed} of {num} tests of {result.method}.", style=style))
+    if result.smallest_tv is not None:
+        parts.append(
+            Text(
+                f"Power: sampled tokens of {result.num_tokens} draws would have shown a mean total "
+                f"variation of {result.smallest_tv:.3f}, to or from the likeliest token, in "
+                f"{POWER:.0%} of runs. --full shows every test."
+            )
+        )
     print_parts(parts, console)
 
 
@@ -134,7 +156,7 @@ def _p_value(one: MethodAudit, subject: Subject) -> str:
     return f"{min(found):.2g}" if found else ""
 
 
-def tests_table(
+def _tests_table(
     results: Iterable[tuple[str, MethodAudit]], width: int, *, is_full: bool
 ) -> Iterable[RenderableType]:
     """A table of failed tests, or of all; each result comes with its label."""

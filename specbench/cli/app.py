@@ -11,21 +11,18 @@ from specbench.cli import (
     catalog,
     check,
     compare,
-    contract,
     datastore,
     doctor,
     fetch,
     init,
     merge,
-    plan,
+    old_names,
     race,
     report,
     run,
-    schema,
     site,
     suite,
     train,
-    verify,
 )
 from specbench.cli.interrupts import InterruptibleGroup
 from specbench.cli.ray_option import RayCommand
@@ -93,10 +90,7 @@ app.command()(site.site)
 app.command()(compare.compare)
 app.command()(merge.merge)
 app.command()(check.check)
-app.command()(plan.plan)
 app.command()(audit.audit)
-app.command()(verify.verify)
-app.command()(contract.contract)
 app.command(name="list")(catalog.list_)
 app.command()(catalog.show)
 app.command()(doctor.doctor)
@@ -105,4 +99,5 @@ app.command()(train.train)
 app.add_typer(datastore.commands, name="datastore")
 app.command()(race.race)
 app.command()(init.init)
-app.command()(schema.schema)
+for _old in (old_names.verify, old_names.contract, old_names.schema, old_names.plan):
+    app.command(hidden=True)(_old)

@@ -5,6 +5,7 @@ Both must appear at once: nothing here imports torch before a single method is s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +58,24 @@ def show(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A method, model, dataset or run.",
+            help="A method, model, dataset or run; or schema.",
             autocompletion=complete.anything,
         ),
     ],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Of schema: header (run.json), record (samples.jsonl), trace or audit.",
+        ),
+    ] = "",
 ) -> None:
-    """Show one method, model, dataset or run in full."""
+    """Show one method, model, dataset or run in full, or the JSON Schema of a run's files."""
+    if name == "schema":
+        print_schema(file or "header")
+        return
+    if file:
+        raise UserError(f"{file} is one name too many.", "Show one thing at a time.")
     for number, part in enumerate(_details(name)):
         if number:
             typer.echo()
@@ -70,6 +83,13 @@ def show(
             typer.echo(part)
         else:
             _print(part)
+
+
+def print_schema(kind: str) -> None:
+    """Print the JSON Schema of one of a run's files."""
+    from specbench.log.schema import json_schema
+
+    typer.echo(json.dumps(json_schema(kind), indent=2))
 
 
 def _details(name: str) -> Sequence[TextTable | str]:

@@ -50,7 +50,7 @@ def init(
         raise UserError(f"{folder} cannot be written: {reason}.", "Give --out.") from error
     typer.echo(f"Package: {folder}")
     typer.echo(f"Install it: pip install --editable {shlex.quote(str(folder))}")
-    typer.echo(f"Check it: specbench contract {name}")
+    typer.echo(f"Check it: specbench audit --method {name}")
     typer.echo(f"Run it: specbench run --method {name}")
 
 

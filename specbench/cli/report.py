@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,12 @@ def report(
     lenient: Annotated[
         bool, typer.Option("--lenient", help="Leave out lines that no run can have written.")
     ] = False,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan", help="Count the prompts, passes and runs that show a difference instead."
+        ),
+    ] = False,
 ) -> None:
     """Print the table of finished runs, in any format."""
     from specbench.analysis.metrics import check_arithmetic
@@ -40,6 +47,9 @@ def report(
     from specbench.report.files import write_report
     from specbench.report.results import check_sort
 
+    if plan:
+        print_power(run)
+        return
     formula, exporter = check_arithmetic(arithmetic), load_format(format)
     with no_garbage_collection():  # among a million records, a search takes seconds
         stored = [read_runs(path, is_lenient=lenient) for path in run]
@@ -53,3 +63,13 @@ def report(
     if out is not None:
         for path in write_report(made, out):
             say(str(path))
+
+
+def print_power(run: Sequence[Path]) -> None:
+    """Print what differences these runs, as pilots, say that others of them would show."""
+    from specbench.analysis.metrics import measure
+    from specbench.log.store import read_runs
+    from specbench.report.power import power_lines
+
+    for path in run:
+        typer.echo("\n".join(power_lines(path.name, measure(read_runs(path)))))

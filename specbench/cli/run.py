@@ -139,7 +139,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Measure methods on tasks; keep the run and its report."""
-    from specbench.cli.plan import print_plan
+    from specbench.cli.dry_run import print_dry_run
     from specbench.cli.progress import progress_view
     from specbench.cli.runs import run_several
     from specbench.log.options import share
@@ -189,7 +189,7 @@ def run(
     order = check_sort(sort)
     view = progress_view(is_quiet=quiet, is_json=log_json)
     if dry_run:
-        print_plan(spec, is_offline=offline)
+        print_dry_run(spec, is_offline=offline)
         raise typer.Exit
     if runs > 1:
         _refuse_ray(ray, runs)

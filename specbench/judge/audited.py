@@ -1,7 +1,4 @@
-"""Checks of the stored audit of a run: a lossless method may not have failed it.
-
-Knows the audit's verdicts, not how outputs are tested.
-"""
+"""Checks of the stored audit of a run: a lossless method may not have failed it."""
 
 from collections.abc import Iterator
 
@@ -29,9 +26,9 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
             if failed:
                 at = f" at T={failed[0].level:g}" if failed[0].is_raised else ""
                 text = f"{audit_failure(failed[0])}{at}"
-                yield Check(key, "audit", "failed", text=text)
+                yield Check("audit", "failed", text, key)
             elif results:
-                yield Check(key, "audit", "passed", text="no bug found")
+                yield Check("audit", "passed", "no bug found", key)
             elif temperature and method.spelling != BASELINE:
                 text = "not audited: run `specbench audit` on the run first"
-                yield Check(key, "audit", "skipped", text=text)
+                yield Check("audit", "skipped", text, key)

@@ -1,36 +1,62 @@
-"""A check of the gate: one quantity of one cell, with its result."""
+"""What a judge finds in a run: checks, each of one question, and all of them with their result."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.stats.bootstrap import Value
+from specbench.report.notes import Note
 
-Kind = Literal["samples", "output", "audit", "MAT", "speed"]
 Status = Literal["passed", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """The relative change for the worse (negative: better), with its 95 % interval."""
+class Check:
+    """One question about a run, with its answer.
 
-    value: float
-    low: float
-    high: float
+    `name` is the question: samples, output, audit, MAT or speed of one cell; or, without a cell,
+    one about the whole run, such as hashes. `value` is the relative change for the worse (negative:
+    better), from `before` in the baseline run to `now`, and `limit` the largest one allowed, where
+    a number is checked. `method` and `task` say in words what the cell is.
+    """
+
+    name: str
+    status: Status
+    text: str
+    cell: CellKey | None = None
+    value: Value = NOT_RUN
+    limit: float | None = None
+    before: Value = NOT_RUN
+    now: Value = NOT_RUN
+    method: str = ""
+    task: str = ""
+
+    @property
+    def title(self) -> str:
+        """What was checked, with its cell: "PLD on GSM8K: speed"."""
+        return f"{self.method} on {self.task}: {self.name}" if self.cell else self.name
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One check of one cell.
+class CheckedRun:
+    """All checks of a run. `summary` is their result in a sentence or two.
 
-    `before` and `now` are the values of the baseline run and of this run (mean accepted tokens or
-    tokens a second), if the check is of a number.
+    `notes` stand below it, and `about` is in the JSON document only. The run may pass and still be
+    `is_doubtful`.
     """
 
-    cell: CellKey
-    kind: Kind
-    status: Status
-    text: str
-    before: Value = NOT_RUN
-    now: Value = NOT_RUN
-    change: Change | None = None
+    run: str
+    checks: tuple[Check, ...]
+    summary: str
+    notes: tuple[Note, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    is_doubtful: bool = False
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.status == "failed")
+
+    @property
+    def is_passed(self) -> bool:
+        return not self.failures

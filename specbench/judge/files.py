@@ -1,75 +1,99 @@
-"""The verification of a stored run: its faults, and what keeps it off the leaderboard."""
+"""Checks of a run's files alone: can `specbench run` have written them, and may the run enter the
+leaderboard?
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specbench.errors import RunFolderError
+from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.judge.hashes import hash_faults, unknown_hashes
 from specbench.judge.leaderboard import find_exclusions
 from specbench.judge.records import find_faults
+from specbench.log.run import Run
 from specbench.log.store import SAMPLES, read_run
+from specbench.report.notes import Note
 from specbench.report.sentences import audit_text
 
+_MOST_FAULTS = 10
+_NEED_A_BASELINE = ("samples", "output", "audit", "MAT", "speed")
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The result for one run.
 
-    `faults` are what no run can have written, `exclusions` the reasons against the leaderboard, and
-    `unchecked` what cannot be told on this machine. `audit` is the result of the stored audit.
+def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
+    """Check the run in a folder. A run that cannot be read fails a check and raises nothing.
+
+    Reasons that keep the run off the leaderboard are failures only if it is meant for it.
     """
-
-    run: str
-    path: Path
-    num_records: int
-    faults: tuple[str, ...]
-    exclusions: tuple[str, ...] = ()
-    unchecked: tuple[str, ...] = ()
-    audit: str = ""
-
-    @property
-    def is_sound(self) -> bool:
-        return not self.faults
-
-    @property
-    def is_eligible(self) -> bool:
-        """True if the run may enter the leaderboard."""
-        return not (self.faults or self.exclusions)
-
-
-def verify(path: Path) -> Verification:
-    """Verify the run in a folder. A run that cannot be read is a fault, not an error."""
     try:
         run = read_run(path, is_lenient=True)
-        is_cut = _is_cut(path / SAMPLES)
+        cut = ["The last line of samples.jsonl is cut off."] * _is_cut(path / SAMPLES)
     except RunFolderError as error:
-        return Verification(path.resolve().name, path, 0, faults=(error.message,))
-    cut = ["The last line of samples.jsonl is cut off."] if is_cut else []
-    header, records = run.header, run.records
-    return Verification(
-        header.id,
-        path,
-        len(records),
-        faults=(
-            *run.left_out,
-            *cut,
-            *find_faults(header, records),
-            *hash_faults(header, records),
-        ),
-        exclusions=tuple(dict.fromkeys(find_exclusions(header, records, run.audit))),
-        unchecked=tuple(unknown_hashes(header)),
-        audit=audit_text(run.audit),
+        return _checked(path.resolve().name, None, {"lines": [error.message]}, for_leaderboard)
+    faults = {
+        "lines": [*run.left_out, *cut],
+        "records": [*find_faults(run.header, run.records)],
+        "hashes": [*hash_faults(run.header, run.records)],
+    }
+    return _checked(run.header.id, run, faults, for_leaderboard)
+
+
+def _checked(
+    name: str, run: Run | None, faults: Mapping[str, Sequence[str]], for_leaderboard: bool
+) -> CheckedRun:
+    exclusions = dict.fromkeys(find_exclusions(run.header, run.records, run.audit) if run else ())
+    unchecked = [*unknown_hashes(run.header)] if run else []
+    every = [text for texts in faults.values() for text in texts]
+    checks = [
+        Check(about, "failed" if text else "passed", text)
+        for about, texts in faults.items()
+        for text in texts or [""]
+    ]
+    checks += [Check("hashes", "skipped", text) for text in unchecked]
+    status: Status = "failed" if for_leaderboard else "skipped"
+    checks += [Check("leaderboard", status, text) for text in exclusions]
+    checks += [Check(about, "skipped", "no baseline: files only") for about in _NEED_A_BASELINE]
+    audit = audit_text(run.audit) if run else ""
+    result = "sound, not for the leaderboard" if exclusions else "sound, for the leaderboard"
+    if every:
+        result = "1 fault" if len(every) == 1 else f"{len(every)} faults"
+    return CheckedRun(
+        run=name,
+        checks=tuple(checks),
+        summary=f"{name}: {result}",
+        notes=tuple(_notes(every, [*exclusions], unchecked, audit)),
+        about={
+            "num_records": len(run.records) if run else 0,
+            "is_sound": not every,
+            "is_eligible": not (every or exclusions),
+            "faults": every,
+            "exclusions": [*exclusions],
+            "unchecked": unchecked,
+            "audit": audit,
+        },
+        is_doubtful=bool(exclusions),
     )
+
+
+def _notes(
+    faults: Sequence[str], exclusions: Sequence[str], unchecked: Sequence[str], audit: str
+) -> Iterator[Note]:
+    yield from (Note("Fault", text, is_warning=True) for text in faults[:_MOST_FAULTS])
+    if (rest := len(faults) - _MOST_FAULTS) > 0:
+        yield Note("Fault", f"{rest} more: --json lists them.", is_warning=True)
+    yield from (Note("Excluded", text, is_warning=True) for text in exclusions)
+    yield from (Note("Unchecked", text) for text in unchecked)
+    if audit:
+        yield Note("Audit", audit)
+    yield Note("Skipped", "no baseline: files only")
 
 
 def _is_cut(file: Path) -> bool:
     """True if the file's last line has no end. Raises RunFolderError if it cannot be read."""
     try:
         with file.open("rb") as content:
-            content.seek(0, 2)
-            if not content.tell():
+            if not content.seek(0, 2):
                 return False
             content.seek(-1, 2)
             return content.read(1) != b"\n"

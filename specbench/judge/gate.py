@@ -13,45 +13,24 @@ Knows what a maintainer wants to be stopped by. The checks of each cell of the b
   methods alike. Seconds of another machine mean nothing, so the GPU or CPU has to match.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.judge.audited import check_audit
-from specbench.judge.checks import Check
-from specbench.judge.comparison import MEAN, Comparison, compare
+from specbench.judge.checks import Check, CheckedRun
+from specbench.judge.comparison import MEAN, compare
+from specbench.judge.gate_notes import caution_text, gate_notes, summary
 from specbench.judge.limits import Limits, SpeedRule
 from specbench.judge.outputs import check_outputs
 from specbench.judge.pairs import CellPair
 from specbench.judge.performance import check_performance
 from specbench.judge.several import check_speeds
 from specbench.log.comparability import machine_difference, require_same_work
+from specbench.log.header import RunHeader
 from specbench.log.loads import NO_LOAD, Load
 from specbench.log.run import Run
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """All checks of a run. A check of task `MEAN` is about a method's mean over tasks.
-
-    `problems` concern the run as a whole. `no_speed` is the reason if speed was not checked.
-    """
-
-    comparison: Comparison
-    limits: Limits
-    checks: tuple[Check, ...]
-    problems: tuple[str, ...]
-    no_speed: str | None
-    num_baselines: int = 1
-
-    @property
-    def failures(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if check.status == "failed")
-
-    @property
-    def is_passed(self) -> bool:
-        return not self.problems and not self.failures
 
 
 def check(
@@ -60,8 +39,8 @@ def check(
     limits: Limits | None = None,
     bootstrap: Bootstrap | None = None,
     more: Sequence[Run] = (),
-) -> Gate:
-    """Check a run against its baseline run.
+) -> CheckedRun:
+    """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
     With `more` baselines, speed is checked against all of them (see `several`), and all else
     against the first.
@@ -76,29 +55,33 @@ def check(
         comparison = compare(expected, found, bootstrap=bootstrap, may_be_empty=True)
         comparisons.append(replace(comparison, cells=_at(load, comparison.cells)))
         outputs = check_outputs(found, expected, baseline.header, max_mismatch=limits.max_mismatch)
-        checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs]
-    texts = (text for one in comparisons if one.cells for text in one.unshared)
-    comparison = replace(
-        comparisons[0],
-        reference=baseline.header,
-        subject=run.header,
-        unshared=tuple(dict.fromkeys(texts)),
-    )
+        checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs if one.cell]
     for other in more:
         require_same_work(other.header, run.header)
         no_speed = no_speed or _no_speed_reason(run, other, limits.speed)
     is_alone = no_speed is None and not more
     checks += [
-        *check_audit(run.audit, comparison.reference),
+        *check_audit(run.audit, baseline.header),
         *check_performance(comparisons, limits, has_speed=is_alone),
     ]
     if more and no_speed is None:
         checks += _speeds_by_load(run, [baseline, *more], limits.max_slowdown)
-    order = _order(comparison, checks)
-    checks.sort(key=lambda check: order[check.cell])
-    status = comparison.subject.status
-    problems = () if status == "complete" else (f"The run is not complete (status {status}).",)
-    return Gate(comparison, limits, tuple(checks), problems, no_speed, num_baselines=1 + len(more))
+    ordered = (_complete(run.header), *_in_order(checks, baseline.header))
+    unshared = dict.fromkeys(text for one in comparisons if one.cells for text in one.unshared)
+    warnings = [*unshared, *map(caution_text, comparisons[0].cautions)]
+    return CheckedRun(
+        run=run.header.id,
+        checks=ordered,
+        summary=summary(run.header.id, baseline.header.id, ordered, no_speed),
+        notes=tuple(gate_notes(ordered, warnings, no_speed, num_baselines=1 + len(more))),
+        about={"baseline": baseline.header.id},
+    )
+
+
+def _complete(run: RunHeader) -> Check:
+    if run.status == "complete":
+        return Check("complete run", "passed", "")
+    return Check("complete run", "failed", f"The run is not complete (status {run.status}).")
 
 
 def _by_load(run: Run, baseline: Run) -> Iterator[tuple[Load, Run, Run]]:
@@ -132,15 +115,25 @@ def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:
     return f"another machine: {difference.first} in the baseline, {difference.second} here"
 
 
-def _order(comparison: Comparison, checks: Iterable[Check]) -> dict[CellKey, int]:
-    """Places of the cells: by load, temperature, then methods and tasks in the baseline's order."""
-    methods = [method.spelling for method in comparison.reference.method_labels]
-    tasks = [MEAN, *comparison.reference.columns]
+def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:
+    """The checks with their cells in words; by load, temperature, then method and task as there."""
+    methods = [method.spelling for method in baseline.method_labels]
+    tasks = [MEAN, *baseline.columns]
+    has_temperatures = len({check.cell.temperature for check in checks if check.cell}) > 1
 
-    def place(cell: CellKey) -> tuple[Load, float, bool, int, int]:
+    def place(check: Check) -> tuple[Load, float, bool, int, int]:
+        assert check.cell
+        cell = check.cell
         method = [*methods, cell.method].index(cell.method)
         task = [*tasks, cell.task].index(cell.task)
         return cell.load, cell.temperature, cell.method != BASELINE, method, task
 
-    cells = sorted({check.cell for check in checks}, key=place)
-    return {cell: number for number, cell in enumerate(cells)}
+    def named(check: Check) -> Check:
+        assert check.cell
+        cell = check.cell
+        temperature = f"T={cell.temperature:g}" if has_temperatures else ""
+        words = (baseline.method(cell.method).label, temperature, cell.load.text)
+        task = "Mean of the tasks" if cell.task == MEAN else baseline.task_title(cell.task)
+        return replace(check, method=", ".join(filter(None, words)), task=task)
+
+    return [named(check) for check in sorted(checks, key=place)]

@@ -89,7 +89,7 @@ def _mark(rows: DataFrame, name: str, other: DataFrame, key: list[str]) -> DataF
 
 def _check_samples(key: CellKey, cell: DataFrame) -> Check:
     if not cell["has_cell"].any():
-        return Check(key, "samples", "failed", text="in the baseline and not in this run")
+        return Check("samples", "failed", "in the baseline and not in this run", key)
     failed = cell[cell["is_present"] & ~cell["is_measured"]]
     num_missing = int((cell["is_asked"] & ~cell["is_present"]).sum())
     problems = []
@@ -99,9 +99,9 @@ def _check_samples(key: CellKey, cell: DataFrame) -> Check:
     if num_missing:
         problems.append(f"{num_missing} of {len(cell)} completions are missing")
     if problems:
-        return Check(key, "samples", "failed", text="; ".join(problems))
+        return Check("samples", "failed", "; ".join(problems), key)
     num_present = int(cell["is_present"].sum())
-    return Check(key, "samples", "passed", text=f"{num_present} of {len(cell)} completions present")
+    return Check("samples", "passed", f"{num_present} of {len(cell)} completions present", key)
 
 
 def _check_answers(
@@ -139,7 +139,7 @@ def _check_answers(
             text += f", first {worse['sample_id'].iloc[0]}, turn {worse['turn'].iloc[0] + 1}"
         is_failed = is_significant and len(worse) > 0
         key = CellKey(method, float(temperature), task)
-        yield Check(key, "output", "failed" if is_failed else "passed", text=text)
+        yield Check("output", "failed" if is_failed else "passed", text, key)
 
 
 def _earlier(compared: DataFrame, earlier: int, later: int) -> Iterator[Check]:
@@ -151,4 +151,4 @@ def _earlier(compared: DataFrame, earlier: int, later: int) -> Iterator[Check]:
             f"{len(worse)} of {len(cell)} greedy answers leave vanilla's earlier than in the "
             f"baseline (in all tasks {earlier} earlier, {later} later)"
         )
-        yield Check(CellKey(*names), "output", status, text=text)
+        yield Check("output", status, text, CellKey(*names))

@@ -12,7 +12,8 @@ from typing import Any
 
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Value
 from specbench.errors import UserError
-from specbench.judge.files import Verification, verify
+from specbench.judge.checks import CheckedRun
+from specbench.judge.files import check_files
 from specbench.judge.page_rows import MEAN, SiteRow, published_rows, run_rows
 from specbench.judge.prices import parse_prices
 from specbench.log.audit import AUDIT
@@ -41,7 +42,7 @@ class SiteRun:
     folder: str
     label: str
     header: RunHeader
-    verification: Verification
+    checked: CheckedRun
     raw: tuple[str, ...]
 
     @property
@@ -83,7 +84,7 @@ def write_site(
         rows += [row for one in report.sources for row in run_rows(one.metrics, number, known)]
         raw = _write_run(run, report, out / folder)
         label = f"{facts.model_label(run.header)} on {machine_name(run.header)}"
-        runs.append(SiteRun(number, folder, label, run.header, verify(run.folder), raw))
+        runs.append(SiteRun(number, folder, label, run.header, check_files(run.folder), raw))
     rows += published_rows()
     write_files(out, {"index.html": render(runs, rows, known).encode()})
 
@@ -97,7 +98,7 @@ def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow], prices: Mapping[str
         data={
             "rows": [_plain(row) for row in rows],
             "runs": [
-                {"folder": one.folder, "eligible": one.verification.is_eligible} for one in runs
+                {"folder": one.folder, "eligible": one.checked.about["is_eligible"]} for one in runs
             ],
             "mean": MEAN,
             "hasPrices": bool(prices),

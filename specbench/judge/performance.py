@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.metrics import POOLED
-from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.bootstrap import Estimate, Interval
 from specbench.analysis.stats.significance import above, below, claims
-from specbench.judge.checks import Change, Check, Kind, Status
+from specbench.judge.checks import Check, Status
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.limits import Limits
 from specbench.judge.pairs import CellPair, Pair
@@ -24,7 +24,7 @@ class _Test:
     """
 
     cell: CellKey
-    kind: Kind
+    name: str
     pair: Pair
     limit: float
     p_value: float | None
@@ -77,9 +77,9 @@ def _slower(key: CellKey, cell: CellPair, max_slowdown: float) -> float | None:
 def _check(test: _Test, *, is_significant: bool) -> Check:
     ratio = test.pair.ratio
     if not isinstance(ratio, Estimate):
-        return Check(test.cell, test.kind, "skipped", text=ratio.reason)
-    change = _slowdown(ratio) if test.kind == "speed" else _drop(ratio)
-    text = _text(change, test.kind)
+        return Check(test.name, "skipped", ratio.reason, test.cell, limit=test.limit)
+    change = _slowdown(ratio) if test.name == "speed" else _drop(ratio)
+    text = _text(change, test.name)
     status: Status = "failed" if is_significant else "passed"
     if is_significant:
         text += f"; {_percent(test.limit)} is allowed"
@@ -88,16 +88,19 @@ def _check(test: _Test, *, is_significant: bool) -> Check:
     if test.p_value is None:
         status, text = "skipped", f"too few samples to judge: {text}"
     before, now = test.pair.reference, test.pair.subject
-    return Check(test.cell, test.kind, status, text=text, before=before, now=now, change=change)
+    return Check(
+        test.name, status, text, test.cell, change, limit=test.limit, before=before, now=now
+    )
 
 
-def _text(change: Change, kind: Kind) -> str:
+def _text(change: Estimate, name: str) -> str:
     """The change in words: "slower by 10.4 % (95 % CI 9.1 to 11.7 %)"."""
-    if abs(change.value) < 5e-4 and change.high - change.low < 1e-3:
+    low, high = _ends(change)
+    if abs(change.value) < 5e-4 and high - low < 1e-3:
         return "unchanged"
-    worse, better = ("slower", "faster") if kind == "speed" else ("lower", "higher")
-    is_better = change.value < 0
-    low, high = (-change.high, -change.low) if is_better else (change.low, change.high)
+    worse, better = ("slower", "faster") if name == "speed" else ("lower", "higher")
+    if is_better := change.value < 0:
+        low, high = -high, -low
     span = f" (95 % CI {low * 100:.1f} to {high * 100:.1f} %)" if high - low > 1e-9 else ""
     return f"{better if is_better else worse} by {_percent(abs(change.value))}{span}"
 
@@ -106,17 +109,17 @@ def _percent(share: float) -> str:
     return f"{share * 100:.1f} %".replace(".0 %", " %")
 
 
-def _slowdown(ratio: Estimate) -> Change:
+def _slowdown(ratio: Estimate) -> Estimate:
     """The change of the time per token, from a ratio of speeds."""
-    low, high = _ends(ratio)
-    return Change(1 / ratio.value - 1, low=1 / high - 1, high=1 / low - 1)
+    span = ratio.interval
+    return Estimate(1 / ratio.value - 1, span and Interval(1 / span.high - 1, 1 / span.low - 1))
 
 
-def _drop(ratio: Estimate) -> Change:
-    low, high = _ends(ratio)
-    return Change(1 - ratio.value, low=1 - high, high=1 - low)
+def _drop(ratio: Estimate) -> Estimate:
+    span = ratio.interval
+    return Estimate(1 - ratio.value, span and Interval(1 - span.high, 1 - span.low))
 
 
-def _ends(ratio: Estimate) -> tuple[float, float]:
-    interval = ratio.interval
-    return (interval.low, interval.high) if interval else (ratio.value, ratio.value)
+def _ends(change: Estimate) -> tuple[float, float]:
+    interval = change.interval
+    return (interval.low, interval.high) if interval else (change.value, change.value)

@@ -1,152 +1,181 @@
-"""The gate on a terminal, and its cells in words."""
+"""Checked runs as a table on a terminal, as JSON, as JUnit XML and as annotations of GitHub."""
 
+import json
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.stats.bootstrap import Missing
-from specbench.judge.checks import Check
-from specbench.judge.comparison import MEAN
-from specbench.judge.gate import Gate
+from specbench.analysis.stats.bootstrap import Estimate, Missing
+from specbench.errors import UserError
+from specbench.judge.checks import Check, CheckedRun
 from specbench.report import formats
+from specbench.report.export.json import plain
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
 from specbench.report.layout import draw
-from specbench.report.notes import Note
 from specbench.report.table import Cell, Column, Group, Row, Table
 
+MOST_ANNOTATIONS = 10
+"""Number of errors of a step that GitHub shows."""
 _COLUMNS = (
     Column("Task", is_text=True), Column("Check", is_text=True),
     Column("Baseline"), Column("Now"), Column("Result", is_text=True),
 )  # fmt: skip
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold even escaped, such as control characters of an error."""
 
 
-def method_name(gate: Gate, cell: CellKey) -> str:
-    """The cell's method, with temperature and load if there are several: "EAGLE-2, T=1"."""
-    temperatures = {check.cell.temperature for check in gate.checks}
-    return ", ".join(filter(None, (
-        gate.comparison.reference.method(cell.method).label,
-        f"T={cell.temperature:g}" if len(temperatures) > 1 else "",
-        cell.load.text,
-    )))  # fmt: skip
-
-
-def task_name(gate: Gate, cell: CellKey) -> str:
-    """The title of the cell's task."""
-    if cell.task == MEAN:
-        return "Mean of the tasks"
-    return gate.comparison.reference.task_title(cell.task)
-
-
-def print_gate(gate: Gate, console: Console | None = None) -> None:
-    """Print failures, summary and notes; on stdout unless a console is given."""
+def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> None:
+    """Print failed cells, summary and notes of each run; on stdout unless a console is given."""
     console = console or report_console()
-    parts: list[RenderableType] = [*draw(_failures(gate), console.width)] if gate.failures else []
-    style = "bold green" if gate.is_passed else "bold red"
-    parts += [Text(summary(gate), style=style), Text(), notes_grid([*gate_notes(gate)])]
+    parts: list[RenderableType] = []
+    for run in runs:
+        failures = [check for check in run.failures if check.cell]
+        parts += draw(_table(failures), console.width) if failures else []
+        colour = "red" if not run.is_passed else "yellow" if run.is_doubtful else "green"
+        parts += [Text(run.summary, style=f"bold {colour}"), *[Text()] * (len(runs) == 1)]
+        parts.append(notes_grid(run.notes))
     print_parts(parts, console)
 
 
-def summary(gate: Gate) -> str:
-    """The result in one or two sentences."""
-    run, baseline = gate.comparison.subject.id, gate.comparison.reference.id
-    if not gate.is_passed:
-        methods = dict.fromkeys(method_name(gate, check.cell) for check in gate.failures)
-        reasons = [*gate.problems]
-        if methods:
-            count = _count(len(gate.failures), "failed check")
-            reasons.append(f"{count}: {', '.join(methods)}.")
-        return f"FAILED: {run} falls behind {baseline}. {' '.join(reasons)}"
-    cells = {check.cell for check in gate.checks if check.cell.task != MEAN}
-    num_methods = len({cell.method for cell in cells})
-    scope = f"{_count(len(cells), 'cell')} of {_count(num_methods, 'method')}"
-    without = "; speed was not checked" if gate.no_speed else ""
-    return f"Passed: {run} is no worse than {baseline} in {scope}{without}."
-
-
-def gate_notes(gate: Gate) -> Iterator[Note]:
-    """Notes on the numbers that passed, on what was not checked, and on the two runs."""
-    yield from _passed_notes(gate)
-    if gate.no_speed:
-        yield Note("Speed", f"not checked: {gate.no_speed}")
-    skipped = [check for check in gate.checks if check.status == "skipped"]
-    unclear = [check for check in skipped if check.text.startswith("cannot tell")]
-    for check in unclear:
-        yield Note(method_name(gate, check.cell), check.text, is_warning=True)
-    if num_skipped := len(skipped) - len(unclear):
-        reason = "too few samples, no audit, or nothing to measure"
-        yield Note("Skipped", f"{_count(num_skipped, 'number')} not judged ({reason})")
-    yield Note(
-        "Tests",
-        "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "
-        f"runs fail by chance{_noise_text(gate)}. Intervals are 95 %.",
-    )
-    warnings = [*gate.comparison.unshared]
-    if any(check.kind == "speed" and check.cell.method == BASELINE for check in gate.failures):
-        warnings.insert(
-            0,
-            "Vanilla itself is slower. The cause is the engine or the machine; a second run tells "
-            "which.",
-        )
-    for caution in gate.comparison.cautions:
-        difference = caution.describe("the baseline", "this run")
-        warnings.append(f"May explain a difference: {difference}.")
-    for text in warnings:
-        yield Note("Warning", text, is_warning=True)
-
-
-def _noise_text(gate: Gate) -> str:
-    """The source of the machine's noise in the tests of speed."""
-    if gate.no_speed:
-        return ""
-    if gate.num_baselines > 1:
-        return f". Speed is judged by the spread of the {gate.num_baselines} baselines"
-    return ", if the machine is equally fast: one baseline does not show how far runs differ"
-
-
-def _passed_notes(gate: Gate) -> Iterator[Note]:
-    """The largest change for the worse that passed, of MAT and of speed."""
-    for kind, word in (("MAT", "drop"), ("speed", "slowdown")):
-        passed = [c for c in gate.checks if c.kind == kind and c.status == "passed" and c.change]
-        if not passed:
-            continue
-        worst = max(passed, key=lambda check: check.change.value if check.change else 0.0)
-        numbers = _count(len(passed), "number")
-        text = f"{numbers}, all unchanged or better"
-        if worst.text != "unchanged":
-            where = f"{method_name(gate, worst.cell)}, {task_name(gate, worst.cell)}"
-            text = (
-                f"{numbers} without a significant {word} beyond the limit; the worst is {where}, "
-                f"{worst.text}"
-            )
-        yield Note(kind[0].upper() + kind[1:], text)
-
-
-def _failures(gate: Gate) -> Table:
+def _table(failures: Sequence[Check]) -> Table:
     """A row a failed check; checks of a method that read alike share one."""
     alike: dict[tuple[str, ...], list[Check]] = defaultdict(list)
-    for check in gate.failures:
-        method = method_name(gate, check.cell)
-        alike[method, check.kind, *_numbers(check), check.text].append(check)
+    for check in failures:
+        alike[check.method, check.name, *_numbers(check), check.text].append(check)
     rows = []
-    for (method, kind, before, now, text), checks in alike.items():
-        is_one = len(checks) == 1
-        task = task_name(gate, checks[0].cell) if is_one else f"{len(checks)} tasks"
-        cells = (*map(Cell, (task, kind, before, now)), Cell(text, "bad"))
-        rows.append(Row(checks[0].cell.method, method, cells))
+    for (method, name, before, now, text), checks in alike.items():
+        task = checks[0].task if len(checks) == 1 else f"{len(checks)} tasks"
+        cells = (*map(Cell, (task, name, before, now)), Cell(text, "bad"))
+        rows.append(Row(method, method, cells))
     return Table("", _COLUMNS, (Group("", tuple(rows)),))
 
 
 def _numbers(check: Check) -> tuple[str, str]:
     """The values of the baseline and of this run."""
-    if check.change is None or isinstance(check.before, Missing):
+    if isinstance(check.value, Missing) or isinstance(check.before, Missing):
         return "", ""
-    if check.kind == "MAT":
+    if check.name == "MAT":
         return formats.mat(check.before), formats.mat(check.now)
     return f"{formats.rate(check.before)} tok/s", f"{formats.rate(check.now)} tok/s"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
+    """The runs with all their checks as a document."""
+    listed = [
+        {
+            "run": one.run, **plain(one.about),
+            "is_passed": one.is_passed, "summary": one.summary,
+            "checks": [_plain(check) for check in one.checks],
+        }
+        for one in runs
+    ]  # fmt: skip
+    document = {"schema": 1, "kind": kind, "runs": listed}
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def _plain(check: Check) -> dict[str, Any]:
+    """The check as values of JSON; what it has not is left out."""
+    found: dict[str, Any] = {"name": check.name, "status": check.status, "text": check.text}
+    if key := check.cell:
+        found |= {"method": key.method, "temperature": key.temperature, "task": key.task}
+        found |= {name: value for name, value in key.load._asdict().items() if value}
+    if isinstance(check.value, Estimate):
+        found["value"] = check.value.value
+        if interval := check.value.interval:
+            found["interval"] = [interval.low, interval.high]
+    if check.limit is not None:
+        found["limit"] = check.limit
+    return found
+
+
+def to_junit(runs: Sequence[CheckedRun]) -> bytes:
+    """The XML document: a case for each cell of the baseline run and each check of a whole run.
+
+    A case fails if one of its checks fails, and is skipped if all are.
+    """
+    root = ElementTree.Element("testsuites")
+    for run in runs:
+        suite = ElementTree.SubElement(root, "testsuite", name="specbench check")
+        properties = ElementTree.SubElement(suite, "properties")
+        known = {"run": run.run, "baseline": run.about.get("baseline")}
+        for name, value in known.items():
+            if value:
+                ElementTree.SubElement(properties, "property", name=name, value=_clean(value))
+        for (method, name), checks in groupby(run.checks, key=_case):
+            where = ["specbench", _clean(method).replace(".", "·")]
+            classname = ".".join(filter(None, where))
+            case = ElementTree.SubElement(suite, "testcase", classname=classname, name=_clean(name))
+            _fill(case, [*checks])
+    counts = {"tests": "testcase", "failures": "testcase/failure", "skipped": "testcase/skipped"}
+    suites = root.findall("testsuite")
+    for element, parts in ((root, suites), *((suite, [suite]) for suite in suites)):
+        for name, path in counts.items():
+            element.set(name, str(sum(len(part.findall(path)) for part in parts)))
+        element.set("errors", "0")
+    ElementTree.indent(root)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
+
+
+def write_junit(runs: Sequence[CheckedRun], path: Path) -> None:
+    """Write the document. Raises `UserError` if the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(to_junit(runs))
+    except OSError as error:
+        raise UserError(
+            f"--junit {path} cannot be written: {error.strerror or error}.", "Give another file."
+        ) from error
+
+
+def _case(check: Check) -> tuple[str, str]:
+    return check.method, check.task if check.cell else check.name
+
+
+def _fill(case: ElementTree.Element, checks: Sequence[Check]) -> None:
+    failed = [check for check in checks if check.status == "failed"]
+    told = [check for check in failed or checks if check.text]
+    text = _clean("\n".join(f"{one.name}: {one.text}" if one.cell else one.text for one in told))
+    first = text.partition("\n")[0]
+    if failed:
+        ElementTree.SubElement(case, "failure", message=first).text = text
+    elif all(check.status == "skipped" for check in checks):
+        ElementTree.SubElement(case, "skipped", message=first).text = text
+    elif text:
+        ElementTree.SubElement(case, "system-out").text = text
+
+
+def _clean(text: str) -> str:
+    return _UNPRINTABLE.sub("?", text)
+
+
+def annotations(runs: Sequence[CheckedRun]) -> Iterator[str]:
+    """An error for each failed check, or a notice for each run if all passed.
+
+    These are lines that GitHub reads from the output of a workflow (docs.github.com, "Workflow
+    commands for GitHub Actions"). If it would not show all errors, the last one counts the rest.
+    """
+    errors = [(check.title, check.text) for run in runs for check in run.failures]
+    if not errors:
+        yield from (_annotation("notice", "specbench check", run.summary) for run in runs)
+    shown = errors if len(errors) <= MOST_ANNOTATIONS else errors[: MOST_ANNOTATIONS - 1]
+    for title, text in shown:
+        yield _annotation("error", title, text)
+    if rest := len(errors) - len(shown):
+        yield _annotation("error", "specbench check", f"{rest} more: see the table in the log.")
+
+
+def _annotation(level: str, title: str, text: str) -> str:
+    title = _escape(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={title}::{_escape(text)}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -20,9 +20,10 @@ import numpy as np
 from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.frames import REQUEST_KEY
 from specbench.analysis.records import make_table
+from specbench.analysis.stats.bootstrap import Estimate, Interval
 from specbench.analysis.stats.significance import ERROR_RATE
 from specbench.errors import UserError
-from specbench.judge.checks import Change, Check, Status
+from specbench.judge.checks import Check, Status
 from specbench.judge.comparison import MEAN
 from specbench.log.loads import NO_LOAD, Load
 from specbench.log.run import Run
@@ -124,7 +125,5 @@ def _check(key: CellKey, change: float, half: float, max_slowdown: float, agains
     elif change > limit or math.expm1(limit + half) > MOST_UNSEEN:
         status = "skipped"
         text = f"cannot tell: {text}"
-    ends = math.expm1(change - half), math.expm1(change + half)
-    return Check(
-        key, "speed", status, text, change=Change(math.expm1(change), low=ends[0], high=ends[1])
-    )
+    span = Interval(math.expm1(change - half), math.expm1(change + half))
+    return Check("speed", status, text, key, Estimate(math.expm1(change), span), max_slowdown)

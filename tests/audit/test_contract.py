@@ -25,7 +25,7 @@ FIRST = {bug.check: bug for bug in reversed(BUGS)}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer draws than `specbench contract` makes."""
+    """Fewer draws than `specbench audit --method` makes."""
     monkeypatch.setattr(checks, "NUM_TOKENS", 400)
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 8000)
 

@@ -12,8 +12,8 @@ from specbench.registry import names
 from tests.cli.conftest import Specbench
 
 COMMANDS = (
-    "run", "report", "compare", "check", "audit", "contract", "list", "show", "doctor", "fetch",
-    "train", "schema",
+    "run", "report", "compare", "check", "audit", "list", "show", "doctor", "fetch",
+    "train",
 )  # fmt: skip
 
 
@@ -138,8 +138,8 @@ def test_a_shell_completes_names(
 
 def test_the_schema_of_each_file_is_printed(specbench: Specbench) -> None:
     for kind in ("header", "record", "trace"):
-        assert "$defs" in json.loads(specbench("schema", kind).out)
-    assert specbench("schema", "table").code == 2
+        assert "$defs" in json.loads(specbench("show", "schema", kind).out)
+    assert specbench("show", "schema", "table").code == 2
 
 
 def test_debug_shows_the_traceback(specbench: Specbench) -> None:

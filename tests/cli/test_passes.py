@@ -67,7 +67,7 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     assert not Path("results").exists()
     assert specbench(*call).code == 0
     (path,) = Path("results/runs").iterdir()
-    planned = specbench("plan", path)
+    planned = specbench("report", path, "--plan")
     assert planned.code == 0
     assert "prompts and 3 passes" in planned.out
     assert [line.split("%")[0].strip() for line in planned.out.splitlines()[4:7]] == [
@@ -101,6 +101,10 @@ def test_runs_are_processes_of_their_own_and_are_pooled(
     assert len({run.header.created for run in runs} | {run.records for run in runs}) >= 2
     again = specbench(*call, "--runs", "2", "--output", "mine")
     assert (again.code, "has runs already" in again.err) == (2, True)
-    for command in (("report", "mine"), ("compare", "mine", "mine/run-1"), ("plan", "mine")):
+    for command in (
+        ("report", "mine"),
+        ("compare", "mine", "mine/run-1"),
+        ("report", "mine", "--plan"),
+    ):
         said = specbench(*command)
         assert said.code == 0, said.err

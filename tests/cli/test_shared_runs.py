@@ -1,15 +1,16 @@
-"""Commands for runs that are handed on: verify, merge and site."""
+"""Commands for runs that are handed on: check without a baseline, merge and site."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from specbench.errors import RunFolderError
-from specbench.judge.files import verify
+from specbench.judge.files import check_files
 from specbench.log.store import read_run
 from specbench.measure.resume import resumed_header
 from tests.cli.conftest import Specbench
@@ -21,16 +22,37 @@ def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(
 ) -> None:
     good, bad = store(tmp_path / "good"), store(tmp_path / "bad")
     rewrite(bad, setting(0, seed=1))
-    said = specbench("verify", good)
+    said = specbench("check", good)
     assert (said.code, "good: sound, for the leaderboard" in said.out) == (0, True)
-    said = specbench("verify", good, bad, "--json")
+    assert "no baseline: files only" in said.out
+    said = specbench("check", good, bad, "--json", "--junit", "files.xml")
     assert said.code == 1
+    suites = ElementTree.parse("files.xml").getroot()
+    assert [(one.get("failures"), one.get("skipped")) for one in suites] == [("0", "5"), ("1", "5")]
     first, second = json.loads(said.out)["runs"]
     assert first["is_eligible"] and not second["is_sound"]
     assert "the seed 1" in second["faults"][0]
     excluded = store(tmp_path / "excluded", is_audited=False)
-    assert specbench("verify", excluded).code == 0
-    assert specbench("verify", excluded, "--leaderboard").code == 1
+    assert specbench("check", excluded).code == 0
+    assert specbench("check", excluded, "--leaderboard").code == 1
+    assert specbench("check", excluded, "--leaderboard", "--baseline", good).code == 2
+
+
+def test_older_names_do_what_they_did_and_say_where_they_went(
+    specbench: Specbench, tmp_path: Path
+) -> None:
+    good = store(tmp_path / "good")
+    for old, new in (
+        (("verify", good), ("check", good)),
+        (("verify", good, "--json", "--leaderboard"), ("check", good, "--json", "--leaderboard")),
+        (("plan", good), ("report", good, "--plan")),
+        (("schema", "record"), ("show", "schema", "record")),
+        (("schema",), ("show", "schema")),
+    ):
+        before, now = specbench(*old), specbench(*new)
+        assert (before.code, before.out) == (now.code, now.out) and now.out
+        assert before.err.startswith(f"`specbench {old[0]}") and before.err.count("\n") == 1
+        assert f"`specbench {new[0]}" in before.err
 
 
 def test_a_merged_run_is_written_read_and_verified(specbench: Specbench, tmp_path: Path) -> None:
@@ -41,9 +63,9 @@ def test_a_merged_run_is_written_read_and_verified(specbench: Specbench, tmp_pat
     assert "8 records of 2 runs" in said.err
     run = read_run(Path("both"))
     assert [record.origin for record in run.records] == ["one"] * 4 + ["two"] * 4
-    found = verify(Path("both"))
-    assert found.faults == ()
-    assert "There is no audit" in found.exclusions[0]
+    found = check_files(Path("both")).about
+    assert found["faults"] == []
+    assert "There is no audit" in found["exclusions"][0]
     assert specbench("merge", *paths, "--out", "both").code == 2
     with pytest.raises(RunFolderError, match="merged from 2 runs"):
         resumed_header(run, run.header, is_forced=True)

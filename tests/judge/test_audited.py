@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from specbench.judge.checks import CheckedRun
 from specbench.judge.comparison import MEAN
-from specbench.judge.gate import Gate, check
+from specbench.judge.gate import check
 from specbench.judge.limits import Limits
 from specbench.log.audit import MethodAudit
 from specbench.log.run import Run
@@ -23,11 +24,11 @@ def audited(*results: MethodAudit) -> Run:
     return replace(RUN, audit=stored_audit(*results))
 
 
-def statuses(gate: Gate) -> dict[tuple[str, float], str]:
+def statuses(gate: CheckedRun) -> dict[tuple[str, float], str]:
     return {
         (one.cell.method, one.cell.temperature): one.status
         for one in gate.checks
-        if one.kind == "audit"
+        if one.cell and one.name == "audit"
     }
 
 
@@ -35,7 +36,8 @@ def statuses(gate: Gate) -> dict[tuple[str, float], str]:
 def test_a_method_that_failed_its_audit_is_stopped(level: float) -> None:
     gate = check(audited(failed_audit("sps", 1.0, level), passed_audit("pld", 1.0)), RUN)
     (failure,) = gate.failures
-    assert (failure.cell.method, failure.cell.task, failure.kind) == ("sps", MEAN, "audit")
+    assert failure.cell
+    assert (failure.cell.method, failure.cell.task, failure.name) == ("sps", MEAN, "audit")
     assert "surprise" in failure.text and "1e-09" in failure.text
     assert ("at T=2" in failure.text) is (level == 2.0)
     assert statuses(gate)["pld", 1.0] == "passed"
@@ -45,7 +47,7 @@ def test_without_an_audit_sampled_output_is_skipped_with_the_command() -> None:
     gate = check(RUN, RUN)
     assert gate.is_passed
     assert statuses(gate) == {(name, 1.0): "skipped" for name in ("pld", "sps", "lookahead")}
-    assert all("specbench audit" in one.text for one in gate.checks if one.kind == "audit")
+    assert all("specbench audit" in one.text for one in gate.checks if one.name == "audit")
 
 
 def more_accepted(record: Record) -> Record:
@@ -57,20 +59,20 @@ def more_accepted(record: Record) -> Record:
 
 def test_a_mat_that_rose_is_stopped() -> None:
     run = with_records(RUN, lambda r: more_accepted(r) if r.key.method == "sps" else r)
-    failures = [one for one in check(run, RUN).failures if one.kind == "MAT"]
-    assert {(one.cell.method, one.cell.task) for one in failures} == {
+    failures = [one for one in check(run, RUN).failures if one.name == "MAT"]
+    assert {(one.cell.method, one.cell.task) for one in failures if one.cell} == {
         ("sps", task) for task in (*TASKS, MEAN)
     }
     assert "higher by" in failures[0].text and "audit" in failures[0].text
     assert not [
-        one for one in check(RUN, run, Limits(max_mat_drop=0.9)).failures if one.kind == "MAT"
+        one for one in check(RUN, run, Limits(max_mat_drop=0.9)).failures if one.name == "MAT"
     ]
 
 
 def test_a_mat_may_rise_within_its_limit() -> None:
     run = with_records(RUN, lambda r: more_accepted(r) if r.key.method == "sps" else r)
     gate = check(run, RUN, Limits(max_mat_rise=0.99))
-    rises = [one for one in gate.failures if one.kind == "MAT"]
+    rises = [one for one in gate.failures if one.name == "MAT"]
     assert len(rises) < 14
 
 
@@ -87,6 +89,6 @@ def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed(
     )
     allowed = Limits(max_mismatch=0.1)
     assert check(changed, run, allowed).is_passed
-    assert {one.kind for one in check(changed, run).failures} == {"output"}
+    assert {one.name for one in check(changed, run).failures} == {"output"}
     found = replace(changed, audit=stored_audit(failed_audit("sps", 0.0, 0.0)))
-    assert {one.kind for one in check(found, run, allowed).failures} == {"audit"}
+    assert {one.name for one in check(found, run, allowed).failures} == {"audit"}

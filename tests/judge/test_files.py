@@ -1,4 +1,4 @@
-"""Verification of stored runs: each kind of damage is found, and each doubt excludes."""
+"""Checks of stored files: each kind of damage is a fault, and each doubt excludes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replaced
 
-from specbench.judge.files import verify
+from specbench.judge.files import check_files
 from specbench.judge.leaderboard import find_exclusions
 from specbench.log.audit import write_audit
 from specbench.log.backend import WorkerHeader
@@ -28,11 +28,24 @@ from tests.judge.making import (
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 
 
+def faults(folder: Path) -> list[str]:
+    return [check.text for check in check_files(folder).failures]
+
+
+def exclusions(folder: Path) -> list[str]:
+    return [check.text for check in check_files(folder).checks if check.name == "leaderboard"]
+
+
 def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> None:
-    found = verify(store(tmp_path / "good"))
-    assert (found.faults, found.exclusions, found.unchecked) == ((), (), ())
-    assert found.is_eligible and found.num_records == 4
-    assert found.audit.startswith("no bug found")
+    found = check_files(store(tmp_path / "good"))
+    passed = [check.name for check in found.checks if check.status == "passed"]
+    assert passed == ["lines", "records", "hashes"]
+    skipped = [(check.name, check.text) for check in found.checks if check.status == "skipped"]
+    assert skipped == [
+        (name, "no baseline: files only") for name in ("samples", "output", "audit", "MAT", "speed")
+    ]
+    assert found.about["is_eligible"] and found.about["num_records"] == 4
+    assert found.about["audit"].startswith("no bug found")
 
 
 @pytest.mark.parametrize(
@@ -64,9 +77,8 @@ def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> No
     ],
 )
 def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -> None:
-    found = verify(rewrite(store(tmp_path / "bad"), change))
-    assert not found.is_sound
-    assert any(fault.lower() in text.lower() for text in found.faults), found.faults
+    found = faults(rewrite(store(tmp_path / "bad"), change))
+    assert any(fault.lower() in text.lower() for text in found), found
 
 
 def test_workers_answer_side_by_side(tmp_path: Path) -> None:
@@ -79,9 +91,12 @@ def test_workers_answer_side_by_side(tmp_path: Path) -> None:
 
         return change
 
-    assert verify(rewrite(store(tmp_path / "two"), of_workers("a", "a", "b", "b"))).is_sound
-    (fault,) = verify(rewrite(store(tmp_path / "one"), of_workers("a", "a", "a", "b"))).faults
+    assert not faults(rewrite(store(tmp_path / "two"), of_workers("a", "a", "b", "b")))
+    (fault,) = faults(rewrite(store(tmp_path / "one"), of_workers("a", "a", "a", "b")))
     assert "took 76 s, but the whole run only 60 s" in fault
+
+
+BLOCK = {"method": "pld", "temperature": 0.0, "task": "gsm8k", "repeat": 0, "duration_s": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -102,34 +117,22 @@ def test_workers_answer_side_by_side(tmp_path: Path) -> None:
             "not those of gsm8k.jsonl with the run's options",
         ),
         (
-            {
-                "blocks": [
-                    {
-                        "method": "pld",
-                        "temperature": 0.0,
-                        "task": "gsm8k",
-                        "repeat": 0,
-                        "duration_s": 1.0,
-                        "num_requests": 2,
-                        "num_tokens": 9,
-                    }
-                ]
-            },
+            {"blocks": [{**BLOCK, "num_requests": 2, "num_tokens": 9}]},
             "counts 2 requests and 9 tokens, its records 2 and 8",
         ),
     ],
 )
 def test_a_changed_header_is_a_fault(tmp_path: Path, change: dict[str, Any], fault: str) -> None:
-    found = verify(store(tmp_path / "bad", good_header(**change)))
-    assert any(fault in text for text in found.faults), found.faults
+    found = faults(store(tmp_path / "bad", good_header(**change)))
+    assert any(fault in text for text in found), found
 
 
 def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
-    assert "no run in" in verify(tmp_path).faults[0]
+    assert "no run in" in faults(tmp_path)[0]
     folder = store(tmp_path / "cut")
     file = folder / "samples.jsonl"
     file.write_bytes(file.read_bytes()[:-1])
-    assert "The last line of samples.jsonl is cut off." in verify(folder).faults
+    assert "The last line of samples.jsonl is cut off." in faults(folder)
 
 
 GPU = {"percent_busy_before": 0, "num_samples": 9}
@@ -158,47 +161,47 @@ ON_GPU = {"spec": {"values": {**HEADER["spec"]["values"], "device": "cuda"}}}
 def test_a_doubt_keeps_a_sound_run_off_the_leaderboard(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
-    found = verify(store(tmp_path / "doubtful", good_header(**change)))
-    assert found.is_sound and not found.is_eligible
-    assert any(reason in text for text in found.exclusions), found.exclusions
+    folder = store(tmp_path / "doubtful", good_header(**change))
+    assert check_files(folder).is_passed and not check_files(folder, for_leaderboard=True).is_passed
+    assert any(reason in text for text in exclusions(folder)), exclusions(folder)
 
 
 def test_a_run_without_a_passed_audit_is_excluded(tmp_path: Path) -> None:
     folder = store(tmp_path / "one", is_audited=False)
-    assert "There is no audit" in verify(folder).exclusions[0]
+    assert "There is no audit" in exclusions(folder)[0]
     write_audit(folder, stored_audit(failed_audit("pld", 0.0), num_records=4))
-    assert "pld failed the audit at T=0: tokens, surprise" in verify(folder).exclusions[0]
+    assert "pld failed the audit at T=0: tokens, surprise" in exclusions(folder)[0]
     both = failed_audit("vanilla", 0.0), passed_audit("pld", 0.0)
     write_audit(folder, stored_audit(*both, num_records=4))
-    assert "vanilla failed the audit at T=0" in verify(folder).exclusions[0]
+    assert "vanilla failed the audit at T=0" in exclusions(folder)[0]
     write_audit(folder, stored_audit(passed_audit("vanilla", 0.0), num_records=4))
-    assert "Not in the audit: pld at T=0." in verify(folder).exclusions[0]
+    assert "Not in the audit: pld at T=0." in exclusions(folder)[0]
     write_audit(folder, stored_audit(passed_audit("pld", 0.0), num_records=3))
-    assert "There is no audit of these records" in verify(folder).exclusions[0]
+    assert "There is no audit of these records" in exclusions(folder)[0]
 
 
 def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
     first, *others = good_records()
     failed = Record(first.key, "error", 9, error="boom")
-    found = verify(store(tmp_path / "failed", records=[failed, *others]))
-    assert "1 of 4 answers failed." in found.exclusions
+    assert "1 of 4 answers failed." in exclusions(
+        store(tmp_path / "failed", records=[failed, *others])
+    )
     values = {**HEADER["spec"]["values"], "methods": ["pld"]}
     header = good_header(spec={"values": values}, num_records=2)
     lone = [record for record in good_records() if record.key.method == "pld"]
     header = replaced(header, methods={"pld": header.methods["pld"]})
-    found = verify(store(tmp_path / "lone", header, lone))
-    assert any(text.startswith("Vanilla was not run") for text in found.exclusions)
+    found = exclusions(store(tmp_path / "lone", header, lone))
+    assert any(text.startswith("Vanilla was not run") for text in found)
 
 
 def test_phases_within_the_decode_time_are_no_fault(tmp_path: Path) -> None:
     timed = [replace(one, phases=Phases(0.1, 0.1, 0.05, 0.0)) for one in good_records()]
-    assert verify(store(tmp_path / "timed", records=timed)).is_sound
+    assert not faults(store(tmp_path / "timed", records=timed))
 
 
 def test_a_run_recorded_in_the_project_is_sound() -> None:
-    found = verify(Path(__file__).parents[3] / "results/recorded/vllm-cpu")
-    assert found.faults == ()
-    assert any("tiny" in text for text in found.exclusions)
+    folder = Path(__file__).parents[2] / "results/recorded/vllm-cpu"
+    assert not faults(folder) and any("tiny" in text for text in exclusions(folder))
 
 
 def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() -> None:

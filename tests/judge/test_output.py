@@ -8,10 +8,15 @@ import pytest
 from rich.console import Console
 
 from specbench.errors import UserError
-from specbench.judge.annotations import MOST, annotations
-from specbench.judge.gate import Gate, check
-from specbench.judge.junit import to_junit, write_junit
-from specbench.judge.printer import print_gate
+from specbench.judge.checks import CheckedRun
+from specbench.judge.gate import check
+from specbench.judge.printer import (
+    MOST_ANNOTATIONS,
+    annotations,
+    print_checks,
+    to_junit,
+    write_junit,
+)
 from specbench.log.run import Run
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import broken, slower, with_header, with_records
@@ -24,9 +29,9 @@ def new(run: Run) -> Run:
     return with_header(run, id="new")
 
 
-def shown(gate: Gate, width: int = 120) -> str:
+def shown(gate: CheckedRun, width: int = 120) -> str:
     console = Console(width=width, record=True, file=StringIO(), highlight=False)
-    print_gate(gate, console)
+    print_checks([gate], console)
     return console.export_text()
 
 
@@ -72,8 +77,8 @@ def test_a_slower_vanilla_asks_for_a_second_run() -> None:
     assert "The cause is the engine or the machine" in shown(gate)
 
 
-def cases(gate: Gate) -> dict[tuple[str, str], ElementTree.Element]:
-    root = ElementTree.fromstring(to_junit(gate))
+def cases(gate: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
+    root = ElementTree.fromstring(to_junit([gate]))
     found = {(c.get("classname", ""), c.get("name", "")): c for c in root.iter("testcase")}
     (suite,) = root
     for holder in (root, suite):
@@ -100,7 +105,7 @@ def test_junit_holds_any_error_text() -> None:
     failure = cases(FAILING)["specbench.PLD", "GSM8K"].find("failure")
     assert failure is not None
     assert "100% full: <tag> & ?[31mred?," in failure.get("message", "")
-    assert b"\x1b" not in to_junit(FAILING)
+    assert b"\x1b" not in to_junit([FAILING])
 
 
 def test_junit_skips_a_cell_of_which_nothing_was_judged() -> None:
@@ -123,14 +128,14 @@ def test_two_temperatures_are_told_apart() -> None:
 
 
 def test_junit_is_written_to_the_given_path(tmp_path: Path) -> None:
-    write_junit(PASSED, tmp_path / "deep" / "gate.xml")
+    write_junit([PASSED], tmp_path / "deep" / "gate.xml")
     assert ElementTree.parse(tmp_path / "deep" / "gate.xml").getroot().tag == "testsuites"
     with pytest.raises(UserError, match="cannot be written"):
-        write_junit(PASSED, tmp_path)
+        write_junit([PASSED], tmp_path)
 
 
 def test_annotations_are_escaped_as_github_asks() -> None:
-    lines = [*annotations(FAILING)]
+    lines = [*annotations([FAILING])]
     assert lines[0].startswith("::error title=Vanilla on GSM8K%3A samples::1 of 8 completions")
     assert "100%25 full: <tag>" in lines[0]
     assert all("\n" not in line and "\r" not in line for line in lines)
@@ -138,12 +143,12 @@ def test_annotations_are_escaped_as_github_asks() -> None:
 
 def test_no_more_annotations_are_made_than_github_shows() -> None:
     gate = check(slower(RUN, {"pld": 1.5, "sps": 1.5}), RUN)
-    lines = [*annotations(gate)]
-    assert len(lines) == MOST
-    rest = 14 - (MOST - 1)
+    lines = [*annotations([gate])]
+    assert len(lines) == MOST_ANNOTATIONS
+    rest = 14 - (MOST_ANNOTATIONS - 1)
     assert lines[-1] == f"::error title=specbench check::{rest} more: see the table in the log."
 
 
 def test_a_pass_is_a_notice() -> None:
-    (line,) = annotations(PASSED)
+    (line,) = annotations([PASSED])
     assert line.startswith("::notice title=specbench check::Passed: new is no worse than old")

@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks.gate_errors import METHODS, Simulator
 from specbench.errors import UserError
+from specbench.judge.checks import CheckedRun
 from specbench.judge.comparison import MEAN
-from specbench.judge.gate import Gate, check
+from specbench.judge.gate import check
 from specbench.judge.limits import Limits
-from specbench.judge.printer import gate_notes, summary
 from specbench.log.run import Run
 from tests.judge.changing import at_loads
 
@@ -21,13 +21,13 @@ def gate(
     seed: int,
     slowdowns: Mapping[str, float] | None = None,
     num_baselines: int = 5,
-) -> Gate:
+) -> CheckedRun:
     baselines: list[Run] = [simulator.run(1000 * seed + i) for i in range(1, 1 + num_baselines)]
     return check(simulator.run(1000 * seed, slowdowns), baselines[0], LIMITS, more=baselines[1:])
 
 
-def slow(found: Gate) -> set[str]:
-    return {one.cell.method for one in found.failures if one.kind == "speed"}
+def slow(found: CheckedRun) -> set[str]:
+    return {one.cell.method for one in found.failures if one.cell and one.name == "speed"}
 
 
 def test_a_slow_method_is_caught_through_bursts_and_the_drift_of_whole_runs() -> None:
@@ -43,7 +43,8 @@ def test_equal_runs_pass_however_far_whole_runs_differ() -> None:
 
 def test_all_methods_that_are_slower_alike_are_one_failure() -> None:
     found = gate(Simulator(8, drift=0.005), 3, dict.fromkeys(METHODS, 0.3))
-    (failure,) = [one for one in found.failures if one.kind == "speed"]
+    (failure,) = [one for one in found.failures if one.name == "speed"]
+    assert failure.cell
     assert (failure.cell.method, failure.cell.task) == ("vanilla", MEAN)
     assert "in all methods together" in failure.text
 
@@ -52,8 +53,8 @@ def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
     found = gate(Simulator(8, drift=0.15), 4)
     (whole,) = [one for one in found.checks if one.text.startswith("cannot tell")]
     assert whole.status == "skipped"
-    assert any("cannot tell" in note.text and note.is_warning for note in gate_notes(found))
-    assert found.is_passed and summary(found).startswith("Passed")
+    assert any("cannot tell" in note.text and note.is_warning for note in found.notes)
+    assert found.is_passed and found.summary.startswith("Passed")
 
 
 def test_two_baselines_are_refused() -> None:
@@ -64,7 +65,7 @@ def test_two_baselines_are_refused() -> None:
 def test_one_baseline_says_what_it_does_not_know() -> None:
     simulator = Simulator(8)
     found = check(simulator.run(1), simulator.run(2), LIMITS)
-    assert any("one baseline does not show" in note.text for note in gate_notes(found))
+    assert any("one baseline does not show" in note.text for note in found.notes)
 
 
 def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
@@ -72,9 +73,9 @@ def test_each_load_has_its_own_speed_and_its_own_spread() -> None:
     slow_at_8 = {1: {}, 8: {"pld": 1.3}}
     first, *more = [at_loads(simulator.run(i), {1: {}, 8: {}}) for i in range(1, 6)]
     found = check(at_loads(simulator.run(9), slow_at_8), first, LIMITS, more=more)
-    speeds = [one for one in found.checks if one.kind == "speed"]
+    speeds = [one for one in found.checks if one.name == "speed"]
     assert len(speeds) == 2 * (len(METHODS) + 1)
-    failures = [one.cell for one in speeds if one.status == "failed"]
+    failures = [one.cell for one in speeds if one.cell and one.status == "failed"]
     assert [(cell.method, cell.load.concurrency) for cell in failures] == [("pld", 8)]
 
 
