@@ -1,7 +1,4 @@
-"""Chains whose draft tokens are drawn one after the other, each from a pass of a draft model.
-
-Knows logits and tokens, not the models that predict them.
-"""
+"""Chains whose draft tokens are drawn one after the other, each from a pass of a draft model."""
 
 from collections.abc import Callable
 

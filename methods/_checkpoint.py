@@ -1,8 +1,6 @@
 """Head checkpoints: folders of tensors whose every key and shape is verified.
 
-Knows files and tensors, not what a head computes. Nothing in a file is executed: pickles are read
-with `weights_only=True`.
-"""
+Nothing in a file is executed: pickles are read with `weights_only=True`."""
 
 import itertools
 import json

@@ -1,7 +1,4 @@
-"""A drafter's own decoder layers with their own cache.
-
-Knows layers and the sequence in their cache, not a tree's tokens or the target.
-"""
+"""A drafter's own decoder layers with their own cache."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,10 +57,14 @@ class DraftStack:
     """Decoder layers, with the keys and values of committed positions.
 
     A step feeds the missing positions after the cached prefix, and may then run over the levels of
-    a tree; their rows are scratch. The caller applies the first layer's input norm. Projections
-    have biases, and queries and keys have norms, if the checkpoint has them (Qwen's heads). Device
-    tensors give the cache rows to write, so no shape except `CacheSpan` depends on the number of
-    committed tokens.
+    a tree; their rows are scratch. With 5 rows cached and 2 accepted tokens, `feed` writes rows 5
+    and 6 (`start` 5), and `extend` a level of 3 nodes to rows 7 to 9 and one of 4 to rows 10 to 13
+    (`end` 7; a node's position is 7 plus its level, its `mask` covers the 3 or 7 rows from 7 on).
+    The next step feeds over them from row 7.
+
+    The caller applies the first layer's input norm. Projections have biases, and queries and keys
+    have norms, if the checkpoint has them (Qwen's heads). Device tensors give the cache rows to
+    write, so no shape except `CacheSpan` depends on the number of committed tokens.
     """
 
     def __init__(
@@ -178,8 +179,8 @@ class DraftStack:
     def tree_slots(self, end: Tensor, sizes: Sequence[int]) -> list[CacheSlots]:
         """Cache slots of a tree's levels of `sizes` rows, after the first `end` [] rows."""
         rows = end + torch.arange(sum(sizes), device=self._device)
-        turns = self._rotary.cos_sin(end + torch.arange(len(sizes), device=self._device))
-        return list(map(CacheSlots, rows.split(sizes), turns.split(1)))
+        levels = self._rotary.cos_sin(end + torch.arange(len(sizes), device=self._device))
+        return list(map(CacheSlots, rows.split(sizes), levels.split(1)))
 
     def _slots(self, rows: Tensor) -> CacheSlots:
         return CacheSlots(rows, self._rotary.cos_sin(rows))
@@ -202,6 +203,7 @@ class DraftStack:
     def _see(
         self, index: int, residual: Tensor, queries: Tensor, tree_mask: TreeMask | None
     ) -> Tensor:
+        """The layer's output [n, hidden]: attention of its queries, then its MLP."""
         layer, cached = self._layers[index], self.cache.rows(index)
         return layer.mlp(layer.attend(residual, queries, cached, tree_mask))
 

@@ -1,7 +1,4 @@
-"""EAGLE's draft models and the base of its drafters: pairs of a feature and the next token.
-
-Knows how a draft model reads (feature, token) pairs, not trees.
-"""
+"""EAGLE's draft models and the base of its drafters: pairs of a feature and the next token."""
 
 from collections.abc import Sequence
 

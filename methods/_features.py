@@ -1,7 +1,4 @@
-"""The base of drafters whose own layers read features of every committed token.
-
-Knows which features the layers have not read yet, not what they compute or propose.
-"""
+"""The base of drafters whose own layers read features of every committed token."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar

@@ -1,7 +1,4 @@
-"""Parts of a head that it may share with its target: embedding, projection and vocabulary.
-
-Knows weights and their shapes, not what a head computes.
-"""
+"""Parts of a head that it may share with its target: embedding, projection and vocabulary."""
 
 import torch
 from torch import Tensor, nn

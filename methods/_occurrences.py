@@ -1,7 +1,4 @@
-"""Earlier occurrences of the last tokens of a text.
-
-Knows token ids, not methods or trees.
-"""
+"""Earlier occurrences of the last tokens of a text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Static trees: a fixed topology whose nodes are ranks among their parent's best tokens.
-
-Knows paths of ranks, not heads or tokens.
-"""
+"""Static trees: a fixed topology whose nodes are ranks among their parent's best tokens."""
 
 import json
 import math

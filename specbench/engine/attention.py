@@ -1,7 +1,4 @@
-"""Torch's attention kernels: the enabled ones, and a context manager that disables cuDNN's.
-
-Knows torch's switches, not models.
-"""
+"""Torch's attention kernels: the enabled ones, and a context manager that disables cuDNN's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The key/value cache of all methods: preallocated, written after the committed length.
 
-Knows rows of keys and values, and transformers' cache interface. Knows nothing of trees, tokens or
-drafters: rows after the committed length are scratch until `commit` keeps some of them.
+Rows after the committed length are scratch until `commit` keeps some of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Parts and limits of transformers models, for which classes and configs have several names.
-
-Knows modules and config fields, not how a model is run.
-"""
+"""Parts and limits of transformers models, for which classes and configs have several names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Proofs that a model runs over trees, and that its steps can be replayed, by its logits.
-
-Knows a target and its config, not where it was loaded from.
-"""
+"""Proofs that a model runs over trees, and that its steps can be replayed, by its logits."""
 
 from __future__ import annotations
 

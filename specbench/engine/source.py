@@ -1,7 +1,4 @@
-"""Weights made in memory instead of read from a folder, and targets built from them.
-
-Knows names and tensors, not what the weights mean.
-"""
+"""Weights made in memory instead of read from a folder, and targets built from them."""
 
 from __future__ import annotations
 

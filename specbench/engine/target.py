@@ -55,8 +55,8 @@ class Forward:
 class Target:
     """A causal language model with one committed sequence and room for a tree after it.
 
-    The engine's own stack runs the models of `fused.models`. Others run their own forward, with the
-    reason in `unfused_reason`; an execution captures their steps unless there is an `eager_reason`.
+    Our own stack runs the models of `layers.models`. Others run their own forward, with the reason
+    in `unfused_reason`; an execution captures their steps unless there is an `eager_reason`.
     """
 
     def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:

@@ -1,7 +1,4 @@
-"""The draft tree: a tree of draft tokens below the pending token.
-
-Knows shapes and ancestry, not models, methods or acceptance.
-"""
+"""The draft tree: a tree of draft tokens below the pending token."""
 
 from __future__ import annotations
 

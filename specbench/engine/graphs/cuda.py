@@ -1,8 +1,6 @@
 """Fixed-shape functions as captured graphs: recorded once per set of shapes, then replayed.
 
-Knows functions of tensors, their memory and when to record them; `graphs.recorder` knows how. Knows
-nothing of models, trees or methods. Also works on a CPU, with a recorder that traces.
-"""
+`graphs.recorder` makes the recordings. Also works on a CPU, with a recorder that traces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Execution of the fixed-shape functions of a step: eager (here), or as captured graphs.
-
-Knows functions of tensors, not models, trees or methods.
-"""
+"""Execution of the fixed-shape functions of a step: eager (here), or as captured graphs."""
 
 from __future__ import annotations
 

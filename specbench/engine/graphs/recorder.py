@@ -1,7 +1,4 @@
-"""Recordings of functions of tensors, and their capture on a CUDA device.
-
-Knows streams, captures and their memory, not the functions or how often they are recorded.
-"""
+"""Recordings of functions of tensors, and their capture on a CUDA device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Compile `native.c` for this machine, once, and load it.
-
-Knows compilers and files, not tensors.
-"""
+"""Compile `native.c` for this machine, once, and load it."""
 
 from __future__ import annotations
 

@@ -88,13 +88,13 @@ class NativeLayers:
         tree_mask: TreeMask,
     ) -> None:  # fmt: skip
         """Run the layers from `first` on, one for each of `caches`, over x [n, hidden] in place."""
-        n, turns, bias = x.shape[0], slots.cos_sin, tree_mask.bias.contiguous()
+        n, cos_sin, bias = x.shape[0], slots.cos_sin, tree_mask.bias.contiguous()
         pointers: Any = (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
         work = x.new_empty(n * self._width)
         self._run(
             ctypes.byref(self._layers, first * ctypes.sizeof(_Layer)), pointers, len(caches),
-            x.data_ptr(), *x.shape, work.data_ptr(), turns.data_ptr(),
-            turns[0].numel() if turns.shape[0] > 1 else 0, slots.rows.data_ptr(),
+            x.data_ptr(), *x.shape, work.data_ptr(), cos_sin.data_ptr(),
+            cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0, slots.rows.data_ptr(),
             num_seen(tree_mask), bias.data_ptr(), bias.shape[1], torch.get_num_threads(),
         )  # fmt: skip
 
@@ -194,10 +194,10 @@ class NativeOps(Ops):
             super().write_kv(qkv, cached, slots, heads, norm)
             return
         head_norm = _NO_NORM if norm is None else self._norm(norm)
-        turns = slots.cos_sin
+        cos_sin = slots.cos_sin
         self._write_kv(
             qkv.data_ptr(), qkv.stride(0), qkv.shape[0], heads.num_kv * heads.group, heads.num_kv,
-            heads.dim, turns.data_ptr(), 2 * heads.dim if turns.shape[0] > 1 else 0,
+            heads.dim, cos_sin.data_ptr(), 2 * heads.dim if cos_sin.shape[0] > 1 else 0,
             slots.rows.data_ptr(), cached.all.data_ptr(), cached.all.stride(0), *head_norm,
         )  # fmt: skip
 

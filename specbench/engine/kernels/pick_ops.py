@@ -56,8 +56,8 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     properties = torch.cuda.get_device_properties(device)
     capability = (properties.major, properties.minor)
     if capability < LEAST_CAPABILITY:
-        told, least = (".".join(map(str, pair)) for pair in (capability, LEAST_CAPABILITY))
-        return Ops(f"the GPU has compute capability {told}, kernels need {least}")
+        found, least = (".".join(map(str, pair)) for pair in (capability, LEAST_CAPABILITY))
+        return Ops(f"the GPU has compute capability {found}, kernels need {least}")
     make = partial(TritonOps, properties.multi_processor_count)
     sound: dict[bool, TritonOps] = {}
     reasons: dict[bool, str] = {}

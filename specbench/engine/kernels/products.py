@@ -161,9 +161,9 @@ def choose(
         if launch is not None and (reason := check(launch)) is not None
     }
     sound = [launch for launch in candidates if launch not in rejected]
-    told = {label(launch): reason for launch, reason in rejected.items()}
+    reasons = {label(launch): reason for launch, reason in rejected.items()}
     if len(sound) == 1:
-        return Choice(product, sound[0], rejected=told)
+        return Choice(product, sound[0], rejected=reasons)
     seconds = dict(zip(sound, measure(sound), strict=True))
     usual = [launch for launch in sound if (launch is None) == (candidates[0] is None)]
     fastest = min(sound, key=seconds.__getitem__)
@@ -172,4 +172,4 @@ def choose(
         if seconds[fastest] >= seconds[best] * (1 - MARGIN):
             fastest = best
     by_label = {label(launch): found for launch, found in seconds.items()}
-    return Choice(product, fastest, by_label, told)
+    return Choice(product, fastest, by_label, reasons)

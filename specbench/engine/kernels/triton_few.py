@@ -1,7 +1,6 @@
 """Triton kernel of a linear layer over 2 to 64 rows: tensor cores, every weight read once.
 
-Knows pointers and block sizes. `fused.triton_products` launches it; `fused.triton_kernels` explains
-how a kernel begins early.
+`kernels.triton_products` launches it; `kernels.triton_kernels` explains how a kernel begins early.
 
 In the tensor cores' product, rows are rows of the weight and columns are tokens, at least 16. The
 input size may be split among programs. Each stores its sums, and the last one to finish adds those

@@ -1,7 +1,6 @@
 """Triton kernels of decoder layers: few rows, every weight and every cached key read once.
 
-Knows pointers, strides and block sizes; `engine.fused.triton_ops` launches them. Sums are in
-float32, and a result is rounded once.
+`kernels.triton_ops` launches them. Sums are in float32, and a result is rounded once.
 
 With EARLY, a kernel begins while the previous one ends (programmatic dependent launch): before
 `follow`, it reads only weights and writes nothing. The previous kernel has followed its own
@@ -175,9 +174,9 @@ def rotate_and_write_kv(
         angles = cos_sin + row * cos_sin_stride + columns
         by = tl.load(angles, mask=is_in, other=0.0).to(tl.float32)
         by_across = tl.load(angles + DIM, mask=is_in, other=0.0).to(tl.float32)
-        turned = own * by + across * by_across
+        rotated = own * by + across * by_across
         tl.debug_barrier()  # a query overwrites the half that other threads read
         if head < num_queries:
-            tl.store(source + columns, turned, mask=is_in)
+            tl.store(source + columns, rotated, mask=is_in)
         else:
-            tl.store(to + columns, turned, mask=is_in)
+            tl.store(to + columns, rotated, mask=is_in)

@@ -5,10 +5,9 @@ single row, where each product includes its norm, activation or residual in one 
 weights, and seven to ten for a tree, whose products use cuBLAS if it is faster. A tree's attention
 reads the mask of its own nodes only.
 
-Knows tensors and launches. A kernel rounds once where torch's operations round several times.
-Measurements on the device do not change a single row's results by a bit. For few rows they choose
-between cuBLAS and a kernel, which add in different orders, so a run records the choice.
-"""
+A kernel rounds once where torch's operations round several times. Measurements on the device do not
+change a single row's results by a bit. For few rows they choose between cuBLAS and a kernel, which
+add in different orders, so a run records the choice."""
 
 from __future__ import annotations
 

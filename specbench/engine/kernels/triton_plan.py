@@ -1,7 +1,6 @@
 """Plans of launches: the split of work into programs, as pure arithmetic.
 
-Knows counts of rows, steps and processors, not tensors. Needs neither Triton nor a GPU.
-"""
+Needs neither Triton nor a GPU."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Triton kernels for top-k: the most likely tokens, and a draft's candidates.
 
-Knows pointers and block sizes; `engine.fused.triton_ops` launches them, and
-`engine.fused.triton_kernels` explains how a kernel begins early. Of equal values the first wins.
-"""
+`kernels.triton_ops` launches them, and `kernels.triton_kernels` explains how a kernel begins early.
+Of equal values the first wins."""
 
 import triton
 import triton.language as tl

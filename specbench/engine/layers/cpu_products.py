@@ -1,7 +1,4 @@
-"""Linear layers over few rows on a CPU, as one product for each thread.
-
-Knows tensors and torch's threads, not layers.
-"""
+"""Linear layers over few rows on a CPU, as one product for each thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """A Llama-family decoder layer in few, large operations on the engine's own cache rows.
 
-Knows weights and the order of operations, not models, trees or methods. `engine.fused.ops`
-computes the operations.
-"""
+`layers.ops` computes the operations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The MLP of a decoder layer: dense, or a mixture of experts.
 
-Knows weights and the order of operations; `engine.fused.ops` computes them.
-"""
+`layers.ops` computes them."""
 
 from __future__ import annotations
 

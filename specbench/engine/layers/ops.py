@@ -1,8 +1,7 @@
 """The operations of decoder layers and of drafts, on rows of tokens and of a cache.
 
-Knows tensors, positions and masks, not layers, trees or methods. The inputs' shapes determine
-every shape and no value reaches the host, so a call can be replayed as a CUDA graph.
-"""
+The inputs' shapes determine every shape and no value reaches the host, so a call can be replayed as
+a CUDA graph."""
 
 from __future__ import annotations
 
@@ -16,7 +15,14 @@ from torch.nn.functional import gelu, linear
 from specbench.engine.layers.cpu_products import in_parts, num_parts_of
 from specbench.engine.layers.experts import Experts, mix
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
-from specbench.engine.layers.torch_attention import PLAIN, Scoring, causal, few, masked, unstacked
+from specbench.engine.layers.torch_attention import (
+    PLAIN,
+    Scoring,
+    attend_few,
+    causal,
+    masked,
+    unstacked,
+)
 
 
 class JoinedLayers(Protocol):
@@ -52,9 +58,11 @@ class Ops:
     @property
     def reason(self) -> str | None:
         """Reasons of all that does not run as requested; None if all does."""
-        told = [] if self.kernels_unsupported_reason is None else [self.kernels_unsupported_reason]
-        told += [f"{what}: {why}" for what, why in self.fallbacks.items()]
-        return "; ".join(told) or None
+        reasons = (
+            [] if self.kernels_unsupported_reason is None else [self.kernels_unsupported_reason]
+        )
+        reasons += [f"{what}: {why}" for what, why in self.fallbacks.items()]
+        return "; ".join(reasons) or None
 
     def describe(self) -> dict[str, Any]:
         """Name and reason, for the header of a run."""
@@ -137,10 +145,10 @@ class Ops:
         n, dim = qkv.shape[0], heads.dim
         if norm is not None:
             norm.apply(qkv.view(n, -1, dim).narrow(1, 0, heads.num_kv * (heads.group + 1)))
-        turned = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
+        rotated = qkv.view(n, -1, 2, dim // 2).narrow(1, 0, heads.num_kv * (heads.group + 1))
         cos, sin = slots.cos_sin.unbind(1)
-        swapped = turned.flip(2) if n == 1 else turned.roll(1, 2)  # the faster of the two
-        turned.mul_(cos).addcmul_(swapped, sin)
+        swapped = rotated.flip(2) if n == 1 else rotated.roll(1, 2)  # the faster of the two
+        rotated.mul_(cos).addcmul_(swapped, sin)
         cached.all.index_copy_(0, slots.rows, qkv[:, heads.query_width :])
 
     def attend(
@@ -163,7 +171,9 @@ class Ops:
         is_usual = scoring.is_plain and tree_mask.begins is None
         if is_few and is_usual and queries.device.type == "cpu":
             stacked = split.permute(1, 2, 0, 3).reshape(heads.num_kv, -1, heads.dim)
-            return unstacked(few(stacked, keys, values, tree_mask.bias, scoring), heads.group)
+            return unstacked(
+                attend_few(stacked, keys, values, tree_mask.bias, scoring), heads.group
+            )
         return masked(split, keys, values, tree_mask.mask, scoring)
 
 

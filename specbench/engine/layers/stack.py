@@ -1,7 +1,6 @@
 """The decoder stack of a supported model, run layer by layer in few, large operations.
 
-Knows trees as masks only, and no methods; `engine.fused.models` reads the layers.
-"""
+`layers.models` reads the layers."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from specbench.engine.layers.windows import attention_kinds
 
 
 class Stack:
-    """Embedding, decoder layers and final norm of a supported model (see `fused.models`).
+    """Embedding, decoder layers and final norm of a supported model (see `layers.models`).
 
     Same arithmetic as the model's own forward; rounding differs, because products are fused.
     `kinds` of attention of its layers, each with its window, are by default those of its config.
@@ -75,8 +74,8 @@ class Stack:
         a sequence.
         """
         x = self._embed(ids)  # the layers work in place
-        turns = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
-        slots = {kind: CacheSlots(rows, turns[one]) for kind, one in self._rotaries.items()}
+        cos_sin = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}
+        slots = {kind: CacheSlots(rows, cos_sin[one]) for kind, one in self._rotaries.items()}
         inputs: dict[int, Tensor] = {}
         for begin, end in pairwise(sorted({0, len(self._layers), *wanted})):
             if begin in wanted:

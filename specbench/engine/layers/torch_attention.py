@@ -1,7 +1,4 @@
-"""Attention by torch's own operations, with what some models add to its scores.
-
-Knows tensors and masks, not caches, layers or trees.
-"""
+"""Attention by torch's own operations, with what some models add to its scores."""
 
 from __future__ import annotations
 
@@ -64,7 +61,9 @@ def unstacked(out: Tensor, group: int) -> Tensor:
     return parts.reshape(parts.shape[0], -1)
 
 
-def few(stacked: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scoring: Scoring) -> Tensor:
+def attend_few(
+    stacked: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scoring: Scoring
+) -> Tensor:
     """Attention for few queries [num_kv, group * n, dim], with less overhead than torch's.
 
     `bias` [n, m] masks the last m keys; all keys before them are visible.

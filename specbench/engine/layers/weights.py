@@ -1,8 +1,6 @@
 """Bytes of weights read by a pass over a model.
 
-Knows tensors and modules, not time or bandwidth. Rows of an embedding table and buffers such as
-rotary tables are negligible and not counted.
-"""
+Rows of an embedding table and buffers such as rotary tables are negligible and not counted."""
 
 from collections.abc import Iterator
 

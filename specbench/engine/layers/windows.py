@@ -1,7 +1,4 @@
-"""Kinds of attention of a model's layers: over all earlier tokens, a window of them, or a chunk.
-
-Knows configs of transformers and positions, not models, trees or methods.
-"""
+"""Kinds of attention of a model's layers: over all earlier tokens, a window of them, or a chunk."""
 
 from __future__ import annotations
 

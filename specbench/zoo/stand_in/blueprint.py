@@ -1,7 +1,4 @@
-"""The tensors of a stand-in: noise of their shape, with the small model's written into it.
-
-Knows tensors and channels, but not models.
-"""
+"""The tensors of a stand-in: noise of their shape, with the small model's written into it."""
 
 from __future__ import annotations
 

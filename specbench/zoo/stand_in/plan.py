@@ -1,7 +1,4 @@
-"""A whole stand-in: a target and its drafters for a shape, planned at once, made later.
-
-Knows shapes, but neither model cards nor devices nor memory.
-"""
+"""A whole stand-in: a target and its drafters for a shape, planned at once, made later."""
 
 from __future__ import annotations
 
