@@ -1,6 +1,7 @@
 """Head checkpoints: folders of tensors whose every key and shape is verified.
 
-Nothing in a file is executed: pickles are read with `weights_only=True`."""
+Nothing in a file is executed: pickles are read with `weights_only=True`.
+"""
 
 import itertools
 import json

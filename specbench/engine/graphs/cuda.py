@@ -1,6 +1,7 @@
 """Fixed-shape functions as captured graphs: recorded once per set of shapes, then replayed.
 
-`graphs.recorder` makes the recordings. Also works on a CPU, with a recorder that traces."""
+`graphs.recorder` makes the recordings. Also works on a CPU, with a recorder that traces.
+"""
 
 from __future__ import annotations
 

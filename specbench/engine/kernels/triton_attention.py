@@ -1,7 +1,8 @@
 """Triton kernels of attention over a tree's rows: every cached key is read once per key head.
 
 `kernels.triton_ops` launches them. Sums are in float32, and a result is rounded once.
-`kernels.triton_kernels` explains how a kernel begins early."""
+`kernels.triton_kernels` explains how a kernel begins early.
+"""
 
 import triton
 import triton.language as tl

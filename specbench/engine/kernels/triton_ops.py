@@ -7,7 +7,8 @@ reads the mask of its own nodes only.
 
 A kernel rounds once where torch's operations round several times. Measurements on the device do not
 change a single row's results by a bit. For few rows they choose between cuBLAS and a kernel, which
-add in different orders, so a run records the choice."""
+add in different orders, so a run records the choice.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Plans of launches: the split of work into programs, as pure arithmetic.
 
-Needs neither Triton nor a GPU."""
+Needs neither Triton nor a GPU.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A Llama-family decoder layer in few, large operations on the engine's own cache rows.
 
-`layers.ops` computes the operations."""
+`layers.ops` computes the operations.
+"""
 
 from __future__ import annotations
 

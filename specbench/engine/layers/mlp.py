@@ -1,6 +1,7 @@
 """The MLP of a decoder layer: dense, or a mixture of experts.
 
-`layers.ops` computes them."""
+`layers.ops` computes them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The operations of decoder layers and of drafts, on rows of tokens and of a cache.
 
 The inputs' shapes determine every shape and no value reaches the host, so a call can be replayed as
-a CUDA graph."""
+a CUDA graph.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The decoder stack of a supported model, run layer by layer in few, large operations.
 
-`layers.models` reads the layers."""
+`layers.models` reads the layers.
+"""
 
 from __future__ import annotations
 

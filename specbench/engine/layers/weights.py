@@ -1,6 +1,7 @@
 """Bytes of weights read by a pass over a model.
 
-Rows of an embedding table and buffers such as rotary tables are negligible and not counted."""
+Rows of an embedding table and buffers such as rotary tables are negligible and not counted.
+"""
 
 from collections.abc import Iterator
 
