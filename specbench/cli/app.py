@@ -1,58 +1,143 @@
-"""The program: all commands in the order in which `--help` lists them."""
+"""The program: its commands, each in a module that is loaded when the command is called."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand
 
-from specbench.cli import (
-    audit,
-    catalog,
-    check,
-    compare,
-    datastore,
-    doctor,
-    fetch,
-    init,
-    merge,
-    old_names,
-    race,
-    report,
-    run,
-    site,
-    suite,
-    train,
-)
 from specbench.cli.interrupts import InterruptibleGroup
-from specbench.cli.ray_option import RayCommand
 from specbench.types import VERSION
 
 
-class _Commands(InterruptibleGroup):
-    """The commands. Their help leaves out Python's types, and variables, which one rule names."""
+class Listed(NamedTuple):
+    """A command before it is loaded. Without a group it is not listed, and still works.
 
-    def format_help(self, *arguments: Any) -> None:
+    `function` is its module and its name there, if that is not the module's; `now` the command
+    that took its place.
+    """
+
+    group: str
+    text: str
+    function: str = ""
+    now: str = ""
+
+
+COMMANDS = {
+    "run": Listed("Measure", "Measure methods on tasks; keep the run and its report."),
+    "suite": Listed("Measure", "Measure all runs of a recipe; keep them and one report."),
+    "race": Listed("Measure", "Watch methods answer one prompt."),
+    "report": Listed("Look", "Print the table of finished runs, in any format."),
+    "compare": Listed("Look", "Compare runs, versions or GPUs on the samples that they share."),
+    "site": Listed("Look", "Write a page over many runs."),
+    "check": Listed("Judge", "Fail if a run is slower or accepts less than its baseline runs."),
+    "audit": Listed("Judge", "Check that outputs are lossless; tell numerics from bugs."),
+    "list": Listed("Prepare", "List methods, models, datasets or runs.", "catalog.list_"),
+    "show": Listed("Prepare", "Show one method, model, dataset or run in full.", "catalog.show"),
+    "doctor": Listed("Prepare", "Check this machine, and that its baseline is fair."),
+    "fetch": Listed("Prepare", "Download prompts, models and draft weights ahead of a run."),
+    "train": Listed("Prepare", "Train a method's head for a model that has none."),
+    "init": Listed("Prepare", "Write a package with a working method, for you to change."),
+    "merge": Listed("", "Join runs of the same work."),
+    "verify": Listed("", "Check the files of runs.", "old_names.verify", "check RUN"),
+    "contract": Listed(
+        "", "Check that a method is lossless.", "old_names.contract", "audit --method METHOD"
+    ),
+    "schema": Listed(
+        "", "Print the JSON Schema of a run's files.", "old_names.schema", "show schema"
+    ),
+    "plan": Listed(
+        "", "Count the prompts that a difference needs.", "old_names.plan", "report RUN --plan"
+    ),
+    "datastore": Listed("", "Make a datastore for the methods rest and sam.", "datastore.commands"),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help has a heading for each group of options, and whose `--ray` needs no
+    value.
+    """
+
+    now = ""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from specbench.cli.options import with_address
+
+        return super().parse_args(ctx, with_address(args))
+
+    def invoke(self, ctx: Any) -> Any:
+        if self.now:
+            typer.echo(f"`specbench {self.name}` is now `specbench {self.now}`.", err=True)
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            is_option = param.param_type_name == "option"
+            heading = getattr(param, "rich_help_panel", None) or "Options"
+            if record := param.get_help_record(ctx):
+                sections.setdefault(heading if is_option else "Arguments", []).append(record)
+        _write_sections(formatter, sections)
+
+
+class Commands(InterruptibleGroup):
+    """The commands under the headings of their groups. A command is loaded when it is used."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
+            self.commands[cmd_name] = _load(cmd_name, COMMANDS[cmd_name])
+        return self.commands.get(cmd_name)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
         _put_in_words(self)
-        super().format_help(*arguments)
+        super().format_options(ctx, formatter)
 
-    def get_command(self, *arguments: Any) -> Any:
-        command: Any = super().get_command(*arguments)
-        if command:
-            _put_in_words(command)
-        return command
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, about in COMMANDS.items():
+            if about.group:
+                sections.setdefault(about.group, []).append((name, about.text))
+        _write_sections(formatter, sections)
+
+
+def _write_sections(formatter: Any, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    for heading, rows in sections.items():
+        with formatter.section(heading):
+            formatter.write_dl(rows)
+
+
+def _load(name: str, about: Listed) -> Any:
+    """The command, from its module."""
+    module, _, function = (about.function or f"{name}.{name}").partition(".")
+    made = getattr(import_module(f"specbench.cli.{module}"), function)
+    if not isinstance(made, typer.Typer):
+        program = typer.Typer(add_completion=False, rich_markup_mode=None)
+        program.command(name, cls=Command, hidden=not about.group)(made)
+        made = program
+    command: Any = typer.main.get_command(made)
+    command.now = about.now
+    _put_in_words(command)
+    return command
 
 
 def _put_in_words(command: Any) -> None:
+    """Leave Python's types out of a command's help, and variables, which one rule names."""
     for param in command.params:
         param.show_envvar = False
         if param.param_type_name == "argument":  # an option's metavar replaces its type
             param.display_type_rich = lambda **_: ""
 
 
-app = typer.Typer(
+_app = typer.Typer(
     name="specbench",
-    cls=_Commands,
+    cls=Commands,
     help="Measure how much faster speculative decoding is on this machine, by method and task.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -68,7 +153,7 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@_app.callback()
 def _global(
     version: Annotated[
         bool,
@@ -83,21 +168,5 @@ def _global(
     """Declare the options of the program itself; `main` reads `--debug`."""
 
 
-app.command(cls=RayCommand)(run.run)
-app.command(cls=RayCommand)(suite.suite)
-app.command()(report.report)
-app.command()(site.site)
-app.command()(compare.compare)
-app.command()(merge.merge)
-app.command()(check.check)
-app.command()(audit.audit)
-app.command(name="list")(catalog.list_)
-app.command()(catalog.show)
-app.command()(doctor.doctor)
-app.command()(fetch.fetch)
-app.command()(train.train)
-app.add_typer(datastore.commands, name="datastore")
-app.command()(race.race)
-app.command()(init.init)
-for _old in (old_names.verify, old_names.contract, old_names.schema, old_names.plan):
-    app.command(hidden=True)(_old)
+app: Any = typer.main.get_command(_app)
+"""The program: `app(words, prog_name=...)`."""

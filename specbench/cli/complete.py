@@ -1,4 +1,4 @@
-"""Shell completion: names of methods, models, tasks, formats and runs."""
+"""Shell completion: names of methods, models, tasks, engines, formats and runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 
 from specbench import registry
 from specbench.data.tasks import load_cards
+from specbench.log.options import Option
 from specbench.log.store import list_runs
+from specbench.measure.folder import RUNS
+from specbench.measure.server.engines import ENGINES
 from specbench.models.cards import known_models
 from specbench.report.export import FORMATS
 
@@ -22,9 +25,12 @@ def _completing(names: Callable[[], Iterable[str]]) -> Complete:
     return complete
 
 
-def _run_names() -> Iterable[str]:
-    from specbench.cli.options import RUNS
+def choice(*values: str) -> Complete:
+    """One of a few values."""
+    return _completing(lambda: values)
 
+
+def _run_names() -> Iterable[str]:
     return (str(run.path) for run in list_runs(RUNS))
 
 
@@ -34,8 +40,23 @@ datasets = _completing(load_cards)
 formats = _completing(lambda: FORMATS)
 runs = _completing(_run_names)
 anything = _completing(lambda: [*registry.names(), *load_cards(), *known_models(), *_run_names()])
+_METAVARS = {
+    "METHOD,...": methods,
+    "MODEL": models,
+    "TASK,...": datasets,
+    "SOURCE": choice("bundled", "paper", "hub"),
+    "[local|ADDRESS]": choice("local", "auto"),
+}
+"""What completes an option without choices, by its metavar."""
 
 
-def choice(*values: str) -> Complete:
-    """One of a few values."""
-    return _completing(lambda: values)
+def choices(option: Option) -> list[str]:
+    """The words that an option takes; none if it takes others."""
+    named = ENGINES if option.metavar == "ENGINE" else option.choices
+    return [name or option.word for name in named if name or option.word]
+
+
+def completer(option: Option) -> Complete | None:
+    """What completes the value of an option, if anything does."""
+    found = choices(option)
+    return choice(*found) if found else _METAVARS.get(option.metavar)

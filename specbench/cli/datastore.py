@@ -10,7 +10,11 @@ import typer
 
 from specbench.cli.options import Offline, Template, quiet_libraries, say
 
-commands = typer.Typer(help="Make a datastore for the methods rest and sam.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Make a datastore for the methods rest and sam.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @commands.callback()

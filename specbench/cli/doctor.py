@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from specbench.cli import complete
-from specbench.cli.options import (
-    Device,
-    Offline,
-    Threads,
-    Weights,
-    num_threads,
-    quiet_libraries,
-    say,
-)
+from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
 
 
-def doctor(
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="MODEL", help="The model to check with.", autocompletion=complete.models
-        ),
-    ] = "tiny",
-    device: Device = "auto",
-    threads: Threads = "auto",
-    weights: Weights = "hub",
-    offline: Offline = False,
-) -> None:
+@takes(*options(SpecValues, "model", "device", "threads", "weights"), *options(Call, "offline"))
+def doctor(values: dict[str, Any], call: Call) -> None:
     """Check this machine, and that its baseline is fair."""
     from specbench.measure.doctor import examine
+    from specbench.measure.spec import RunSpec
 
     quiet_libraries()
     is_sound = True
-    for finding in examine(
-        model, device, weights, threads=num_threads(threads), is_offline=offline
-    ):
+    for finding in examine(RunSpec(**values), is_offline=call.offline):
         mark = {True: "ok", False: "PROBLEM", None: "note"}[finding.is_ok]
         say(f"{mark:8}{finding.name}: {finding.text}", is_error=False)
         is_sound &= finding.is_ok is not False

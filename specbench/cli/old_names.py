@@ -1,4 +1,4 @@
-"""Commands under their older names: each says on stderr where it went, and does what it did."""
+"""Commands under their older names: each does what it did, and `app` says where it went."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import typer
 from specbench.cli.audit import Model, audit_method
 from specbench.cli.catalog import print_schema
 from specbench.cli.check import Json, Leaderboard, check
-from specbench.cli.options import Full, Offline, RunArguments, say
+from specbench.cli.options import Full, Offline, RunArguments
 from specbench.cli.report import print_power
 
 
 def verify(run: RunArguments, leaderboard: Leaderboard = False, json: Json = False) -> None:
-    """Check the files of runs; now `check RUN` without --baseline."""
-    _tell("verify RUN", "check RUN")
+    """Check the files of runs."""
     check(run, leaderboard=leaderboard, json=json)
 
 
@@ -25,22 +24,15 @@ def contract(
     full: Full = False,
     offline: Offline = False,
 ) -> None:
-    """Check that a method is lossless; now `audit --method METHOD`."""
-    _tell("contract METHOD", "audit --method METHOD")
+    """Check that a method is lossless."""
     audit_method(name, model, is_full=full, is_offline=offline)
 
 
 def schema(kind: Annotated[str, typer.Argument(metavar="FILE")] = "header") -> None:
-    """Print the JSON Schema of a run's files; now `show schema FILE`."""
-    _tell("schema", "show schema")
+    """Print the JSON Schema of a run's files."""
     print_schema(kind)
 
 
 def plan(run: RunArguments) -> None:
-    """Count the prompts that a difference needs; now `report RUN --plan`."""
-    _tell("plan RUN", "report RUN --plan")
+    """Count the prompts that a difference needs."""
     print_power(run)
-
-
-def _tell(old: str, new: str) -> None:
-    say(f"`specbench {old}` is now `specbench {new}`.")

@@ -1,55 +1,143 @@
-"""Options that several commands share, and how their values are read."""
+"""Parameters of commands: made from declared options, or shared by several commands."""
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, get_args
 
 import typer
+from msgspec import Struct
 
 from specbench.cli import complete
-from specbench.errors import UserError, terminal_text
+from specbench.errors import terminal_text
+from specbench.log.options import Group, Option, option, options
+from specbench.log.spec import SpecValues
 from specbench.log.state import run_folder, run_folders
 from specbench.measure.folder import RUNS as RUNS
 from specbench.report.export import FORMATS
 
 REPORTS = Path("reports")
 """Default folder of the reports of runs."""
-
-Number = TypeVar("Number", int, float)
 Many = list[str] | None
-"""An option that repeats; most take commas too."""
+"""A parameter that repeats; most take commas too."""
+_RAY, _RAY_WORDS = "--ray", ("local", "auto")
 
-Device = Annotated[
-    str,
-    typer.Option(
-        metavar="DEVICE",
-        help="auto, cpu, cuda, cuda:1 or cuda:0-1. A model too large for one GPU gets several.",
-        autocompletion=complete.choice("auto", "cpu", "cuda"),
-    ),
-]
-Threads = Annotated[
-    str,
-    typer.Option(
-        metavar="N",
-        help="CPU threads of one operation; auto measures which number is fastest.",
-        autocompletion=complete.choice("auto", "1"),
-    ),
-]
-Offline = Annotated[bool, typer.Option("--offline", help="Use no network.")]
-Sort = Annotated[
-    str,
-    typer.Option(
-        metavar="ORDER",
-        help="Order of the methods: paper or speedup.",
-        autocompletion=complete.choice("paper", "speedup"),
-    ),
-]
-Full = Annotated[bool, typer.Option("--full", help="Print all tables, definitions and facts.")]
+
+class Call(Struct, frozen=True):
+    """The options of a call, which no run keeps as its own."""
+
+    # fmt: off
+    task: Annotated[tuple[str, ...], option(
+        "Card of a task of your own.", "measure", "note", "FILE.toml", form="texts")] = ()
+    runs: Annotated[int, option(
+        "Whole runs, each in a process of its own, pooled.", "measure", "note", least=1)] = 1
+    apart: Annotated[float, option(
+        "Seconds between the end of a run and the next.", "measure", "note", "S", least=0)] = 0.0
+    dry_run: Annotated[bool, option(
+        "Print what would run and what it could show.", "measure", "note")] = False
+    ray: Annotated[str, option(
+        "Share the prompts among the GPUs of a Ray cluster (docs/cluster.md).", "measure", "note",
+        "[local|ADDRESS]")] = ""
+    output: Annotated[Path | None, option(
+        "Folder of the run or suite.", "output", "note", "DIR")] = None
+    resume: Annotated[bool, option("Continue what is unfinished.", "output", "note")] = False
+    force: Annotated[bool, option(
+        "Resume on another machine or with other versions.", "output", "note")] = False
+    offline: Annotated[bool, option("Use no network.", "output", "note")] = False
+    full: Annotated[bool, option(
+        "Print all tables, definitions and facts.", "output", "note")] = False
+    sort: Annotated[Literal["paper", "speedup"], option(
+        "Order of the methods:", "output", "note", "ORDER",
+        choices=("paper", "speedup"), noun="order")] = "paper"
+    log_json: Annotated[bool, option(
+        "Write progress as JSON, one event per line.", "output", "note")] = False
+    quiet: Annotated[bool, option("Print the table only.", "output", "note")] = False
+    # fmt: on
+
+
+def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a parameter for each option.
+
+    The command receives the values of those that were given as `values`, by field; the options of
+    `Call` as `call`; and the names of all that were given as `given`. It leaves out what it does
+    not need.
+    """
+    in_order = sorted(declared, key=lambda one: get_args(Group).index(one.group))
+    known = {one.parameter: one for one in in_order}
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = signature(command, eval_str=True).parameters
+        own = [one for one in parameters.values() if one.name not in ("values", "call", "given")]
+
+        def call(context: typer.Context, **raw: Any) -> None:
+            names = given(context)
+            values = {known[n].name: known[n].read(raw[n]) for n in names if n in known}
+            of_call = {n: values.pop(n) for n in Call.__struct_fields__ if n in values}
+            for name, value in of_call.items():
+                known[name].check(value)
+            made = {"values": values, "call": Call(**of_call), "given": names}
+            made = {name: value for name, value in made.items() if name in parameters}
+            command(**made, **{name: raw[name] for name in raw if name not in known})
+
+        first = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        taken = [first, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
+        taken += map(_parameter, in_order)
+        call.__name__, call.__doc__ = command.__name__, command.__doc__
+        call.__annotations__ = {one.name: one.annotation for one in taken}
+        call.__signature__ = Signature(taken)  # type: ignore[attr-defined]
+        return call
+
+    return wrap
+
+
+def _parameter(declared: Option) -> Parameter:
+    """The parameter of a command for an option. What is typed as text, the option reads."""
+    kind: Any = declared.item
+    default: Any = declared.default
+    if declared.is_many:
+        kind, default = list[str], None
+    elif declared.form or declared.word:
+        kind, default = str, declared.word
+    return Parameter(
+        declared.parameter,
+        Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind if default is not None else kind | None, shown(declared)],
+    )
+
+
+def shown(declared: Option) -> Any:
+    """How typer shows an option: its flags, help, heading and completion."""
+    text = declared.help + declared.default_text
+    if text.endswith(":"):
+        *others, last = complete.choices(declared)
+        text += f" {', '.join(others)} or {last}."
+    is_flag = declared.item is bool and not declared.default
+    return typer.Option(
+        *([declared.flag] if is_flag else []),
+        metavar=None if declared.item is bool else declared.metavar,
+        help=text,
+        show_default=not declared.unset,
+        rich_help_panel=declared.group.capitalize(),
+        autocompletion=complete.completer(declared),
+    )
+
+
+def _shared(struct: type[Struct], name: str) -> Any:
+    (declared,) = options(struct, name)
+    return shown(declared)
+
+
+Device = Annotated[str, _shared(SpecValues, "device")]
+Template = Annotated[str, _shared(SpecValues, "template")]
+Offline = Annotated[bool, _shared(Call, "offline")]
+Full = Annotated[bool, _shared(Call, "full")]
+Sort = Annotated[str, _shared(Call, "sort")]
 RunArgument = Annotated[
     Path,
     typer.Argument(
@@ -68,17 +156,6 @@ RunArguments = Annotated[
         autocompletion=complete.runs,
     ),
 ]
-Template = Annotated[
-    str, typer.Option(metavar="NAME", help="Chat template: auto, thinking, none, or its name.")
-]
-Weights = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND",
-        help="hub, or stand-in: tiny in the model's real shape, no download.",
-        autocompletion=complete.choice("hub", "stand-in"),
-    ),
-]
 Format = Annotated[
     str,
     typer.Option(metavar="FORMAT", help=f"{', '.join(FORMATS)}.", autocompletion=complete.formats),
@@ -91,53 +168,6 @@ def split(values: Many) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
-def temperatures(values: Many) -> tuple[float, ...]:
-    """The distinct temperatures in the order given; greedy decoding without any.
-
-    Raises:
-        UserError: a value is not a number.
-    """
-    return numbers("--temperature", values, float) or (0.0,)
-
-
-def numbers(option: str, values: Many, kind: Callable[[str], Number]) -> tuple[Number, ...]:
-    """The distinct numbers in the order given.
-
-    Raises:
-        UserError: a value is not a number of this kind.
-    """
-    try:
-        return tuple(dict.fromkeys(kind(text) for text in split(values)))
-    except ValueError as error:
-        raise UserError(f"{option}: {error}.", "Give numbers, such as 1 or 1,4.") from error
-
-
-def num_threads(text: str) -> int | None:
-    """The value of --threads; None for auto.
-
-    Raises:
-        UserError: it is neither auto nor a whole number.
-    """
-    if text == "auto":
-        return None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise UserError(f"--threads {text} is no number.", "Give auto, 1 or more.") from error
-
-
-def words(option: str, text: str) -> tuple[str, ...]:
-    """The words of a command line, quoted as in a shell.
-
-    Raises:
-        UserError: a quote has no end.
-    """
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise UserError(f"{option} {text}: {error}.", "Close the quotes.") from error
-
-
 def given(context: typer.Context) -> list[str]:
     """Names of the options that the user gave, in the command or in the environment."""
     return [
@@ -145,6 +175,18 @@ def given(context: typer.Context) -> list[str]:
         for name in context.params
         if getattr(context.get_parameter_source(name), "name", "") in ("COMMANDLINE", "ENVIRONMENT")
     ]
+
+
+def with_address(words: Sequence[str]) -> list[str]:
+    """The words of a command with a value after each `--ray`: alone it is the cluster that this
+    machine is in.
+    """
+    filled: list[str] = []
+    for word, after in pairwise([*words, ""]):
+        filled.append(word)
+        if word == _RAY and after not in _RAY_WORDS and ":" not in after:
+            filled.append("auto")
+    return filled
 
 
 def quiet_libraries() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, Group
@@ -12,17 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from specbench.cli.options import (
-    Device,
-    Offline,
-    Template,
-    Threads,
-    Weights,
-    num_threads,
-    quiet_libraries,
-    say,
-)
-from specbench.cli.run_options import Dtype, MaxNewTokens, Method, Model, Seed
+from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
 
 if TYPE_CHECKING:
     from specbench.measure.base import Codec
@@ -36,27 +28,24 @@ _OTHER_LINES = 4
 """Lines of a terminal that the live text leaves free."""
 
 
+@takes(
+    *options(SpecValues, "methods", "model", "max_new_tokens", "seed", "device", "threads"),
+    *options(SpecValues, "dtype", "weights", "template"),
+    *options(Call, "offline"),
+)
 def race(
     prompt: Annotated[
         str, typer.Argument(metavar="PROMPT", help="The prompt, put into the chat template.")
     ],
-    method: Method = None,
-    model: Model = "tiny",
-    max_new_tokens: MaxNewTokens = None,
+    values: dict[str, Any],
+    call: Call,
     temperature: Annotated[float, typer.Option(metavar="T", help="0 is greedy.")] = 0.0,
-    seed: Seed = 0,
-    device: Device = "auto",
-    threads: Threads = "auto",
-    dtype: Dtype = "auto",
-    weights: Weights = "hub",
-    template: Template = "auto",
     in_turns: Annotated[
         bool,
         typer.Option(
             "--in-turns", help="Show the answers side by side afterwards, at the speed they had."
         ),
     ] = False,
-    offline: Offline = False,
 ) -> None:
     """Watch methods answer one prompt, one after the other or side by side."""
     from specbench.measure.local.engine_setup import make_engine_setup
@@ -65,28 +54,17 @@ def race(
     from specbench.report.console import SafeConsole
     from specbench.types import Request
 
-    spec = RunSpec(
-        model=model,
-        methods=tuple(method or ()),
-        temperatures=(temperature,),
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        device=device,
-        threads=num_threads(threads),
-        dtype=dtype,
-        weights=weights,
-        template=template,
-        is_baseline_run=not method,
-    )
+    is_every_one = "methods" not in values
+    spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
     quiet_libraries()
-    setup = make_engine_setup(spec, is_offline=offline)
+    setup = make_engine_setup(spec, is_offline=call.offline)
     codec = setup.codec
     request = Request(
         codec.render([user(prompt)]),
-        max_new_tokens or setup.default_budget,
+        spec.max_new_tokens or setup.default_budget,
         sampling=spec.sampling(temperature),
         eos_ids=codec.eos_ids,
-        seed=seed,
+        seed=spec.seed,
     )
     say(f"Loading {setup.title} …")
     console = SafeConsole()

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import REPORTS, Full, Offline, Sort, quiet_libraries
-from specbench.cli.ray_option import Ray
-from specbench.cli.run_options import Force, LogJson, Quiet
+from specbench.cli.options import REPORTS, Call, quiet_libraries, takes
 from specbench.errors import UserError
+from specbench.log.options import options
 
 if TYPE_CHECKING:
     from specbench.measure.suite.recipe import Suite
@@ -22,24 +21,26 @@ SUITES = Path("results/suites")
 """Default folder of suites."""
 
 
+@takes(
+    *options(
+        Call,
+        "output",
+        "resume",
+        "force",
+        "offline",
+        "dry_run",
+        "ray",
+        "full",
+        "sort",
+        "log_json",
+        "quiet",
+    )
+)
 def suite(
     recipe: Annotated[
         Path, typer.Argument(metavar="RECIPE.toml", help="The runs: see docs/suites.md.")
     ],
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the suite's runs.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished suite.")] = False,
-    force: Force = False,
-    offline: Offline = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what the runs would take, and run nothing.")
-    ] = False,
-    ray: Ray = "",
-    full: Full = False,
-    sort: Sort = "paper",
-    log_json: LogJson = False,
-    quiet: Quiet = False,
+    call: Call,
 ) -> None:
     """Measure all runs of a recipe; keep them and one report."""
     from specbench.cli.progress import progress_view
@@ -49,31 +50,30 @@ def suite(
     from specbench.report.build import make_report
     from specbench.report.export.terminal import print_report
     from specbench.report.files import write_report
-    from specbench.report.results import check_sort
 
-    order, chosen = check_sort(sort), read_recipe(recipe)
-    if dry_run:
+    chosen = read_recipe(recipe)
+    if call.dry_run:
         _preview(chosen)
         return
     quiet_libraries()
-    folder = output or SUITES / chosen.name
-    view = progress_view(is_quiet=quiet, is_json=log_json)
-    arguments = sys.argv[1:]
-    with resumable(folder, "--output", arguments), setup_maker(ray) as maker, view:
+    folder = call.output or SUITES / chosen.name
+    view = progress_view(is_quiet=call.quiet, is_json=call.log_json)
+    words = sys.argv[1:]
+    with resumable(folder, "--output", words), setup_maker(call.ray) as maker, view:
         result = run_suite(
             chosen,
             folder,
             view,
-            command=arguments,
-            is_resumed=resume,
-            is_forced=force,
-            is_offline=offline,
+            command=words,
+            is_resumed=call.resume,
+            is_forced=call.force,
+            is_offline=call.offline,
             setup_maker=maker,
         )
     if result.runs:
-        report = make_report(result.runs, sort=order)
-        print_report(report, is_full=full)
-        place = output / "report" if output else REPORTS / chosen.name
+        report = make_report(result.runs, sort=call.sort)
+        print_report(report, is_full=call.full)
+        place = call.output / "report" if call.output else REPORTS / chosen.name
         write_report(report, place)
         view.saved(folder, place)
     for name, reason in result.failures.items():

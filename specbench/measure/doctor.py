@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from specbench.log.machine import Threads
 from specbench.machine import environment
 from specbench.machine.memory import free_bytes
@@ -41,22 +43,12 @@ class Diagnosis:
     text: str
 
 
-def examine(
-    model: str,
-    device: str,
-    weights: str = "hub",
-    *,
-    threads: int | None = None,
-    is_offline: bool,
-) -> Iterator[Diagnosis]:
-    """The lines of `specbench doctor`."""
+def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
+    """The lines of `specbench doctor`, for the model, device, threads and weights of a spec."""
     facts = environment.capture()
     versions = f"Python {facts.python}, torch {facts.torch.version}"
     yield Diagnosis("software", None, f"specbench {facts.specbench}, {versions}")
-    spec = RunSpec(
-        model=model, methods=(BASELINE,), device=device, weights=weights, threads=threads
-    )
-    setup = make_engine_setup(spec, is_offline=is_offline)
+    setup = make_engine_setup(structs.replace(spec, methods=(BASELINE,)), is_offline=is_offline)
     where, why = setup.device.name, setup.device.reason
     yield Diagnosis("device", None, f"{where}; no GPU, because {why}" if why else where)
     yield Diagnosis("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")

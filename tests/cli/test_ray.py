@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.cli.ray_option import with_address
+from specbench.cli.options import with_address
 from specbench.log.store import read_run
 from specbench.measure.cluster import ray_cluster
 from tests.cli.conftest import Specbench

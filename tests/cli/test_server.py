@@ -128,7 +128,7 @@ def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
             ("--backend", "server", "--url", "a:1", "--concurrency", "0"),
             "--concurrency 0 is too small",
         ),
-        (("--backend", "server", "--url", "a:1", "--concurrency", "x"), "--concurrency"),
+        (("--backend", "server", "--url", "a:1", "--concurrency", "x"), "x is not a whole number"),
         (("--backend", "server", "--url", "a:1", "--goodput", "ttft"), "no list of limits: 'ttft'"),
         (
             ("--backend", "server", *("--url", "a:1", "--label", "x") * 2),

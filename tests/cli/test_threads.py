@@ -17,7 +17,7 @@ from tests.cli.conftest import Specbench
 
 def test_a_wrong_number_of_threads_is_refused(specbench: Specbench) -> None:
     said = specbench("run", "--threads", "many")
-    assert (said.code, "--threads many is no number" in said.err) == (2, True)
+    assert (said.code, "--threads many is not a whole number" in said.err) == (2, True)
     with pytest.raises(UserError, match="--threads 0 is too small"):
         RunSpec(threads=0)
 

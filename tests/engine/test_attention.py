@@ -66,7 +66,7 @@ def test_doctor_measures_without_it(
 ) -> None:
     monkeypatch.setattr(doctor, "PROMPTS", doctor.PROMPTS[:1])
     monkeypatch.setattr(doctor, "NUM_TOKENS", 4)
-    diagnoses = list(doctor.examine("tiny", "cpu", is_offline=True))
+    diagnoses = list(doctor.examine(RunSpec(device="cpu"), is_offline=True))
     assert diagnoses and cuda.cudnn_sdp_enabled() is setting
     assert len(seen) > 1 and not any(seen)
 

@@ -79,9 +79,12 @@ def _named_by_strings(tree: ast.AST, module: str, known: Iterable[str]) -> Itera
     ]
     prefixes = [_prefix(n, module) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)]
     for text in texts:
-        if not text.replace(".", "").replace("_", "").isalnum():
+        if not text.replace(".", "").replace("_", "").isalnum() or text.endswith("."):
             continue
-        for name in (text, *(prefix + text for prefix in prefixes if prefix)):
+        # A text that is no module of the package that begins the f-string is no name of one.
+        begun = [prefix + text for prefix in prefixes if prefix]
+        named = [n for n in begun if not (_module_of(n, known) or "").endswith(".__init__")]
+        for name in (text, *named):
             # A package alone may be the name of a group of entry points.
             if f"{name}.__init__" not in known and name.startswith("specbench."):
                 yield name

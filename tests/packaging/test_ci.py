@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
 from specbench import registry
@@ -62,11 +61,10 @@ def steps() -> Iterator[dict[str, Any]]:
 
 
 def test_the_workflow_calls_commands_that_exist_with_their_options() -> None:
-    program = typer.main.get_command(app)
     called = [match for step in steps() for match in COMMAND.findall(step.get("run", ""))]
     assert [name for name, _ in called] == ["run", "check"]
     for name, arguments in called:
-        command = program.commands[name]  # type: ignore[attr-defined]
+        command = app.get_command(None, name)
         known = {spelling for parameter in command.params for spelling in parameter.opts}
         assert {word for word in shlex.split(arguments) if word.startswith("--")} <= known
 

@@ -1,0 +1,67 @@
+"""The commands as they are listed and loaded, and the parameters made from declared options."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from ast import literal_eval
+
+import pytest
+
+from specbench.cli.app import COMMANDS, app
+from specbench.cli.options import Call
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
+from tests.cli.conftest import Specbench
+
+LOADED = """
+import sys
+from specbench.cli import main
+sys.argv = ["specbench", *sys.argv[1:]]
+try:
+    main()
+except SystemExit:
+    print([name.split(".")[2] for name in sys.modules if name.startswith("specbench.cli.")])
+"""
+
+
+def test_help_lists_at_most_fourteen_commands_in_four_groups(specbench: Specbench) -> None:
+    shown = specbench("-h").out
+    listed = [name for name, about in COMMANDS.items() if about.group]
+    assert len(listed) <= 14
+    assert [line for line in shown.splitlines() if line in ("Measure:", "Look:", "Judge:")]
+    for name, about in COMMANDS.items():
+        assert (f"  {name} " in shown) == bool(about.group)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "datastore"])
+def test_the_line_of_a_command_begins_its_own_help(name: str) -> None:
+    line = app.get_command(None, name).help.splitlines()[0]
+    assert line.startswith(COMMANDS[name].text.removesuffix("."))
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"), [("-h", set()), ("run -h", {"run"}), ("list methods", {"catalog"})]
+)
+def test_a_command_loads_no_other_command(words: str, modules: set[str]) -> None:
+    call = [sys.executable, "-c", LOADED, *words.split()]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    loaded = {*literal_eval(done.stdout.splitlines()[-1])}
+    commands = {about.function.partition(".")[0] or name for name, about in COMMANDS.items()}
+    assert loaded & commands == modules
+
+
+def test_an_older_name_works_and_says_where_it_went(specbench: Specbench) -> None:
+    said = specbench("schema")
+    assert said.err == "`specbench schema` is now `specbench show schema`.\n"
+    assert said.out == specbench("show", "schema").out
+
+
+def test_every_option_of_a_run_is_in_the_help_under_its_heading(specbench: Specbench) -> None:
+    shown = specbench("run", "-h").out
+    headings = ["Measure:", "Model:", "Decoding:", "Server:", "Output:", "Options:"]
+    assert [line for line in shown.splitlines() if line in headings] == headings
+    for option in (*options(SpecValues), *options(Call)):
+        before, found, _ = shown.partition(f"  {option.flag} ")
+        assert found, option.flag
+        assert [h for h in headings if h in before][-1] == f"{option.group.capitalize()}:"
