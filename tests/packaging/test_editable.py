@@ -37,18 +37,6 @@ def test_an_editable_install_runs_from_anywhere(
     assert "gsm8k" in output([environment / "specbench", "list", "datasets"], tmp_path)
 
 
-def test_a_file_added_to_an_editable_install_is_a_method_at_once(
-    environment: Path, source_copy: Path, tmp_path: Path
-) -> None:
-    added = source_copy / "methods" / "added.py"
-    added.write_text('"""A method."""\n')
-    try:
-        listed = output([environment / "specbench", "list", "methods"], tmp_path)
-    finally:
-        added.unlink()
-    assert any(line.startswith("added ") for line in listed.splitlines())
-
-
 def test_a_script_beside_the_clone_imports_the_package_and_not_the_folder(
     environment: Path, source_copy: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.shell import ROOT, output, run
+from tests.packaging.shell import ROOT, output
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -22,23 +22,6 @@ def clone(tmp_path: Path) -> Path:
 def test_make_run_sets_up_with_the_tested_versions_first(clone: Path) -> None:
     steps = output(["make", "--dry-run", "run"], clone)
     assert steps.index("-c constraints.txt") < steps.index(".venv/bin/specbench run")
-
-
-def test_once_set_up_make_installs_nothing_again(clone: Path) -> None:
-    stamp = clone / ".venv" / ".installed"
-    stamp.parent.mkdir()
-    stamp.touch()
-    assert "pip" not in output(["make", "--dry-run", "run"], clone)
-
-
-def test_without_a_suitable_python_make_says_what_to_install(clone: Path) -> None:
-    done = run(["make", "setup", "PYTHON=no-such-python"], clone)
-    assert done.returncode != 0
-    assert (
-        "None of these is a Python 3.11 or newer with venv and pip: no-such-python." in done.stderr
-    )
-    assert "apt install python3 python3-venv" in done.stderr
-    assert not (clone / ".venv").exists()
 
 
 def test_make_without_target_lists_the_targets(clone: Path) -> None:

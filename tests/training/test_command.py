@@ -76,18 +76,6 @@ def test_a_trained_head_is_read_by_its_method(
     assert len((out / "training" / "log.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_finished_training_resumes_to_the_same_files(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
-) -> None:
-    train = trainer(model_dir, codec, data, tmp_path / "head")
-    train("eagle")
-    before = torch.load(tmp_path / "head" / "pytorch_model.bin", weights_only=True)
-    train("eagle", is_resumed=True)
-    after = torch.load(tmp_path / "head" / "pytorch_model.bin", weights_only=True)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
 def test_a_folder_with_something_in_it_is_refused(
     model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
 ) -> None:

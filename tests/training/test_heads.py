@@ -106,15 +106,6 @@ def test_eagle3s_unrolled_steps_are_the_drafters_levels(
             assert torch.allclose(hidden[0], outputs[depth][0, length - 2], atol=1e-4)
 
 
-def test_eagle3s_draft_vocabulary_is_the_drafters(model: LlamaForCausalLM, tmp_path: Path) -> None:
-    head = random_head("eagle3", model)
-    drafter = loaded("eagle3", head, model, tmp_path)
-    assert isinstance(head, Eagle3Head) and isinstance(drafter, EagleDrafter)
-    ids = torch.arange(head.lm_head.out_features)
-    assert torch.equal(head.token_ids(ids), drafter.model.token_ids(ids))
-    assert head.t2d.nonzero().flatten().tolist() == head.token_ids(ids).tolist()
-
-
 @pytest.mark.parametrize("name", [*HEADS, "eagle2"])
 def test_a_written_head_decodes_losslessly(
     model: LlamaForCausalLM, tmp_path: Path, name: str
@@ -192,12 +183,6 @@ def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
         counts += torch.bincount(batch.ids.flatten(), batch.weights.double().flatten(), 2048)
     assert ids.tolist() == sorted(set(ids.tolist())) and len(ids) == 100
     assert counts[ids].min() >= counts.sort(descending=True).values[100]
-
-
-@pytest.mark.parametrize("num_layers", range(3, 41))
-def test_features_are_of_three_different_layers(num_layers: int) -> None:
-    layers = feature_layers(num_layers)
-    assert len(set(layers)) == 3 and min(layers) >= 0 and max(layers) < num_layers
 
 
 def test_features_are_of_the_official_layers() -> None:

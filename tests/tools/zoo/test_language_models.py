@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specbench.training.batches import Batch
 from tools.zoo.batches import ChatBatches, chats_in_rows
-from tools.zoo.losses import distillation_loss, text_loss
+from tools.zoo.losses import distillation_loss
 from tools.zoo.models import load_model, write_model
 from tools.zoo.text import stream
 from tools.zoo.tokenizer import BOS_ID, EOS_ID, train_tokenizer
@@ -48,14 +48,6 @@ def test_answers_have_weight_one_and_requests_less_or_none() -> None:
     assert trained[:1] == [0.0]
     assert trained[1:num_requested] == pytest.approx([0.3] * (num_requested - 1))
     assert trained[num_requested : len(scored)] == [1.0] * (len(answer) + 1)
-
-
-def test_the_text_loss_counts_weighted_tokens_only() -> None:
-    logits = torch.randn(1, 4, 8)
-    ids = torch.tensor([[1, 5, 6, 2]])
-    batch = Batch(ids, torch.tensor([[0.0, 0.0, 1.0, 0.0]]), 4)
-    expected = -logits[0, 1].log_softmax(-1)[6]
-    assert torch.allclose(text_loss(logits, batch), expected)
 
 
 def test_distilling_a_model_from_itself_has_no_loss() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from tests.packaging.shell import ROOT, output
-from tools.zoo.__main__ import JOBS, PROMPTS, main, parser
+from tests.packaging.shell import ROOT
+from tools.zoo.__main__ import JOBS, main, parser
 
 README = ROOT / "tools" / "zoo" / "README.md"
 
@@ -20,14 +20,6 @@ def test_the_readme_has_a_command_for_every_job_and_no_other() -> None:
     jobs = {parser().parse_args(shlex.split(command)).job for command in commands}
     assert jobs | {"hydra", "eagle", "eagle3"} == set(JOBS)
     assert {"hydra", "eagle", "eagle3"} <= set(re.findall(r"`(\w+)`", text))
-
-
-def test_the_prompts_job_writes_the_bundled_prompts(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tools.zoo", "prompts", "--out", str(tmp_path)]
-    output(command, ROOT, path=[ROOT])
-    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(written) == 6
-    assert all((PROMPTS / name).read_bytes() == data for name, data in written.items())
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from transformers import (
 )
 
 from specbench.zoo import TINY
-from tools.zoo.checks import equations_hold, has_form
+from tools.zoo.checks import has_form
 from tools.zoo.evaluate import Answer, answers, num_steps
 from tools.zoo.held_out import held_out_dialogues
 from tools.zoo.text import FAMILIES
@@ -48,13 +48,6 @@ def replies(
     }
 
 
-def test_the_target_is_deep_and_thin_with_heads_of_64(target: LlamaForCausalLM) -> None:
-    config = target.config
-    assert (config.num_hidden_layers, config.hidden_size, config.head_dim) == (12, 192, 64)
-    assert config.num_attention_heads == config.num_key_value_heads == 3
-    assert not config.tie_word_embeddings
-
-
 def test_the_draft_model_shares_the_vocabulary_and_the_head_size(
     target: LlamaForCausalLM, draft: LlamaForCausalLM
 ) -> None:
@@ -77,11 +70,6 @@ def test_every_answer_ends_with_eos(replies: dict[str, list[Answer]]) -> None:
 def test_answers_have_their_familys_form(replies: dict[str, list[Answer]]) -> None:
     for family, given in replies.items():
         assert all(has_form(family, answer.text) for answer in given), family
-
-
-def test_most_arithmetic_is_right(replies: dict[str, list[Answer]]) -> None:
-    right = [equations_hold(answer.text) for answer in replies["gsm8k"]]
-    assert 2 * sum(right) >= len(right)
 
 
 def test_the_draft_model_guesses_some_but_not_all_of_the_target(
