@@ -13,15 +13,9 @@ from specbench.cli.options import RunArguments, say
 def site(
     run: RunArguments,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the page and its files.")],
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=PRICE", help="A machine's price per hour, for the cost of tokens."
-        ),
-    ] = None,
 ) -> None:
     """Write a page over many runs: filters, machines and models side by side, published numbers."""
     from specbench.judge.page import write_site
 
-    write_site(run, out, prices=price or (), say=say)
+    write_site(run, out, say=say)
     say(str(out / "index.html"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from specbench.errors import UserError
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.judge.page_rows import MEAN, SiteRow, published_rows, run_rows
-from specbench.judge.prices import parse_prices
 from specbench.log.audit import AUDIT
 from specbench.log.comparability import machine_name
 from specbench.log.files import folder_errors
@@ -54,7 +53,6 @@ def write_site(
     paths: Sequence[Path],
     out: Path,
     *,
-    prices: Sequence[str] = (),
     bootstrap: Bootstrap | None = None,
     say: Callable[[str], None],
 ) -> None:
@@ -63,37 +61,34 @@ def write_site(
     Args:
         paths: folders of the runs.
         out: the folder; files of an earlier site there are replaced.
-        prices: a machine's price per hour each: "NVIDIA H100=2.5".
         bootstrap: the draws of the intervals.
         say: receives a line per run.
 
     Raises:
-        UserError: there is no run, or a price is wrong.
+        UserError: there is no run.
         RunFolderError: a run cannot be read, or the folder cannot be written.
     """
     if not paths:
         raise UserError("There is no run for the site.", "Name folders of runs or of suites.")
     stored = [read_run(path, is_lenient=True) for path in paths]
     stored.sort(key=lambda run: run.header.created)
-    known = parse_prices(prices, sorted({machine_name(one.header) for one in stored}))
     runs: list[SiteRun] = []
     rows: list[SiteRow] = []
     for number, (run, folder) in enumerate(zip(stored, _folders(stored), strict=True)):
         say(f"{number + 1} of {len(stored)}: {run.folder}")
         report = make_report(run, bootstrap)
-        rows += [row for one in report.sources for row in run_rows(one.metrics, number, known)]
+        rows += [row for one in report.sources for row in run_rows(one.metrics, number)]
         raw = _write_run(run, report, out / folder)
         label = f"{facts.model_label(run.header)} on {machine_name(run.header)}"
         runs.append(SiteRun(number, folder, label, run.header, check_files(run.folder), raw))
     rows += published_rows()
-    write_files(out, {"index.html": render(runs, rows, known).encode()})
+    write_files(out, {"index.html": render(runs, rows).encode()})
 
 
-def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow], prices: Mapping[str, float]) -> str:
+def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow]) -> str:
     """The page."""
     return page_template("site.html", __package__).render(
         runs=runs,
-        prices=prices,
         facts=facts,
         data={
             "rows": [_plain(row) for row in rows],
@@ -101,7 +96,6 @@ def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow], prices: Mapping[str
                 {"folder": one.folder, "eligible": one.checked.about["is_eligible"]} for one in runs
             ],
             "mean": MEAN,
-            "hasPrices": bool(prices),
         },
     )
 
@@ -137,7 +131,7 @@ def _plain(row: SiteRow) -> dict[str, Any]:
     return {
         "machine": row.machine, "model": row.model, "engine": row.engine, "method": row.method,
         "task": row.task, "temperature": row.temperature, "speedup": _numbers(row.speedup),
-        "mat": _numbers(row.mat), "rate": _numbers(row.tokens_per_s), "cost": _numbers(row.cost),
+        "mat": _numbers(row.mat), "rate": _numbers(row.tokens_per_s),
         "claimed": row.is_claimed,
         "run": row.run, "source": row.source, "url": row.url,
     }  # fmt: skip

@@ -13,7 +13,7 @@ from specbench import registry
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import is_claimed
-from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.data.tasks import TaskCard, load_cards
 from specbench.log.comparability import machine_name
 from specbench.log.header import RunHeader
@@ -24,7 +24,6 @@ from specbench.report.published import published_values
 
 MEAN = "Mean"
 """The title of the mean over the tasks."""
-NO_PRICE = Missing("no price given")
 NOT_PUBLISHED = Missing("not published")
 OWN_ENGINE = "specbench"
 _SERVED = ", served by "
@@ -35,10 +34,9 @@ _SERVED = ", served by "
 class SiteRow:
     """A method on a task of a run, or in a published table.
 
-    `tokens_per_s` is that of one request; at a server under load, the cost is of all its requests.
-    `cost` is per million tokens, in the unit of the price. `is_claimed` if the speedup differs
-    significantly from 1. `run` is the number of the run on the page; None for a published row,
-    which has the `url` of its `source`.
+    `tokens_per_s` is that of one request. `is_claimed` if the speedup differs significantly from 1.
+    `run` is the number of the run on the page; None for a published row, which has the `url` of its
+    `source`.
     """
 
     machine: str
@@ -50,21 +48,18 @@ class SiteRow:
     speedup: Value
     mat: Value
     tokens_per_s: Value = NOT_PUBLISHED
-    cost: Value = NO_PRICE
     is_claimed: bool = False
     run: int | None = None
     source: str = ""
     url: str = ""
 
 
-def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Iterator[SiteRow]:
+def run_rows(run: RunMetrics, number: int) -> Iterator[SiteRow]:
     """The rows of a run at one load: each task, then their mean."""
     info = run.info
-    machine = machine_name(info)
-    price = prices.get(machine)
     make = partial(
         SiteRow,
-        machine=machine,
+        machine=machine_name(info),
         model=facts.model_label(info).partition(_SERVED)[0],
         engine=engine_name(info),
         run=number,
@@ -80,16 +75,12 @@ def run_rows(run: RunMetrics, number: int, prices: Mapping[str, float]) -> Itera
                         task=info.task_title(task), speedup=cell.speedup,
                         mat=cell.mat, tokens_per_s=cell.tokens_per_s,
                         is_claimed=claimed(task),
-                        cost=NO_PRICE if run.serving else cost(cell.tokens_per_s, price),
                     )  # fmt: skip
             overall = run.overall[method, temperature]
             if len(run.tasks) > 1 and overall.pooled.num_done:
-                serving = run.serving.get((method, temperature))
-                rate = overall.pooled.tokens_per_s
                 yield row(
                     task=MEAN, speedup=overall.speedup, mat=overall.mat,
-                    tokens_per_s=rate, is_claimed=claimed(results.MEAN),
-                    cost=cost(serving.output_throughput if serving else rate, price),
+                    tokens_per_s=overall.pooled.tokens_per_s, is_claimed=claimed(results.MEAN),
                 )  # fmt: skip
 
 
@@ -125,18 +116,6 @@ def engine_name(info: RunHeader) -> str:
         server.software.removesuffix("-unknown") for server in info.servers.values()
     )
     return ", ".join([*(software or [OWN_ENGINE]), *loads])
-
-
-def cost(tokens_per_s: Value, price_per_hour: float | None) -> Value:
-    """The price of a million tokens; the ends of the interval change places."""
-    if price_per_hour is None:
-        return NO_PRICE
-    if isinstance(tokens_per_s, Missing):
-        return tokens_per_s
-    scale = price_per_hour / 3600 * 1e6
-    span = tokens_per_s.interval
-    interval = Interval(scale / span.high, scale / span.low) if span and span.low > 0 else None
-    return Estimate(scale / tokens_per_s.value, interval)
 
 
 def _task_title(name: str, cards: Mapping[str, TaskCard]) -> str:

@@ -71,13 +71,7 @@ def test_a_merged_run_is_written_read_and_verified(specbench: Specbench, tmp_pat
         resumed_header(run, run.header, is_forced=True)
 
 
-def test_a_site_without_runs_or_with_an_unknown_price_is_refused(
-    specbench: Specbench, tmp_path: Path
-) -> None:
+def test_a_site_without_runs_is_refused(specbench: Specbench, tmp_path: Path) -> None:
     empty = specbench("site", tmp_path, "--out", "out")
     assert empty.code == 2 and "There is no run in" in empty.err
-    run = store(tmp_path / "one")
-    unknown = specbench("site", run, "--out", "out", "--price", "Example CPU=1")
-    assert unknown.code == 2 and "No machine 'Example CPU'" in unknown.err
-    assert "Example CPU 9000, threads: 2" in unknown.err
     assert not Path("out").exists()

@@ -1,6 +1,8 @@
 """Runs that pass and fail the gate."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +20,12 @@ from specbench.log.run import Run
 from specbench.types import Record
 from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.judge.changing import at_loads, broken, slower, with_header, with_records
+from tests.support.audits import failed_audit, passed_audit, stored_audit
 
-RUN = full_run()
+RUN = full_run(id="old")
 EVERYBODY = ("vanilla", "pld", "sps", "lookahead")
+EVERYWHERE = (*TASKS, MEAN)
+SAMPLED = full_run(temperatures=(0.0, 1.0))
 
 
 def cell(check: Check) -> CellKey:
@@ -37,67 +42,214 @@ def of_cells(gate: CheckedRun) -> list[Check]:
     return [check for check in gate.checks if check.cell]
 
 
-def methods(gate: CheckedRun) -> set[str]:
-    return {method for method, _ in found(gate)}
+def notes(gate: CheckedRun) -> str:
+    return " ".join(note.text for note in gate.notes)
 
 
 def changed(of: Callable[[Record], bool], change: Callable[[Record], Record | None]) -> Run:
     return with_records(RUN, lambda record: change(record) if of(record) else record)
 
 
-def test_a_run_passes_against_itself_in_every_cell() -> None:
-    gate = check(RUN, RUN)
-    assert gate.is_passed
-    cells = {cell(f) for f in of_cells(gate) if cell(f).task != MEAN}
-    assert len(cells) == 4 * 6
+def fewer_accepted(record: Record) -> Record:
+    """The same tokens in more steps: every long step is split in two."""
+    lengths = [part for n in record.accept_lengths for part in ((n - 1, 1) if n > 1 else (n,))]
+    return replace(record, accept_lengths=tuple(lengths))
+
+
+def more_accepted(record: Record) -> Record:
+    """The same tokens in fewer steps: every second step joins the one before."""
+    lengths = record.accept_lengths
+    joined = [sum(lengths[i : i + 2]) for i in range(0, len(lengths), 2)]
+    return replace(record, accept_lengths=tuple(joined))
+
+
+def other_answer(record: Record) -> Record:
+    return replace(record, token_ids=(*record.token_ids[:-1], 7777))
+
+
+def of(method: str, samples: Sequence[str] = ()) -> Callable[[Record], bool]:
+    """The records of a method, or those of some of its samples."""
+    return lambda r: r.key.method == method and (not samples or r.key.sample_id in samples)
+
+
+def half(run: Run) -> Run:
+    return with_header(run, model__dtype="float16")
+
+
+def lossy(run: Run) -> Run:
+    return with_header(run, methods__pld__is_lossless=False)
+
+
+def elsewhere(run: Run) -> Run:
+    return with_header(run, environment__cpu__model="Another CPU")
+
+
+FEW = [f"gsm8k/{i}" for i in range(4)]
+MANY = [f"{task}/{i}" for i in range(4) for task in ("gsm8k", "alpaca")]
+OTHERWISE = changed(of("pld", ["gsm8k/3"]), other_answer)
+FAILING = changed(of("pld", FEW[:2]), lambda r: broken(r, "out of memory\nTraceback"))
+WITHOUT_VANILLA = full_run(methods=("pld", "sps"))
+
+
+def everywhere(*methods: str, name: str = "speed") -> Mapping[str, Collection[tuple[str, str]]]:
+    return {name: {(method, task) for method in methods for task in EVERYWHERE}}
+
+
+CASES: Mapping[str, tuple[Run, Run, Limits, Mapping[str, Collection[tuple[str, str]]]]] = {
+    "nothing changed": (RUN, RUN, Limits(), {}),
+    "a slower method": (slower(RUN, {"pld": 1.1}), RUN, Limits(), everywhere("pld")),
+    "slower within the limit": (slower(RUN, {"pld": 1.04}), RUN, Limits(), {}),
+    "slower beyond the limit given": (
+        slower(RUN, {"pld": 1.04}), RUN, Limits(max_slowdown=0.03), everywhere("pld"),
+    ),
+    "everything slower blames vanilla": (
+        slower(RUN, dict.fromkeys(EVERYBODY, 1.2)), RUN, Limits(), everywhere("vanilla"),
+    ),
+    "a faster vanilla blames nobody": (slower(RUN, {"vanilla": 0.5}), RUN, Limits(), {}),
+    "without vanilla seconds decide": (
+        slower(WITHOUT_VANILLA, {"pld": 1.2}), WITHOUT_VANILLA, Limits(), everywhere("pld"),
+    ),
+    "fewer accepted, on any machine": (
+        elsewhere(changed(of("sps"), fewer_accepted)), RUN, Limits(),
+        everywhere("sps", name="MAT"),
+    ),
+    "fewer accepted in one answer": (
+        changed(of("sps", ["gsm8k/3"]), fewer_accepted), RUN, Limits(), {},
+    ),
+    "more accepted": (
+        changed(of("sps"), more_accepted), RUN, Limits(), everywhere("sps", name="MAT"),
+    ),
+    "completions that fail now": (FAILING, RUN, Limits(), {"samples": {("pld", "gsm8k")}}),
+    "completions that fail in both": (FAILING, FAILING, Limits(), {}),
+    "completions that failed before": (RUN, FAILING, Limits(), {}),
+    "everything fails": (
+        with_records(RUN, broken), RUN, Limits(),
+        {"samples": {(method, task) for method in EVERYBODY for task in TASKS}},
+    ),
+    "a cell is gone": (
+        changed(lambda r: (r.key.method, r.key.task) == ("sps", "alpaca"), lambda r: None),
+        RUN, Limits(), {"samples": {("sps", "alpaca")}},
+    ),
+    "a completion is gone": (
+        changed(of("sps", ["gsm8k/1"]), lambda r: None), RUN, Limits(),
+        {"samples": {("sps", "gsm8k")}},
+    ),
+    "fewer prompts": (
+        with_records(RUN, lambda r: r if r.key.sample_id[-1] in "0123" else None), RUN, Limits(),
+        {},
+    ),
+    "one other answer in float32": (
+        OTHERWISE, RUN, Limits(), {"output": {("pld", "gsm8k")}},
+    ),
+    "the same other answer in both": (OTHERWISE, OTHERWISE, Limits(), {}),
+    "an answer that became vanilla's": (RUN, OTHERWISE, Limits(), {}),
+    "as many other answers as allowed": (OTHERWISE, RUN, Limits(max_mismatch=0.05), {}),
+    "more other answers than allowed": (
+        OTHERWISE, RUN, Limits(max_mismatch=0.01), {"output": {("pld", "gsm8k")}},
+    ),
+    "few other answers in half precision": (
+        half(changed(of("pld", FEW), other_answer)), half(RUN), Limits(), {},
+    ),
+    "many other answers in half precision": (
+        half(changed(of("pld", MANY), other_answer)), half(RUN), Limits(),
+        {"output": {("pld", "gsm8k"), ("pld", "alpaca")}},
+    ),
+    "as many answers mended as broken in half precision": (
+        half(changed(of("pld", [f"gsm8k/{i}" for i in range(8)]), other_answer)),
+        half(changed(of("pld", [f"alpaca/{i}" for i in range(8)]), other_answer)), Limits(), {},
+    ),
+    "other answers of a lossy method": (lossy(OTHERWISE), lossy(RUN), Limits(), {}),
+    "two answers of vanilla": (
+        changed(lambda r: r.key.sample_id in ("gsm8k/3", "alpaca/0"), other_answer), RUN, Limits(),
+        {},
+    ),
+    "all answers of a task": (
+        changed(lambda r: r.key.task == "gsm8k", other_answer), RUN, Limits(),
+        {"output": {("vanilla", "gsm8k")}},
+    ),
+    "all answers of a task in half precision": (
+        half(changed(lambda r: r.key.task == "gsm8k", other_answer)), half(RUN), Limits(), {},
+    ),
+    "two samples a task are enough": (
+        slower(full_run(num_samples=2), {"pld": 1.5}), full_run(num_samples=2), Limits(),
+        {"speed": {("pld", MEAN)}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gate_blames_what_is_worse_and_nothing_else(name: str) -> None:
+    run, baseline, limits, blamed = CASES[name]
+    gate = check(run, baseline, limits)
+    assert {f.name for f in gate.failures} == {*blamed}
+    for kind, cells in blamed.items():
+        assert found(gate, kind) == cells
+    assert gate.is_passed is not bool(blamed)
+
+
+def test_the_checks_of_a_run_against_itself() -> None:
+    gate = check(with_header(RUN, id="new"), RUN)
+    assert len({cell(f) for f in of_cells(gate) if cell(f).task != MEAN}) == 4 * 6
     assert {f.name for f in of_cells(gate)} == {"samples", "output", "MAT", "speed"}
     assert {f.status for f in gate.checks} == {"passed"}
+    assert list(dict.fromkeys(cell(f).method for f in of_cells(gate))) == list(EVERYBODY)
+    assert gate.summary == "Passed: new is no worse than old in 24 cells of 4 methods."
+    assert notes(gate).count("all unchanged or better") == 2
+    assert {f.method for f in of_cells(gate)} == {"Vanilla", "PLD", "SpS", "Lookahead"}
+    sampled = of_cells(check(SAMPLED, SAMPLED))
+    assert {"PLD, T=0", "PLD, T=1"} <= {f.method for f in sampled}
 
 
-def test_a_slower_method_is_blamed_and_no_other() -> None:
-    gate = check(slower(RUN, {"pld": 1.1}), RUN)
-    assert found(gate) == {("pld", task) for task in (*TASKS, MEAN)}
-    assert {f.name for f in gate.failures} == {"speed"}
+def test_a_failure_tells_what_changed_by_how_much_and_what_is_allowed() -> None:
+    gate = check(with_header(slower(RUN, {"pld": 1.1}), id="new"), RUN)
     failure = gate.failures[0]
     assert isinstance(failure.value, Estimate) and failure.limit == 0.05
     assert failure.value.value == pytest.approx(0.1)
-    assert "slower by 10 %" in failure.text
-    assert "5 % is allowed" in failure.text
+    assert "slower by 10 %" in failure.text and "5 % is allowed" in failure.text
+    assert gate.summary == "FAILED: new falls behind old. 7 failed checks: PLD."
+    failure = check(changed(of("sps"), fewer_accepted), RUN).failures[0]
+    assert isinstance(failure.before, Estimate) and isinstance(failure.now, Estimate)
+    assert failure.now.value < failure.before.value
+    failure = check(changed(of("sps"), more_accepted), RUN).failures[0]
+    assert "higher by" in failure.text and "audit" in failure.text
 
 
-def test_a_method_that_is_slower_at_one_load_is_blamed_there_alone() -> None:
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("completions that fail now", "2 of 8 completions failed that had not: out of memory"),
+        ("a completion is gone", "1 of 8 completions are missing"),
+        (
+            "one other answer in float32",
+            "1 of 8 greedy answers no longer match vanilla's, first gsm8k/3, turn 1",
+        ),
+        (
+            "all answers of a task",
+            "8 of 8 greedy answers differ from the baseline's, first gsm8k/0, turn 1",
+        ),
+    ],
+)
+def test_a_count_that_fails_says_how_many_and_where(case: str, text: str) -> None:
+    run, baseline, limits, _ = CASES[case]
+    (failure,) = check(run, baseline, limits).failures
+    assert failure.text == text
+
+
+def test_the_worst_change_that_passed_and_a_slower_vanilla_are_notes() -> None:
+    slow = notes(check(slower(RUN, {"pld": 1.02}), RUN))
+    assert "the worst is PLD" in slow and "slower by 2 %" in slow
+    slow = notes(check(slower(RUN, dict.fromkeys(EVERYBODY, 1.5)), RUN))
+    assert "The cause is the engine or the machine" in slow
+
+
+def test_loads_are_judged_each_by_itself() -> None:
     before = at_loads(RUN, {1: {}, 8: {}})
     gate = check(at_loads(RUN, {1: {}, 8: {"pld": 1.2}}), before)
-    assert methods(gate) == {"pld"}
-    assert {cell(one).load.concurrency for one in gate.failures} == {8}
+    assert {(cell(one).method, cell(one).load.concurrency) for one in gate.failures} == {("pld", 8)}
     assert gate.failures[0].method == "PLD, 8 requests at once"
-    assert check(before, before).is_passed
-
-
-def test_a_load_of_the_baseline_that_is_missing_fails() -> None:
-    gate = check(at_loads(RUN, {1: {}}), at_loads(RUN, {1: {}, 8: {}}))
+    gate = check(at_loads(RUN, {1: {}}), before)
     assert {(one.name, cell(one).load.concurrency) for one in gate.failures} == {("samples", 8)}
-    assert methods(gate) == {*EVERYBODY}
-
-
-def test_a_slowdown_within_the_limit_passes() -> None:
-    assert check(slower(RUN, {"pld": 1.04}), RUN).is_passed
-    assert not check(slower(RUN, {"pld": 1.04}), RUN, Limits(max_slowdown=0.03)).is_passed
-
-
-def test_a_slowdown_of_everything_fails_vanilla_alone() -> None:
-    """A slower vanilla means that the engine or the machine is slower, not a method."""
-    gate = check(slower(RUN, dict.fromkeys(EVERYBODY, 1.2)), RUN)
-    assert methods(gate) == {"vanilla"}
-
-
-def test_a_faster_vanilla_fails_no_method() -> None:
-    assert check(slower(RUN, {"vanilla": 0.5}), RUN).is_passed
-
-
-def test_without_vanilla_the_seconds_decide() -> None:
-    run = full_run(methods=("pld", "sps"))
-    assert methods(check(slower(run, {"pld": 1.2}), run)) == {"pld"}
+    assert {cell(one).method for one in gate.failures} == {*EVERYBODY}
 
 
 @pytest.mark.parametrize(
@@ -113,70 +265,12 @@ def test_speed_is_checked_on_the_baselines_machine_unless_told_otherwise(
     rule: Any, is_same_machine: bool, is_checked: bool
 ) -> None:
     run = slower(RUN, {"pld": 1.5})
-    if not is_same_machine:
-        run = with_header(run, environment__cpu__model="Another CPU")
-    gate = check(run, RUN, Limits(speed=rule))
+    gate = check(run if is_same_machine else elsewhere(run), RUN, Limits(speed=rule))
     assert gate.is_passed is not is_checked
-    assert any("not checked" in note.text for note in gate.notes) is not is_checked
+    assert ("; speed was not checked." in gate.summary) is not is_checked
     assert any(f.name == "speed" for f in gate.checks) is is_checked
-
-
-def fewer_accepted(record: Record) -> Record:
-    """The same tokens in more steps: every long step is split in two."""
-    lengths = [part for n in record.accept_lengths for part in ((n - 1, 1) if n > 1 else (n,))]
-    return replace(record, accept_lengths=tuple(lengths))
-
-
-def test_a_lower_mat_is_stopped_on_any_machine() -> None:
-    run = changed(lambda r: r.key.method == "sps", fewer_accepted)
-    gate = check(with_header(run, environment__cpu__model="Another CPU"), RUN)
-    assert found(gate, "MAT") == found(gate) == {("sps", task) for task in (*TASKS, MEAN)}
-    failure = gate.failures[0]
-    assert isinstance(failure.before, Estimate)
-    assert isinstance(failure.now, Estimate)
-    assert failure.now.value < failure.before.value
-
-
-def test_a_mat_within_its_limit_passes() -> None:
-    is_one = {("sps", "gsm8k/3")}
-    run = changed(lambda r: (r.key.method, r.key.sample_id) in is_one, fewer_accepted)
-    assert check(run, RUN).is_passed
-
-
-def test_new_failures_are_stopped_and_old_ones_are_not() -> None:
-    def is_hit(record: Record) -> bool:
-        return record.key.method == "pld" and record.key.sample_id in ("gsm8k/1", "gsm8k/2")
-
-    failing = changed(is_hit, lambda r: broken(r, "out of memory\nTraceback"))
-    gate = check(failing, RUN)
-    assert found(gate) == {("pld", "gsm8k")}
-    (failure,) = gate.failures
-    assert failure.text == "2 of 8 completions failed that had not: out of memory"
-    assert check(failing, failing).is_passed
-    assert check(RUN, failing).is_passed
-
-
-def test_a_run_in_which_everything_failed_is_stopped() -> None:
-    gate = check(with_records(RUN, broken), RUN)
-    assert found(gate) == {(method, task) for method in EVERYBODY for task in TASKS}
-
-
-def test_a_cell_that_is_gone_is_stopped() -> None:
-    gone = changed(lambda r: (r.key.method, r.key.task) == ("sps", "alpaca"), lambda r: None)
-    assert found(check(gone, RUN)) == {("sps", "alpaca")}
-    no_sps = changed(lambda r: r.key.method == "sps", lambda r: None)
-    assert found(check(no_sps, RUN), "samples") == {("sps", task) for task in TASKS}
-
-
-def test_a_missing_completion_fails() -> None:
-    gone = changed(lambda r: (r.key.method, r.key.sample_id) == ("sps", "gsm8k/1"), lambda r: None)
-    (failure,) = check(gone, RUN).failures
-    assert failure.text == "1 of 8 completions are missing"
-
-
-def test_a_run_over_fewer_prompts_is_judged_on_those() -> None:
-    part = with_records(RUN, lambda r: r if r.key.sample_id[-1] in "0123" else None)
-    assert check(part, RUN).is_passed
+    if rule == "matching" and not is_checked:
+        assert "not checked: another machine: Example CPU 9000, threads: 2 in" in notes(gate)
 
 
 def test_cells_of_the_new_run_alone_are_not_checked() -> None:
@@ -185,56 +279,13 @@ def test_cells_of_the_new_run_alone_are_not_checked() -> None:
     gate = check(more, old)
     assert gate.is_passed
     assert "medusa" not in {cell(f).method for f in of_cells(gate)}
-    assert [note.text for note in gate.notes if note.is_warning] == [
-        f"only in {more.header.id}: Medusa"
-    ]
+    assert f"only in {more.header.id}: Medusa" in notes(gate)
 
 
 def test_an_unfinished_run_is_stopped() -> None:
     gate = check(with_header(RUN, status="interrupted"), RUN)
     assert [f.text for f in gate.failures] == ["The run is not complete (status interrupted)."]
     assert check(RUN, with_header(RUN, status="interrupted")).is_passed
-
-
-def other_answer(record: Record) -> Record:
-    return replace(record, token_ids=(*record.token_ids[:-1], 7777))
-
-
-def answering_otherwise(method: str, samples: Sequence[str]) -> Run:
-    return changed(lambda r: r.key.method == method and r.key.sample_id in samples, other_answer)
-
-
-def test_in_float32_one_answer_that_is_vanillas_no_longer_is_stopped() -> None:
-    run = answering_otherwise("pld", ["gsm8k/3"])
-    gate = check(run, RUN)
-    assert found(gate) == {("pld", "gsm8k")}
-    assert gate.failures[0].text == (
-        "1 of 8 greedy answers no longer match vanilla's, first gsm8k/3, turn 1"
-    )
-    assert check(run, run).is_passed
-    assert check(RUN, run).is_passed
-    assert check(run, RUN, Limits(max_mismatch=0.05)).is_passed
-    assert not check(run, RUN, Limits(max_mismatch=0.01)).is_passed
-
-
-def half(run: Run) -> Run:
-    return with_header(run, model__dtype="float16")
-
-
-def test_in_half_precision_only_more_than_chance_is_stopped() -> None:
-    few = [f"gsm8k/{i}" for i in range(4)]
-    many = [f"{task}/{i}" for i in range(4) for task in ("gsm8k", "alpaca")]
-    assert check(half(answering_otherwise("pld", few)), half(RUN)).is_passed
-    gate = check(half(answering_otherwise("pld", many)), half(RUN))
-    assert found(gate, "output") == {("pld", "gsm8k"), ("pld", "alpaca")}
-
-
-def test_in_half_precision_as_many_answers_mended_as_broken_are_chance() -> None:
-    one, other = (
-        half(answering_otherwise("pld", [f"{task}/{i}" for i in range(8)]))
-        for task in ("gsm8k", "alpaca")
-    )
-    assert check(one, other).is_passed
 
 
 @pytest.mark.parametrize(("shift", "is_passed"), [(-3, False), (0, True), (3, True)])
@@ -249,34 +300,12 @@ def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
             ids = (*record.token_ids[:at], *(7777 for _ in record.token_ids[at:]))
             return replace(record, token_ids=ids)
 
-        return half(changed(lambda record: record.key.method == "pld", change))
+        return half(changed(of("pld"), change))
 
     gate = check(leaving(shift), leaving(0))
     assert gate.is_passed == is_passed
     if not is_passed:
         assert "leave vanilla's earlier than in the baseline" in gate.failures[0].text
-
-
-def test_the_output_of_a_lossy_method_is_not_checked() -> None:
-    lossy = {"methods__pld__is_lossless": False}
-    run = with_header(answering_otherwise("pld", ["gsm8k/3"]), **lossy)
-    assert check(run, with_header(RUN, **lossy)).is_passed
-
-
-def test_sampled_answers_are_not_compared_with_vanillas() -> None:
-    run = full_run(temperatures=(1.0,))
-    assert check(with_records(run, other_answer), run).is_passed
-
-
-def test_vanilla_may_change_at_a_near_tie_but_not_everywhere() -> None:
-    def all_otherwise(samples: Sequence[str]) -> Run:
-        return changed(lambda r: r.key.sample_id in samples, other_answer)
-
-    assert check(all_otherwise(["gsm8k/3", "alpaca/0"]), RUN).is_passed
-    gate = check(all_otherwise([f"gsm8k/{i}" for i in range(8)]), RUN)
-    assert found(gate) == {("vanilla", "gsm8k")}
-    assert "8 of 8 greedy answers differ from the baseline's" in gate.failures[0].text
-    assert check(half(all_otherwise([f"gsm8k/{i}" for i in range(8)])), half(RUN)).is_passed
 
 
 def test_checks_with_too_few_samples_are_skipped() -> None:
@@ -288,19 +317,41 @@ def test_checks_with_too_few_samples_are_skipped() -> None:
     assert all(f.text.startswith("too few samples to judge") for f in skipped)
 
 
-def test_two_samples_a_task_are_enough_over_six_tasks() -> None:
-    run = full_run(num_samples=2)
-    assert ("pld", MEAN) in found(check(slower(run, {"pld": 1.5}), run))
-
-
 def test_runs_with_other_work_are_refused() -> None:
     with pytest.raises(UserError, match="did not do the same work"):
         check(with_header(RUN, spec__values__max_new_tokens=64), RUN)
 
 
-def test_checks_stand_in_the_order_of_the_table() -> None:
-    order = list(dict.fromkeys(cell(f).method for f in of_cells(check(RUN, RUN))))
-    assert order == list(EVERYBODY)
+def statuses(gate: CheckedRun) -> dict[tuple[str, float], str]:
+    audits = [f for f in of_cells(gate) if f.name == "audit"]
+    return {(cell(f).method, cell(f).temperature): f.status for f in audits}
+
+
+@pytest.mark.parametrize("level", [1.0, 2.0])
+def test_a_method_that_failed_its_audit_is_stopped(level: float) -> None:
+    audit = stored_audit(failed_audit("sps", 1.0, level), passed_audit("pld", 1.0))
+    gate = check(replace(SAMPLED, audit=audit), SAMPLED)
+    (failure,) = gate.failures
+    assert (cell(failure).method, cell(failure).task, failure.name) == ("sps", MEAN, "audit")
+    assert "surprise" in failure.text and "1e-09" in failure.text
+    assert ("at T=2" in failure.text) is (level == 2.0)
+    assert statuses(gate)["pld", 1.0] == "passed"
+
+
+def test_sampled_answers_are_judged_by_their_audit_alone_and_skipped_without_one() -> None:
+    run = with_records(SAMPLED, lambda r: other_answer(r) if r.key.temperature else r)
+    gate = check(run, SAMPLED)
+    assert gate.is_passed
+    assert statuses(gate) == {(name, 1.0): "skipped" for name in EVERYBODY if name != "vanilla"}
+    assert all("specbench audit" in f.text for f in gate.checks if f.name == "audit")
+
+
+def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed() -> None:
+    """The token of a wrong child left 20 of 21 answers as they were."""
+    run = full_run(("vanilla", "sps"), ("gsm8k",), num_samples=21)
+    changed = with_records(run, lambda r: other_answer(r) if of("sps", ["gsm8k/3"])(r) else r)
+    bug = replace(changed, audit=stored_audit(failed_audit("sps", 0.0, 0.0)))
+    assert {f.name for f in check(bug, run, Limits(max_mismatch=0.1)).failures} == {"audit"}
 
 
 def test_limits_are_shares_with_or_without_a_percent_sign() -> None:
@@ -313,16 +364,12 @@ def test_limits_are_shares_with_or_without_a_percent_sign() -> None:
         parse_limits("5%", "2%", None, "nevr")
 
 
-def alarms(simulator: Simulator, limits: Limits, num_pairs: int) -> int:
-    runs = [(simulator.run(2 * i), simulator.run(2 * i + 1)) for i in range(num_pairs)]
-    return sum(not check(run, other, limits).is_passed for run, other in runs)
-
-
 @pytest.mark.slow
 def test_equal_runs_pass_even_with_limits_of_zero() -> None:
     """A tenth of the trials of benchmarks/gate_errors.py: nine methods on six tasks."""
     simulator = Simulator(12, drift=0.0)
-    assert alarms(simulator, Limits(0.0, 0.0, 0.15), num_pairs=20) == 0
+    for i in range(20):
+        assert check(simulator.run(2 * i), simulator.run(2 * i + 1), Limits(0, 0, 0.15)).is_passed
 
 
 @pytest.mark.slow

@@ -8,10 +8,8 @@
     speedup: value => `${value.toFixed(2)}x`,
     mat: value => value.toFixed(2),
     rate: value => value >= 100 ? value.toFixed(0) : value.toPrecision(3),
-    cost: value => value >= 100 ? value.toFixed(0) : value.toPrecision(3),
   };
   const orders = { "as measured": null, speedup: "speedup", "tokens/s": "rate", MAT: "mat" };
-  if (data.hasPrices) orders.cost = "cost";
 
   const make = (tag, parent, text = "", name = "") => {
     const element = parent.appendChild(document.createElement(tag));
@@ -42,8 +40,7 @@
     const kept = data.rows.filter(row => isKept(row));
     const key = orders[find("order").value];
     if (key) {
-      const sign = key === "cost" ? 1 : -1;
-      const size = row => row[key] ? sign * row[key][0] : Infinity;
+      const size = row => row[key] ? -row[key][0] : Infinity;
       kept.sort((a, b) => size(a) < size(b) ? -1 : size(a) > size(b) ? 1 : 0);
     }
     const more = Math.max(0, kept.length - MOST);
@@ -57,7 +54,7 @@
     ["method", ...names].forEach((name, i) => {
       make("th", head, name === "temperature" ? "T" : name[0].toUpperCase() + name.slice(1), i ? "text" : "").scope = "col";
     });
-    for (const title of ["tokens/s", "speedup", "MAT", ...(data.hasPrices ? ["cost"] : []), ""])
+    for (const title of ["tokens/s", "speedup", "MAT", ""])
       make("th", head, title).scope = "col";
     const body = make("tbody", table);
     for (const row of kept.slice(0, MOST)) {
@@ -68,7 +65,6 @@
       const speedup = number(line, row.speedup, "speedup");
       if (row.claimed) speedup.className = row.speedup[0] > 1 ? "green" : "red";
       number(line, row.mat, "mat");
-      if (data.hasPrices) number(line, row.cost, "cost");
       const links = make("td", line, "", "links");
       if (row.run === null) { link(links, row.source, row.url); continue; }
       link(links, "report", `${folder(row.run)}/report.html`);

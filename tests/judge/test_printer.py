@@ -1,0 +1,141 @@
+"""The same checks as a table, JSON, JUnit XML and GitHub annotations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from specbench.analysis.cells import CellKey
+from specbench.analysis.stats.bootstrap import Estimate, Interval
+from specbench.errors import UserError
+from specbench.judge.checks import Check, CheckedRun, Status
+from specbench.judge.printer import (
+    MOST_ANNOTATIONS,
+    annotations,
+    print_checks,
+    to_json,
+    to_junit,
+    write_junit,
+)
+from specbench.report.notes import Note
+
+NASTY = "100% full: <tag> & \x1b[31mred\x00,\r\nTraceback"
+
+
+def check(
+    status: Status, name: str = "speed", text: str = "slower by 25 %", task: str = "GSM8K"
+) -> Check:
+    return Check(
+        name, status, text, CellKey("pld", 0.0, task.lower()),
+        Estimate(0.25, Interval(0.2, 0.3)), 0.05, Estimate(100.0), Estimate(80.0),
+        method="PLD 1.0", task=task,
+    )  # fmt: skip
+
+
+def run(*checks: Check) -> CheckedRun:
+    return CheckedRun(
+        "new", checks, "The result.", (Note("Tests", "one-sided"),), {"baseline": "old"}
+    )
+
+
+def shown(one: CheckedRun, width: int = 120) -> str:
+    console = Console(width=width, record=True, file=StringIO(), highlight=False)
+    print_checks([one], console)
+    return console.export_text()
+
+
+def cases(*runs: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
+    root = ElementTree.fromstring(to_junit(runs))
+    for holder in (root, *root):
+        for count, tag in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):
+            assert int(holder.get(count, "")) == len([*holder.iter(tag)])
+    return {(c.get("classname", ""), c.get("name", "")): c for c in root.iter("testcase")}
+
+
+@pytest.mark.parametrize(
+    ("status", "tag", "annotation"),
+    [
+        ("passed", "system-out", "::notice title=specbench check::The result."),
+        ("failed", "failure", "::error title=PLD 1.0 on GSM8K%3A speed::slower by 25 %25"),
+        ("skipped", "skipped", "::notice title=specbench check::The result."),
+    ],
+)
+def test_a_check_has_its_status_in_every_form(status: Status, tag: str, annotation: str) -> None:
+    one = run(check(status))
+    case = cases(one)["specbench.PLD 1·0", "GSM8K"]
+    assert case.findtext(tag) == "speed: slower by 25 %"
+    assert [*annotations([one])] == [annotation]
+    (listed,) = json.loads(to_json([one], "specbench check"))["runs"]
+    assert (listed["run"], listed["baseline"], listed["is_passed"]) == (
+        "new", "old", status != "failed",
+    )  # fmt: skip
+    assert listed["checks"] == [
+        {
+            "name": "speed", "status": status, "text": "slower by 25 %", "method": "pld",
+            "temperature": 0.0, "task": "gsm8k", "value": 0.25, "interval": [0.2, 0.3],
+            "limit": 0.05,
+        }
+    ]  # fmt: skip
+    assert ("100 tok/s" in shown(one)) is (status == "failed")
+
+
+def test_a_cell_fails_with_one_check_and_is_skipped_with_all() -> None:
+    one = run(
+        check("passed"), check("failed", "MAT", "lower"),
+        check("passed", task="Alpaca"), check("skipped", "MAT", "too few", task="Alpaca"),
+        check("skipped", task="Mean"), check("skipped", "MAT", task="Mean"),
+    )  # fmt: skip
+    found = {name: next(iter(case)) for (_, name), case in cases(one).items()}
+    assert {name: element.tag for name, element in found.items()} == {
+        "GSM8K": "failure", "Alpaca": "system-out", "Mean": "skipped",
+    }  # fmt: skip
+    assert found["GSM8K"].get("message") == "MAT: lower"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_failures_that_read_alike_share_a_row(width: int) -> None:
+    failures = [check("failed", task=task) for task in ("GSM8K", "Alpaca")]
+    text = shown(run(*failures, check("failed", "MAT", "lower by 9 %")), width)
+    assert text.count("slower by 25 %") == 1 and "2 tasks" in text
+    assert "The result.\n\nTests" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_checks_of_a_whole_run_are_cases_of_their_own_in_a_suite_of_each_run() -> None:
+    runs = [run(Check("hashes", status, text)) for status, text in BOTH]
+    root = ElementTree.fromstring(to_junit(runs))
+    assert [suite.get("failures") for suite in root] == ["0", "1"]
+    assert [*annotations(runs)] == ["::error title=hashes::no sha256"]
+    assert cases(runs[1])["specbench", "hashes"].findtext("failure") == "no sha256"
+
+
+BOTH: Sequence[tuple[Status, str]] = (("passed", ""), ("failed", "no sha256"))
+
+
+def test_any_error_text_is_escaped_as_xml_and_github_ask() -> None:
+    one = run(check("failed", text=NASTY))
+    (failure,) = cases(one)["specbench.PLD 1·0", "GSM8K"]
+    assert "100% full: <tag> & ?[31mred?," in failure.get("message", "")
+    assert b"\x1b" not in to_junit([one])
+    (line,) = annotations([one])
+    assert "100%25 full: <tag>" in line and "\n" not in line and "\r" not in line
+
+
+def test_no_more_annotations_are_made_than_github_shows() -> None:
+    lines = [*annotations([run(*[check("failed")] * 14)])]
+    assert len(lines) == MOST_ANNOTATIONS
+    assert lines[-1] == "::error title=specbench check::5 more: see the table in the log."
+
+
+def test_junit_is_written_to_the_given_path(tmp_path: Path) -> None:
+    one = run(check("passed"))
+    write_junit([one], tmp_path / "deep" / "gate.xml")
+    assert ElementTree.parse(tmp_path / "deep" / "gate.xml").getroot().tag == "testsuites"
+    with pytest.raises(UserError, match="cannot be written"):
+        write_junit([one], tmp_path)
