@@ -73,7 +73,7 @@ def check(
     from specbench.judge.files import check_files
     from specbench.judge.gate import check as check_run
     from specbench.judge.limits import parse_limits
-    from specbench.judge.printer import annotations, print_checks, to_json, write_junit
+    from specbench.judge.printer import print_checks, to_annotations, to_json, write_junit
     from specbench.log.store import read_run
 
     limits = parse_limits(
@@ -93,7 +93,7 @@ def check(
     else:
         print_checks(checked)
         if github or os.environ.get("GITHUB_ACTIONS") == "true":
-            typer.echo("\n".join(annotations(checked)))
+            typer.echo("\n".join(to_annotations(checked)))
     if junit is not None:
         write_junit(checked, junit)
     raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)

@@ -156,7 +156,7 @@ def _clean(text: str) -> str:
     return _UNPRINTABLE.sub("?", text)
 
 
-def annotations(runs: Sequence[CheckedRun]) -> Iterator[str]:
+def to_annotations(runs: Sequence[CheckedRun]) -> Iterator[str]:
     """An error for each failed check, or a notice for each run if all passed.
 
     These are lines that GitHub reads from the output of a workflow (docs.github.com, "Workflow

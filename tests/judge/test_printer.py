@@ -17,8 +17,8 @@ from specbench.errors import UserError
 from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.judge.printer import (
     MOST_ANNOTATIONS,
-    annotations,
     print_checks,
+    to_annotations,
     to_json,
     to_junit,
     write_junit,
@@ -70,7 +70,7 @@ def test_a_check_has_its_status_in_every_form(status: Status, tag: str, annotati
     one = run(check(status))
     case = cases(one)["specbench.PLD 1·0", "GSM8K"]
     assert case.findtext(tag) == "speed: slower by 25 %"
-    assert [*annotations([one])] == [annotation]
+    assert [*to_annotations([one])] == [annotation]
     (listed,) = json.loads(to_json([one], "specbench check"))["runs"]
     assert (listed["run"], listed["baseline"], listed["is_passed"]) == (
         "new", "old", status != "failed",
@@ -111,7 +111,7 @@ def test_checks_of_a_whole_run_are_cases_of_their_own_in_a_suite_of_each_run() -
     runs = [run(Check("hashes", status, text)) for status, text in BOTH]
     root = ElementTree.fromstring(to_junit(runs))
     assert [suite.get("failures") for suite in root] == ["0", "1"]
-    assert [*annotations(runs)] == ["::error title=hashes::no sha256"]
+    assert [*to_annotations(runs)] == ["::error title=hashes::no sha256"]
     assert cases(runs[1])["specbench", "hashes"].findtext("failure") == "no sha256"
 
 
@@ -123,12 +123,12 @@ def test_any_error_text_is_escaped_as_xml_and_github_ask() -> None:
     (failure,) = cases(one)["specbench.PLD 1·0", "GSM8K"]
     assert "100% full: <tag> & ?[31mred?," in failure.get("message", "")
     assert b"\x1b" not in to_junit([one])
-    (line,) = annotations([one])
+    (line,) = to_annotations([one])
     assert "100%25 full: <tag>" in line and "\n" not in line and "\r" not in line
 
 
 def test_no_more_annotations_are_made_than_github_shows() -> None:
-    lines = [*annotations([run(*[check("failed")] * 14)])]
+    lines = [*to_annotations([run(*[check("failed")] * 14)])]
     assert len(lines) == MOST_ANNOTATIONS
     assert lines[-1] == "::error title=specbench check::5 more: see the table in the log."
 
