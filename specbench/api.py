@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import SpecbenchError, UserError
+from specbench.errors import UserError, unknown_name
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
 from specbench.machine.threads import wait_briefly
 from specbench.types import Completion, Request
 
@@ -104,35 +105,32 @@ class LoadedModel:
             ids = codec.render(chat or ())
         from specbench.measure.spec import make_spec
 
-        with _python_words():
-            spec = make_spec(
-                temperatures=temperature, top_p=top_p, max_new_tokens=max_new_tokens, seed=seed
-            )
-            if top_k < 0:
-                raise UserError(f"top_k {top_k} is too small.", "Give 0 for all tokens, or more.")
-            sampling = replace(spec.sampling(temperature), top_k=top_k)
-            request = Request(ids, max_new_tokens, sampling, codec.eos_ids, seed)
-            done = self._backend.complete(self._setup.labels[0], request)
+        spec = make_spec(
+            temperatures=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            max_new_tokens=max_new_tokens,
+            seed=seed,
+        )
+        request = Request(ids, max_new_tokens, spec.sampling(temperature), codec.eos_ids, seed)
+        done = self._backend.complete(self._setup.labels[0], request)
         return Generation(codec.text(done.token_ids), ids, done)
 
 
 def load(
-    model: str = "tiny",
-    method: str = "vanilla",
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    quantize: str = "",
-    template: str = "auto",
-    weights: str = "hub",
-    threads: int | None = None,
-    offline: bool = False,
+    model: str = "tiny", method: str = "vanilla", *, offline: bool = False, **values: Any
 ) -> LoadedModel:
     """Load a model and a method by their names on the command line.
 
     `load("vicuna-13b", method="eagle2:depth=5").generate("Hello", temperature=0.5)`
 
-    `threads` is the number of CPU threads of one operation; None takes the fastest for a step.
+    Args:
+        model: a known model, a folder or a Hub id.
+        method: a method, with options.
+        offline: use no network.
+        values: further options of the model, as on the command line: `device`, `dtype`,
+            `quantize`, `template`, `weights`, and `threads`, the number of CPU threads of one
+            operation; None takes the fastest for a step.
 
     Raises:
         UserError: an unknown name or option, a missing file, or too little memory.
@@ -142,18 +140,12 @@ def load(
     from specbench.measure.local.engine_setup import make_engine_setup
     from specbench.measure.spec import make_spec
 
-    with _python_words(), _quiet_libraries():
-        spec = make_spec(
-            model=model,
-            methods=method,
-            device=device,
-            dtype=dtype,
-            quantize=quantize,
-            template=template,
-            is_baseline_run=False,
-            weights=weights,
-            threads=threads,
-        )
+    known = [option.name for option in options(SpecValues) if option.group == "model"]
+    for name in values:
+        if name not in known:
+            raise unknown_name("value", name, known)
+    with _quiet_libraries():
+        spec = make_spec(model=model, methods=method, is_baseline_run=False, **values)
         setup = make_engine_setup(spec, is_offline=offline)
         if len(setup.methods) != 1:
             raise UserError(f"{method!r} names {len(setup.methods)} methods.", "Name one.")
@@ -250,7 +242,7 @@ def run(
     from specbench.measure.session import run_plan
     from specbench.measure.spec import make_spec
 
-    with _python_words(), _quiet_libraries():
+    with _quiet_libraries():
         values |= {"model": model} if model != "tiny" else {}
         values |= {"methods": methods} if methods else {}
         spec = make_spec(**{"repeats": None} | values)
@@ -261,20 +253,6 @@ def run(
             plan = make_plan(chosen.spec, is_offline=offline, setup_maker=maker)
             path = chosen.path if output or resume else claim_folder(chosen.path)
             return Run(run_plan(plan, path, progress, given=chosen.given))
-
-
-@contextmanager
-def _python_words() -> Iterator[None]:
-    """Name values as Python does in errors that name options of the command line."""
-    try:
-        yield
-    except SpecbenchError as error:
-        error.message, error.hint = (
-            re.sub(r"--([a-z][a-z-]*)", lambda option: option[1].replace("-", "_"), text)
-            for text in (error.message, error.hint)
-        )
-        error.args = (error.message,)
-        raise
 
 
 @contextmanager

@@ -75,14 +75,15 @@ def make_spec(**values: Any) -> RunSpec:
     Raises:
         UserError: an unknown name, or a value of the wrong type or out of range.
     """
+    known = {option.name: option for option in options(SpecValues)}
     for name, value in values.items():
-        if name not in RunSpec.__struct_fields__:
-            raise unknown_name("value", name, RunSpec.__struct_fields__)
+        if name not in known:
+            raise unknown_name("value", name, known)
         if isinstance(value, Path):
             values[name] = str(value)
-        elif name == "tasks" and isinstance(value, str):
-            values[name] = [text.strip() for text in value.split(",")]
-        elif name in ("methods", "temperatures", "pad_to") and isinstance(value, str | float | int):
+        elif known[name].is_many and isinstance(value, str):
+            values[name] = known[name].read([value])
+        elif known[name].is_many and isinstance(value, int | float):
             values[name] = [value]
     try:
         return convert(values, RunSpec)
