@@ -58,14 +58,16 @@ def wait_for_samples(run: subprocess.Popen[str], out: Path, count: int) -> None:
     raise AssertionError(f"{out} did not get {count} samples in time: {run.communicate()[1]}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "how"),
     [
-        (WHOLE, signal.SIGINT), (WITHOUT_TORCH, signal.SIGKILL), (WITHOUT_TORCH, signal.SIGTERM),
-        (WITHOUT_TORCH, signal.SIGHUP),
+        pytest.param(WHOLE, signal.SIGINT, marks=pytest.mark.slow),
+        (WITHOUT_TORCH, signal.SIGINT),
+        (WITHOUT_TORCH, signal.SIGKILL),
+        pytest.param(WITHOUT_TORCH, signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(WITHOUT_TORCH, signal.SIGHUP, marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_a_run_ended_in_the_middle_is_resumed_without_loss_or_repetition(
     program: Sequence[str], how: signal.Signals, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:

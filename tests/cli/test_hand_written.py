@@ -15,6 +15,7 @@ import pytest
 from specbench.log.store import header_json
 from tests.cli.conftest import Specbench
 from tests.support.headers import make_header
+from tests.support.products import each_once
 
 FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
 Line = dict[str, Any]
@@ -85,8 +86,7 @@ def write(folder: Path, lines: Sequence[Line]) -> Path:
 
 
 @pytest.mark.usefixtures("with_plots")
-@pytest.mark.parametrize("arithmetic", ["ours", "paper"])
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize(("name", "arithmetic"), each_once([*ODD], ["ours", "paper"]))
 def test_every_format_is_rendered_without_nan_or_traceback(
     specbench: Specbench, folder: Path, name: str, arithmetic: str
 ) -> None:

@@ -16,6 +16,7 @@ from specbench.registry import get
 from specbench.types import Sampling
 from tests.methods.building import HEADS, build_random, complete
 from tests.support.models import prompts, random_llama, random_target
+from tests.support.products import each_once
 
 LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
@@ -72,8 +73,7 @@ def prompts_of(name: str) -> list[tuple[int, ...]]:
     ]
 
 
-@pytest.mark.parametrize("target_name", TARGETS)
-@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize(("method", "target_name"), each_once(HEADS, [*TARGETS]))
 def test_greedy_output_is_the_targets_own(method: str, target_name: str, tmp_path: Path) -> None:
     target = target_of(target_name)
     drafter = build_random(method, target, tmp_path)
@@ -119,9 +119,9 @@ def test_a_prompt_leaves_no_state_for_the_next_one(method: str, tmp_path: Path) 
     assert (again.token_ids, again.steps) == (fresh.token_ids, fresh.steps)
 
 
-@pytest.mark.parametrize("method", HEADS)
 @pytest.mark.parametrize(
-    "sampling", [Sampling(1.0), Sampling(0.7, top_p=0.4), Sampling(1.3, top_k=3)]
+    ("method", "sampling"),
+    each_once(HEADS, [Sampling(1.0), Sampling(0.7, top_p=0.4), Sampling(1.3, top_k=3)]),
 )
 def test_the_same_seed_gives_the_same_tokens(
     method: str, sampling: Sampling, tmp_path: Path
@@ -134,8 +134,9 @@ def test_the_same_seed_gives_the_same_tokens(
     assert runs[0].token_ids == runs[1].token_ids != runs[2].token_ids
 
 
-@pytest.mark.parametrize("method", HEADS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    ("method", "dtype"), each_once(HEADS, [torch.bfloat16, torch.float16, torch.float32])
+)
 def test_a_head_takes_the_targets_dtype(method: str, dtype: torch.dtype, tmp_path: Path) -> None:
     target = Target(random_llama(layers=4).to(dtype))
     drafter = build_random(method, target, tmp_path)

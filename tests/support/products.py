@@ -1,0 +1,25 @@
+"""Products of cases of which `make test` runs a part, and `make test-all` the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+from _pytest.mark import ParameterSet
+
+
+def each_once(*axes: Sequence[Any]) -> list[ParameterSet]:
+    """The product of the axes; marked slow, but for rows that have each value at least once.
+
+    The rows of axes of 3 and 2 values that are not slow: (0, 0), (1, 1) and (2, 0).
+    """
+    kept = {tuple(row % len(axis) for axis in axes) for row in range(max(map(len, axes)))}
+    return [
+        pytest.param(
+            *(axis[number] for axis, number in zip(axes, place, strict=True)),
+            marks=() if place in kept else pytest.mark.slow,
+        )
+        for place in product(*(range(len(axis)) for axis in axes))
+    ]
