@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli import complete
-from specbench.cli.options import RunArguments, write_data
+from specbench.cli.options import RunArguments, takes, write_data
+from specbench.errors import UserError
+from specbench.judge.limits import Limits
+from specbench.log.options import options
 from specbench.log.state import run_folder
+
+if TYPE_CHECKING:
+    from specbench.judge.checks import CheckedRun
 
 Leaderboard = Annotated[
     bool,
@@ -21,8 +28,10 @@ Leaderboard = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON document.")]
 
 
+@takes(*options(Limits))
 def check(
     run: RunArguments,
+    values: Mapping[str, Any],
     baseline: Annotated[
         list[Path] | None,
         typer.Option(
@@ -33,29 +42,6 @@ def check(
             autocompletion=complete.runs,
         ),
     ] = None,
-    max_slowdown: Annotated[
-        str, typer.Option(metavar="SHARE", help="Largest rise of a method's time per token.")
-    ] = "5%",
-    max_mat_drop: Annotated[
-        str, typer.Option(metavar="SHARE", help="Largest drop of a method's mean accepted tokens.")
-    ] = "2%",
-    max_mat_rise: Annotated[
-        str, typer.Option(metavar="SHARE", help="Largest rise of a method's mean accepted tokens.")
-    ] = "2%",
-    max_mismatch: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Largest share of a method's greedy answers that may stop being equal to vanilla's"
-            " [default: 0 in float32, else what chance explains]",
-        ),
-    ] = None,
-    speed: Annotated[
-        str,
-        typer.Option(
-            metavar="WHEN", help="When to check speed: matching (same machine), always or never."
-        ),
-    ] = "matching",
     leaderboard: Leaderboard = False,
     json: Json = False,
     junit: Annotated[
@@ -69,31 +55,43 @@ def check(
 
     Without --baseline, only the files of the runs are checked: schema, hashes, counts, times.
     """
-    from specbench.errors import UserError
-    from specbench.judge.files import check_files
     from specbench.judge.gate import check as check_run
-    from specbench.judge.limits import parse_limits
-    from specbench.judge.printer import print_checks, to_annotations, to_json, write_junit
+    from specbench.judge.printer import to_annotations, write_junit
     from specbench.log.store import read_run
 
-    limits = parse_limits(
-        max_slowdown, max_mat_drop, max_mismatch, speed=speed, max_mat_rise=max_mat_rise
-    )
-    kind = "specbench check" if baseline else "specbench verification"
+    limits = Limits(**values)
     if not baseline:
-        checked = [check_files(path, for_leaderboard=leaderboard) for path in run]
+        for name in values:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} is a limit on a change.", "Give the --baseline too.")
+        checked = check_all_files(run, leaderboard=leaderboard, json=json)
     elif leaderboard:
         raise UserError("--leaderboard checks files alone.", "Leave out --baseline.")
     else:
         first, *others = run
         baselines = [read_run(path) for path in (*baseline, *others)]
         checked = [check_run(read_run(first), baselines[0], limits, more=baselines[1:])]
+        _print(checked, json, "specbench check")
+    if not json and (github or os.environ.get("GITHUB_ACTIONS") == "true"):
+        typer.echo("\n".join(to_annotations(checked)))
+    if junit is not None:
+        write_junit(checked, junit)
+    raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)
+
+
+def check_all_files(run: Sequence[Path], *, leaderboard: bool, json: bool) -> list[CheckedRun]:
+    """Check the files of each run, and print what was found."""
+    from specbench.judge.files import check_files
+
+    checked = [check_files(path, for_leaderboard=leaderboard) for path in run]
+    _print(checked, json, "specbench verification")
+    return checked
+
+
+def _print(checked: Sequence[CheckedRun], json: bool, kind: str) -> None:
+    from specbench.judge.printer import print_checks, to_json
+
     if json:
         write_data(to_json(checked, kind))
     else:
         print_checks(checked)
-        if github or os.environ.get("GITHUB_ACTIONS") == "true":
-            typer.echo("\n".join(to_annotations(checked)))
-    if junit is not None:
-        write_junit(checked, junit)
-    raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)

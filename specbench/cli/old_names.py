@@ -8,14 +8,15 @@ import typer
 
 from specbench.cli.audit import Model, audit_method
 from specbench.cli.catalog import print_schema
-from specbench.cli.check import Json, Leaderboard, check
+from specbench.cli.check import Json, Leaderboard, check_all_files
 from specbench.cli.options import Full, Offline, RunArguments
 from specbench.cli.report import print_power
 
 
 def verify(run: RunArguments, leaderboard: Leaderboard = False, json: Json = False) -> None:
     """Check the files of runs."""
-    check(run, leaderboard=leaderboard, json=json)
+    checked = check_all_files(run, leaderboard=leaderboard, json=json)
+    raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)
 
 
 def contract(

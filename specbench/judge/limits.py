@@ -1,50 +1,41 @@
-"""The limits of the gate: how much worse a run may be."""
+"""The limits of the gate, which are options of `specbench check`: how much worse a run may be."""
 
-from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal
 
-from specbench.errors import unknown_name
-from specbench.log.options import share
+from msgspec import Struct
+
+from specbench.log.options import option, options
 
 SpeedRule = Literal["matching", "always", "never"]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits on the loss of a run against its baseline.
 
-    A MAT that rises is suspect too: a rule that accepts too much raises it.
-
-    `max_mismatch` is the share of a lossless method's greedy answers that may stop being vanilla's.
-    None allows none in float32, and in half precision, where near-ties fall either way, as many as
-    chance explains.
+    A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is the
+    share of a lossless method's greedy answers that may stop being vanilla's. None allows none in
+    float32, and in half precision, where near-ties fall either way, as many as chance explains.
     """
 
-    max_slowdown: float = 0.05
-    max_mat_drop: float = 0.02
-    max_mismatch: float | None = None
-    speed: SpeedRule = "matching"
-    max_mat_rise: float = 0.02
+    # fmt: off
+    max_slowdown: Annotated[float, option(
+        "Largest rise of a method's time per token.", "limits", "note", "SHARE",
+        form="share", word="5%")] = 0.05
+    max_mat_drop: Annotated[float, option(
+        "Largest drop of a method's mean accepted tokens.", "limits", "note", "SHARE",
+        form="share", word="2%")] = 0.02
+    max_mismatch: Annotated[float | None, option(
+        "Largest share of a method's greedy answers that may stop being equal to vanilla's",
+        "limits", "note", "SHARE", form="share",
+        unset="0 in float32, else what chance explains")] = None
+    speed: Annotated[SpeedRule, option(
+        "When to check speed: matching (same machine), always or never.", "limits", "note", "WHEN",
+        choices=("matching", "always", "never"), noun="rule for --speed")] = "matching"
+    max_mat_rise: Annotated[float, option(
+        "Largest rise of a method's mean accepted tokens.", "limits", "note", "SHARE",
+        form="share", word="2%")] = 0.02
+    # fmt: on
 
-
-def parse_limits(
-    max_slowdown: str,
-    max_mat_drop: str,
-    max_mismatch: str | None,
-    speed: str,
-    max_mat_rise: str = "2%",
-) -> Limits:
-    """The limits from the texts of the command line, such as "5%" or "0.05".
-
-    Raises:
-        UserError: a value is not a share, or the rule for speed is unknown.
-    """
-    if speed not in get_args(SpeedRule):
-        raise unknown_name("rule for --speed", speed, get_args(SpeedRule))
-    return Limits(
-        max_slowdown=share("--max-slowdown", max_slowdown),
-        max_mat_drop=share("--max-mat-drop", max_mat_drop),
-        max_mat_rise=share("--max-mat-rise", max_mat_rise),
-        max_mismatch=None if max_mismatch is None else share("--max-mismatch", max_mismatch),
-        speed=cast(SpeedRule, speed),
-    )
+    def __post_init__(self) -> None:
+        for one in options(Limits):
+            one.check(getattr(self, one.name))

@@ -20,7 +20,7 @@ from msgspec.structs import fields
 
 from specbench.errors import UserError, unknown_name
 
-Group = Literal["measure", "model", "decoding", "server", "output"]
+Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
 """Heading of an option in the help."""
 Role = Literal["work", "method", "draw", "machine", "note"]
 """What a value is for in a comparison of two runs: the work asked of the model, a method's options

@@ -36,6 +36,7 @@ def test_the_command_ends_with_1_for_a_fault_and_lists_it_as_json(
     assert specbench("check", excluded).code == 0
     assert specbench("check", excluded, "--leaderboard").code == 1
     assert specbench("check", excluded, "--leaderboard", "--baseline", good).code == 2
+    assert specbench("check", good, "--max-slowdown", "9%").code == 2
 
 
 def test_older_names_do_what_they_did_and_say_where_they_went(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +15,8 @@ from specbench.errors import UserError
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN
 from specbench.judge.gate import check
-from specbench.judge.limits import Limits, parse_limits
+from specbench.judge.limits import Limits
+from specbench.log.options import options
 from specbench.log.run import Run
 from specbench.types import Record
 from tests.analysis.run_factory import TASKS, full_run, make_run
@@ -354,14 +355,12 @@ def test_an_audited_bug_is_stopped_although_its_few_changed_answers_are_allowed(
     assert {f.name for f in check(bug, run, Limits(max_mismatch=0.1)).failures} == {"audit"}
 
 
-def test_limits_are_shares_with_or_without_a_percent_sign() -> None:
-    assert parse_limits("5%", "0.02", None, "never") == Limits(0.05, 0.02, None, "never")
-    assert parse_limits("0%", "2.5 %", "1%", "always").max_mat_drop == pytest.approx(0.025)
-    for wrong in ("5", "five", "-1%", "nan", ""):
-        with pytest.raises(UserError, match="is not a share"):
-            parse_limits(wrong, "2%", None, "matching")
+def test_limits_are_read_as_shares_and_checked() -> None:
+    read = {one.name: one.read("2.5 %") for one in options(Limits) if one.form == "share"}
+    assert Limits(**read) == Limits(0.025, 0.025, 0.025, "matching", 0.025)
+    assert all(one.read(one.word) == one.default for one in options(Limits) if one.word)
     with pytest.raises(UserError, match="Did you mean 'never'"):
-        parse_limits("5%", "2%", None, "nevr")
+        Limits(speed=cast(Any, "nevr"))
 
 
 @pytest.mark.slow
