@@ -20,8 +20,8 @@ from typing import TypeAlias
 import numpy as np
 
 from specbench.analysis.ranking import is_claimed, rank
+from specbench.analysis.ratios import Places, log_ratios
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, FloatArray, Ratio, mean
-from specbench.analysis.units import log_ratios
 
 METHODS = ("a", "b", "c", "d")
 NUM_TASKS = 6
@@ -157,11 +157,11 @@ class Simulator:
         ratios = {}
         for i, method in enumerate(METHODS, start=1):
             base_s, own_s = seconds[:, :, 0], seconds[:, :, i]
-            sides = ([base_s.ravel(), counted], [counted, own_s.ravel()])
+            top, bottom = [base_s.ravel(), counted], [counted, own_s.ravel()]
             ratios[method] = Ratio(
                 np.stack([base_s.sum(0), num_passes * tokens], 1),
                 np.stack([num_passes * tokens, own_s.sum(0)], 1),
-                units=log_ratios(units, requests, sides, num_units),
+                units=log_ratios(Places(requests, units, requests, num_units), top, bottom),
                 machine=None,
             )
         return ratios

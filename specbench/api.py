@@ -169,7 +169,7 @@ class Run:
 
         Seconds are floats; NaN stands for a time that was not measured.
         """
-        from specbench.analysis.frames import records_frame
+        from specbench.analysis.records import records_frame
 
         return records_frame(self.records)
 

@@ -18,14 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench.analysis.records import IntArray, RecordTable
-from specbench.analysis.stats.bootstrap import (
-    Draws,
-    Estimate,
-    FloatArray,
-    effective_number,
-    interval,
-)
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.bootstrap import Draws, Estimate, effective_number, interval
+from specbench.analysis.stats.effects import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +71,13 @@ def count_steps(table: RecordTable, rows: IntArray) -> StepCounts:
 
 def acceptance_by_depth(counts: StepCounts, draws: Draws | None) -> tuple[DepthAcceptance, ...]:
     """Every depth at which anything was accepted, with intervals if there are draws."""
-    at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)  # column a: >= a tokens
-    reached, accepted = at_least[:, 1:-1] - counts.cut[:, 1:-1], at_least[:, 2:]
+    # [clusters, longest + 1], column a: steps that emitted at least a tokens
+    at_least = counts.steps[:, ::-1].cumsum(1)[:, ::-1].astype(np.float64)
+    # A step came to depth d if it emitted d tokens or more: d - 1 guesses and the target's own.
+    # It accepted there if it emitted one more.
+    depths = np.arange(1, at_least.shape[1] - 1)
+    reached = at_least[:, depths] - counts.cut[:, depths]
+    accepted = at_least[:, depths + 1]
     num_depths = int((accepted.sum(0) > 0).sum())
     if not num_depths:
         return ()

@@ -21,17 +21,15 @@ from specbench.analysis.cells import (
     Cell,
     CellKey,
 )
-from specbench.analysis.frames import CELL_KEY
-from specbench.analysis.records import BASELINE, IntArray, RecordTable
+from specbench.analysis.columns import BASELINE, CELL_KEY, POOLED
+from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.bootstrap import Missing
+from specbench.analysis.stats.effects import IntArray
 from specbench.analysis.survivors import Survivors
 from specbench.log.header import RunHeader
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-POOLED = ""
-"""The task of a cell that takes all tasks together."""
 
 
 class CellSource:

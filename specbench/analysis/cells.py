@@ -14,19 +14,19 @@ never a zero that means "unknown".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from specbench.analysis.acceptance import DepthAcceptance, acceptance_by_depth, count_steps
+from specbench.analysis.columns import BASELINE as BASELINE
 from specbench.analysis.latency import Latency, latency, missing_latency
-from specbench.analysis.records import BASELINE as BASELINE
-from specbench.analysis.records import IntArray, RecordTable, cluster_sums
-from specbench.analysis.stats.bootstrap import Draws, Estimate, FloatArray, Missing, Ratio, Value
-from specbench.analysis.stats.effects import EXACT
-from specbench.analysis.units import log_ratios
+from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.bootstrap import Draws, Estimate, Missing, Ratio, Value
+from specbench.analysis.stats.effects import IntArray
 from specbench.log.loads import NO_LOAD, Load
 
 NOT_RUN = Missing("not run")
@@ -146,62 +146,21 @@ def measure_cell(cell: Cell, draws: Draws | None, arithmetic: Arithmetic) -> Cel
 def _values(cell: Cell, draws: Draws | None) -> dict[str, Estimate]:
     """The ratios that at least one completion has all it needs for."""
     table, rows = cell.table, cell.rows
-    clusters, tokens, wall_s, decode_s, steps, emitted = table.values(
-        rows, *("cluster", "num_tokens", "wall_s", "decode_s", "mat_steps", "mat_emitted")
-    )
-    base_tokens, base_wall_s, base_decode_s = table.values(
-        rows, "baseline_num_tokens", "baseline_wall_s", "baseline_decode_s"
-    )
-    is_pair = base_tokens > 0
-    is_decoded = (tokens > 1) & (base_tokens > 1) & (decode_s > 0) & (base_decode_s > 0)
-    has_steps = emitted > 0
-    own_mat = np.divide(emitted, steps, out=np.zeros(len(rows)), where=has_steps)
-    # name: rows, factors of the numerator, factors of the denominator
-    times = {
-        "speedup": (is_pair, (base_wall_s, tokens), (base_tokens, wall_s)),
-        "decode_speedup": (is_decoded, (base_decode_s, tokens - 1), (base_tokens - 1, decode_s)),
-        "tokens_per_s": (tokens > 0, (tokens,), (wall_s,)),
-    }
-    counts = {
-        "mat": (has_steps, (emitted,), (steps,)),
-        "mat_macro": (has_steps, (own_mat,), (np.ones(len(rows)),)),
-    }
-    ratios: dict[str, Ratio] = {}
-    for name, (use, *sides) in {**times, **counts}.items():
-        if not use.any():
-            continue
-        top, bottom = ([column[use] for column in side] for side in sides)
-        is_time = name in times
-        ratios[name] = Ratio(
-            cluster_sums(clusters[use], top),
-            cluster_sums(clusters[use], bottom),
-            units=_units(table, rows[use], top, bottom) if is_time else (),
-            machine=None if is_time else EXACT,
-        )
-    if is_pair.any():
-        ratios["paper_speedup"] = _paper_ratio(
-            table, rows[is_pair], wall_s[is_pair], base_wall_s[is_pair]
-        )
+    clusters, units, requests = table.values(rows, "cluster", "unit", "request")
+    places = Places(clusters, units, requests, table.num_units)
+    found = row_ratios(dict(zip(COLUMNS, table.values(rows, *COLUMNS), strict=True)))
+    ratios = {name: one.summed(places) for name, one in found.items() if one.where.any()}
+    if "speedup" in ratios:
+        ratios["paper_speedup"] = _paper_ratio(table, rows[found["speedup"].where])
     return draws.estimates(ratios) if draws else {n: r.estimate for n, r in ratios.items()}
 
 
-def _units(
-    table: RecordTable, rows: IntArray, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
-) -> tuple[FloatArray, ...]:
-    units, requests = table.values(rows, "unit", "request")
-    return log_ratios(units, requests, (top, bottom), table.num_units)
-
-
-def _paper_ratio(
-    table: RecordTable,
-    rows: IntArray,
-    wall_s: FloatArray,
-    base_wall_s: FloatArray,
-) -> Ratio:
+def _paper_ratio(table: RecordTable, rows: IntArray) -> Ratio:
     """The ratio of the samples' tokens/s. A rate is over all turns, of each repeat alone."""
-    clusters, units, repeats, tokens, base_tokens = table.values(
-        rows, "cluster", "unit", "repeat", "num_tokens", "baseline_num_tokens"
-    )
+    clusters, units, repeats, tokens, wall_s, base_tokens, base_wall_s = table.values(
+        rows, "cluster", "unit", "repeat", "num_tokens", "wall_s", "baseline_num_tokens",
+        "baseline_wall_s",
+    )  # fmt: skip
     num_repeats = 1 + repeats.max()
     names, first, visits = np.unique(
         clusters * num_repeats + repeats, return_index=True, return_inverse=True
@@ -209,5 +168,6 @@ def _paper_ratio(
     sums = [np.bincount(visits, weights=c) for c in (tokens, wall_s, base_tokens, base_wall_s)]
     top, bottom = sums[0] / sums[1], sums[2] / sums[3]
     samples = names // num_repeats
-    logs = log_ratios(units[first], samples, ([top], [bottom]), table.num_units)
-    return Ratio(cluster_sums(samples, [top]), cluster_sums(samples, [bottom]), logs, None)
+    places = Places(samples, units[first], samples, table.num_units)
+    is_any = np.ones(len(samples), dtype=bool)
+    return RowRatio(is_any, (top,), (bottom,)).summed(places)

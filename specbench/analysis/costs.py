@@ -17,10 +17,11 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from specbench.analysis.cells import ALL_FAILED, NO_BASELINE, NO_STEPS, NOT_RUN, CellKey
-from specbench.analysis.frames import PHASES
-from specbench.analysis.records import IntArray, RecordTable
+from specbench.analysis.columns import PHASES
+from specbench.analysis.records import RecordTable
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.effects import IntArray
 from specbench.types import Phases
 
 NOT_MEASURED = Missing("not measured")

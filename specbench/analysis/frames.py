@@ -1,87 +1,18 @@
-"""Records and results as pandas frames: for analysis, the CSV files and notebooks.
-
-Knows columns and dtypes. Computes no statistic.
-"""
+"""The numbers of a run as a pandas frame, for the CSV file and notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from specbench.analysis.cells import CellMetrics
+from specbench.analysis.columns import CELL_KEY, PHASES
+from specbench.analysis.costs import Cost
+from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.types import Phases, Record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from specbench.analysis.cells import CellMetrics
-    from specbench.analysis.costs import Cost
-    from specbench.analysis.metrics import RunMetrics
-
-CELL_KEY = ["method", "temperature", "task"]
-"""The columns that identify a cell."""
-REQUEST_KEY = [
-    "temperature", "task", "sample_id", "turn", "repeat", "concurrency", "request_rate",
-]  # fmt: skip
-"""The columns that identify a request over methods and runs."""
-_WHOLE_KEYS = ("turn", "repeat", "concurrency")
-PHASES = [phase.name for phase in fields(Phases)]
-
-
-def records_frame(records: Sequence[Record]) -> DataFrame:
-    """One row a record, in the order of the records.
-
-    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `worker`: categories.
-    - `turn`, `repeat`, `concurrency`, `seed`, `prompt_tokens`, `num_tokens`, `num_steps` and
-      `num_emitted` (tokens that steps emitted): integers.
-    - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s`, `energy_j`,
-      `peak_memory_bytes`, and `draft_s`, `verify_s`, `commit_s`, `host_s` (sums over the record's
-      steps): floats. NaN stands for what was not measured.
-    - `is_measured`: True if the record has tokens and a time. Any other record counts as failed.
-    - `error`: the text, or None.
-    """
-    import pandas as pd
-
-    keys = [record.key for record in records]
-    phases = [record.phases for record in records]
-    categories = {
-        **{name: [getattr(key, name) for key in keys] for name in ("method", "task", "sample_id")},
-        "status": [record.status for record in records],
-        "stop_reason": [record.stop_reason for record in records],
-        "worker": [record.worker for record in records],
-    }
-    integers = {
-        **{name: [getattr(key, name) for key in keys] for name in _WHOLE_KEYS},
-        **{name: [getattr(one, name) for one in records] for name in ("seed", "prompt_tokens")},
-        "num_tokens": [record.num_tokens for record in records],
-        "num_steps": [len(record.accept_lengths) for record in records],
-        "num_emitted": [sum(record.accept_lengths) for record in records],
-    }
-    floats = {
-        **{name: [getattr(key, name) for key in keys] for name in ("temperature", "request_rate")},
-        "prefill_s": [record.prefill_s for record in records],
-        "decode_s": [record.decode_s for record in records],
-        "wall_s": [record.wall_s for record in records],
-        "energy_j": [record.energy_j for record in records],
-        "peak_memory_bytes": [record.peak_memory_bytes for record in records],
-        **{name: [one and getattr(one, name) for one in phases] for name in PHASES},
-    }
-    frame = pd.DataFrame(
-        {name: pd.Categorical(column) for name, column in categories.items()}
-        | {name: np.array(column, dtype=np.int64) for name, column in integers.items()}
-        | {name: np.array(column, dtype=np.float64) for name, column in floats.items()}
-        | {"error": pd.Series([record.error for record in records], dtype=object)}
-    )
-    frame["is_measured"] = (
-        (frame["status"] == "ok")
-        & (frame["num_tokens"] > 0)
-        & (frame["wall_s"] > 0)
-        & (frame["wall_s"] < np.inf)
-    )
-    return frame
 
 
 def summary_frame(metrics: RunMetrics) -> DataFrame:

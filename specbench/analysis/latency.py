@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench.analysis.records import IntArray, RecordTable
-from specbench.analysis.stats.bootstrap import Estimate, FloatArray, Missing, Value
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.effects import FloatArray, IntArray
 
 QUANTILES = (0.50, 0.90, 0.99)
 

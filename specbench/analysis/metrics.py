@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
-from specbench.analysis.cell_rows import POOLED as POOLED
 from specbench.analysis.cell_rows import CellSource
 from specbench.analysis.cell_rows import rows_by_cell as rows_by_cell
 from specbench.analysis.cells import (
@@ -22,11 +21,12 @@ from specbench.analysis.cells import (
     CellMetrics,
     measure_cell,
 )
+from specbench.analysis.columns import BASELINE as BASELINE
+from specbench.analysis.columns import POOLED as POOLED
 from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.goodput import parse_goodput
 from specbench.analysis.ranking import Ranking, rank
-from specbench.analysis.records import BASELINE as BASELINE
 from specbench.analysis.records import make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving

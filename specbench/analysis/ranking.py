@@ -7,17 +7,14 @@ the claims hold together (Holm).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
-from specbench.analysis.stats.bootstrap import Estimate, Value, quotient
+from specbench.analysis.stats.bootstrap import Estimate, Value, quotient, without_spread
 from specbench.analysis.stats.effects import Variance
-from specbench.analysis.stats.significance import differs, holm
-
-ALPHA = 0.05
-"""Chance of any false claim about the methods of a run."""
+from specbench.analysis.stats.significance import ALPHA, differs, holm
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +47,17 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     if not ranked:
         return Ranking()
     pooled = pooled_variance([*ranked.values()])
-    pairs = {
-        (first, second): quotient(ranked[first], ranked[second])
-        for first, second in combinations(ranked, 2)
-    }
-    tested = {(method, baseline): value for method, value in ranked.items()} | pairs
-    p_values = [differs(_pooled(ratio, pooled)) for ratio in tested.values()]
-    corrected = dict(zip(tested, holm_known(p_values), strict=True))
+    speeds = {**ranked, baseline: without_spread(1.0)}
+    p_values, ratios = {}, {}
+    for first, second in combinations(speeds, 2):
+        ratio = ratios[first, second] = quotient(speeds[first], speeds[second])
+        machine = _larger(ratio.machine, pooled)
+        p_values[first, second] = differs(speeds[first], speeds[second], machine)
+    corrected = holm(p_values)
     best, *others = ranked
     return Ranking(
         ranked,
-        ratios={method: pairs[best, method] for method in others},
+        ratios={method: ratios[best, method] for method in others},
         against_baseline={method: corrected[method, baseline] for method in ranked},
         against_best={method: corrected[best, method] for method in others},
     )
@@ -85,18 +82,11 @@ def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     return Variance(2 * float((rests**2).sum()) / degrees / num_units, degrees)
 
 
-def _pooled(ratio: Estimate, pooled: Variance | None) -> Estimate:
-    """The ratio with the larger of its own variance between units and that of all methods."""
-    if pooled is None or ratio.machine is None:
-        return ratio
-    largest = max(ratio.machine.value, pooled.value)
-    return replace(ratio, machine=Variance(largest, pooled.degrees))
-
-
-def holm_known(p_values: list[float | None]) -> list[float | None]:
-    """The p-values corrected for the number of those that are known."""
-    corrected = iter(holm([p_value for p_value in p_values if p_value is not None]))
-    return [None if p_value is None else next(corrected) for p_value in p_values]
+def _larger(own: Variance | None, pooled: Variance | None) -> Variance | None:
+    """The larger variance between units, with the degrees of all methods' together."""
+    if own is None or pooled is None:
+        return own
+    return Variance(max(own.value, pooled.value), pooled.degrees)
 
 
 def is_claimed(p_value: float | None) -> bool:

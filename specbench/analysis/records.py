@@ -1,29 +1,23 @@
-"""A run's records in one table, each with vanilla's answer to the same request.
-
-Knows records and their columns. Computes no number of a report.
-"""
+"""A run's records in one table, each with vanilla's answer to the same request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.frames import REQUEST_KEY, records_frame
-from specbench.analysis.stats.bootstrap import FloatArray
+from specbench.analysis.columns import BASELINE, PHASES, REQUEST_KEY
+from specbench.analysis.stats.effects import IntArray
 from specbench.types import Record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-IntArray: TypeAlias = NDArray[np.intp]
-BoolArray: TypeAlias = NDArray[np.bool_]
-
-BASELINE = "vanilla"
+_WHOLE_KEYS = ("turn", "repeat", "concurrency")
 _BASELINE_COLUMNS = ["num_tokens", "num_steps", "decode_s", "wall_s"]
 
 
@@ -62,10 +56,67 @@ class RecordTable:
         return [self.columns[name][rows] for name in names]
 
     def lengths(self, rows: IntArray) -> IntArray:
-        """Accept lengths [steps] of these rows, one record after the other."""
+        """Accept lengths [steps] of these rows, one record after the other.
+
+        Rows with 2 and 3 steps that begin at places 7 and 4 take the places 7 8, 4 5 6: the place
+        of the row's first step, plus the step's number in its row, 0 1, 0 1 2.
+        """
         counts, first = self.values(rows, "num_steps", "first_step")
-        shift = first + counts - counts.cumsum()
-        return self.accept_lengths[np.arange(counts.sum()) + np.repeat(shift, counts)]
+        number_in_row = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        return self.accept_lengths[np.repeat(first, counts) + number_in_row]
+
+
+def records_frame(records: Sequence[Record]) -> DataFrame:
+    """One row a record, in the order of the records.
+
+    - `method`, `task`, `sample_id`, `status`, `stop_reason`, `worker`: categories.
+    - `turn`, `repeat`, `concurrency`, `seed`, `prompt_tokens`, `num_tokens`, `num_steps` and
+      `num_emitted` (tokens that steps emitted): integers.
+    - `temperature`, `request_rate`, `prefill_s`, `decode_s`, `wall_s`, `energy_j`,
+      `peak_memory_bytes`, and `draft_s`, `verify_s`, `commit_s`, `host_s` (sums over the record's
+      steps): floats. NaN stands for what was not measured.
+    - `is_measured`: True if the record has tokens and a time. Any other record counts as failed.
+    - `error`: the text, or None.
+    """
+    import pandas as pd
+
+    keys = [record.key for record in records]
+    phases = [record.phases for record in records]
+    categories = {
+        **{name: [getattr(key, name) for key in keys] for name in ("method", "task", "sample_id")},
+        "status": [record.status for record in records],
+        "stop_reason": [record.stop_reason for record in records],
+        "worker": [record.worker for record in records],
+    }
+    integers = {
+        **{name: [getattr(key, name) for key in keys] for name in _WHOLE_KEYS},
+        **{name: [getattr(one, name) for one in records] for name in ("seed", "prompt_tokens")},
+        "num_tokens": [record.num_tokens for record in records],
+        "num_steps": [len(record.accept_lengths) for record in records],
+        "num_emitted": [sum(record.accept_lengths) for record in records],
+    }
+    floats = {
+        **{name: [getattr(key, name) for key in keys] for name in ("temperature", "request_rate")},
+        "prefill_s": [record.prefill_s for record in records],
+        "decode_s": [record.decode_s for record in records],
+        "wall_s": [record.wall_s for record in records],
+        "energy_j": [record.energy_j for record in records],
+        "peak_memory_bytes": [record.peak_memory_bytes for record in records],
+        **{name: [one and getattr(one, name) for one in phases] for name in PHASES},
+    }
+    frame = pd.DataFrame(
+        {name: pd.Categorical(column) for name, column in categories.items()}
+        | {name: np.array(column, dtype=np.int64) for name, column in integers.items()}
+        | {name: np.array(column, dtype=np.float64) for name, column in floats.items()}
+        | {"error": pd.Series([record.error for record in records], dtype=object)}
+    )
+    frame["is_measured"] = (
+        (frame["status"] == "ok")
+        & (frame["num_tokens"] > 0)
+        & (frame["wall_s"] > 0)
+        & (frame["wall_s"] < np.inf)
+    )
+    return frame
 
 
 def make_table(records: Sequence[Record], run_of_repeat: Sequence[int] = ()) -> RecordTable:
@@ -101,12 +152,6 @@ def make_table(records: Sequence[Record], run_of_repeat: Sequence[int] = ()) -> 
         accept_lengths=np.fromiter(lengths, np.intp, frame["num_steps"].sum()),
         num_units=1 + int(frame["unit"].max()) if len(frame) else 1,
     )
-
-
-def cluster_sums(clusters: IntArray, columns: Sequence[FloatArray]) -> FloatArray:
-    """The columns summed per cluster: [clusters, columns]."""
-    _, dense = np.unique(clusters, return_inverse=True)
-    return np.stack([np.bincount(dense, weights=column) for column in columns], axis=1)
 
 
 def _baseline_rows(frame: DataFrame) -> IntArray:

@@ -14,7 +14,7 @@ prompts. There is no such limit if the weights fit into the processor's cache.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from specbench.analysis.cells import BASELINE
+from specbench.analysis.columns import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.types import Record

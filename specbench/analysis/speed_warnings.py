@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from specbench.analysis.cells import BASELINE, CellKey, CellMetrics
-from specbench.analysis.frames import CELL_KEY
+from specbench.analysis.cells import CellKey, CellMetrics
+from specbench.analysis.columns import BASELINE, CELL_KEY
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.bootstrap import Estimate, quantile

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from specbench.analysis.frames import CELL_KEY, REQUEST_KEY
+from specbench.analysis.columns import CELL_KEY, REQUEST_KEY
+from specbench.analysis.stats.effects import BoolArray
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from specbench.analysis.records import BoolArray
 
 LEAST_DONE = 0.5
 """Share of a task's requests that a method must finish to be compared on it."""

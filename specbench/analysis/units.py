@@ -1,4 +1,4 @@
-"""Passes and runs as units of repetition: what an interval covers, and numbers unit by unit.
+"""Passes and runs as units of repetition: what an interval covers.
 
 A unit is a pass over the prompts, or, in a pool of runs, a run. Each asks the same requests at
 another time, so that the spread between units is the machine's.
@@ -7,16 +7,12 @@ another time, so that the spread between units is the machine's.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from specbench.analysis.stats.bootstrap import Estimate, FloatArray, Value
+from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.analysis.stats.effects import of_mean
-
-if TYPE_CHECKING:
-    from specbench.analysis.records import IntArray
 
 PROMPTS_ONLY = "prompts only; machine variance not estimated"
 """The label of every interval of one pass."""
@@ -48,29 +44,3 @@ def unit_sd(value: Value) -> float | None:
         return None
     variance, known = of_mean(value.units[0]), np.isfinite(value.units[0]).sum()
     return None if variance is None else math.sqrt(variance.value * float(known))
-
-
-def log_ratios(
-    units: IntArray,
-    requests: IntArray,
-    columns: tuple[Sequence[FloatArray], Sequence[FloatArray]],
-    num_units: int,
-) -> tuple[FloatArray, ...]:
-    """The logarithm of prod(sums of the first columns) / prod(sums of the others) in each unit.
-
-    `units`, `requests` and columns are [rows]; the result is one array [num_units], or nothing if
-    there is one unit. NaN stands for a unit without all requests that the others have: its prompts
-    would count as its noise.
-    """
-    if num_units < 2:
-        return ()
-    num_requests = 1 + int(requests.max(initial=0))
-    seen = np.unique(units * num_requests + requests)
-    counts = np.bincount(seen // num_requests, minlength=num_units)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        top, bottom = (
-            sum(np.log(np.bincount(units, weights=column, minlength=num_units)) for column in side)
-            for side in columns
-        )
-        logs = np.where(counts == counts.max(initial=1), np.subtract(top, bottom), np.nan)
-    return (logs,)

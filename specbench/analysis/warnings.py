@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specbench.analysis.cells import BASELINE, CellKey, CellMetrics
-from specbench.analysis.ranking import ALPHA, Ranking
-from specbench.analysis.records import RecordTable, cluster_sums
+from specbench.analysis.cells import CellKey, CellMetrics
+from specbench.analysis.columns import BASELINE
+from specbench.analysis.ranking import Ranking
+from specbench.analysis.ratios import cluster_sums
+from specbench.analysis.records import RecordTable
 from specbench.analysis.speed_warnings import RunWarning, find_speed_warnings
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio, quotient
-from specbench.analysis.stats.significance import below
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.survivors import Survivors
 from specbench.log.header import RunHeader
 from specbench.types import RecordKey
@@ -152,7 +155,7 @@ def _throttling(steps: DataFrame) -> Iterable[Throttling]:
         if len(rows)
     }
     if len(speeds) == 2:
-        p_value = below(quotient(speeds["last"], speeds["first"]), 1 / (1 + LEAST_SLOWER))
+        p_value = slower(speeds["last"], speeds["first"], LEAST_SLOWER, EXACT)
         if p_value is not None and p_value <= ALPHA:
             yield Throttling(speeds["first"].value / speeds["last"].value - 1)
 

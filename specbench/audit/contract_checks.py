@@ -221,7 +221,7 @@ def _worse(name: str, own: Sequence[bool], other: Sequence[bool]) -> AuditTest:
     """A sign test of "the own hits are fewer than the others"."""
     lost = sum(b and not a for a, b in zip(own, other, strict=True))
     won = sum(a and not b for a, b in zip(own, other, strict=True))
-    p_value = float(binom.sf(lost - 1, lost + won, 0.5)) if lost else 1.0
+    p_value = float(binom.sf(lost - 1, lost + won, 0.5))
     effect = (lost - won) / max(len(own), 1)
     return AuditTest("guesses", name, len(own), effect, "hits lost", p_value)
 

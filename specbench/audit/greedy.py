@@ -12,8 +12,9 @@ from itertools import accumulate
 
 import numpy as np
 
+from specbench.analysis.columns import BASELINE
 from specbench.analysis.divergence import Agreement, Divergence
-from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.audit.model import RunModel
 from specbench.audit.verdicts import Difference, GreedyAudit, near_tie

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from specbench.analysis.columns import BASELINE
 from specbench.analysis.divergence import find_agreements
-from specbench.analysis.records import BASELINE, make_table
+from specbench.analysis.records import make_table
 from specbench.audit.greedy import audit_greedy
 from specbench.audit.model import RunModel
 from specbench.audit.served import agreement_with_ours

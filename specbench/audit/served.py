@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
+from specbench.analysis.columns import BASELINE
 from specbench.analysis.divergence import Agreement, Divergence
-from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.records import RecordTable
 from specbench.audit.model import RunModel
 from specbench.log.header import RunHeader
 from specbench.log.loads import loads_of

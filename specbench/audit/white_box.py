@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace as replace_part
 
-from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.columns import BASELINE
+from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.significance import holm
 from specbench.audit.answers import Answers, draw, recorded, replay, spread
 from specbench.audit.model import RunModel
@@ -117,7 +118,7 @@ def audit_servers(
 def corrected(results: Sequence[MethodAudit]) -> list[MethodAudit]:
     """The results with p-values corrected for the number of tests over all of them."""
     p_values = [t.p_value for one in results for t in one.tests if t.p_value is not None]
-    after = iter(holm(p_values))
+    after = iter([p for p in holm(dict(enumerate(p_values))).values() if p is not None])
     return [
         replace_part(one, tests=tuple(_judged(test, after) for test in one.tests))
         for one in results

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.metrics import POOLED
-from specbench.analysis.ranking import ALPHA
-from specbench.analysis.stats.significance import claims, differs
-from specbench.judge.pairs import CellPair
+from specbench.analysis.cells import CellKey
+from specbench.analysis.columns import BASELINE, POOLED
+from specbench.analysis.ranking import is_claimed
+from specbench.analysis.stats.bootstrap import Estimate
+from specbench.analysis.stats.significance import differs, holm
+from specbench.judge.pairs import CellPair, Pair
 
 
 class Claim(NamedTuple):
@@ -30,14 +31,16 @@ def find_claims(
 
     Vanilla's speedup and MAT are 1 in every run, and no tests.
     """
-    families: tuple[dict[Claim, float], dict[Claim, float]] = ({}, {})
+    families: tuple[dict[Claim, float | None], dict[Claim, float | None]] = ({}, {})
     for key, cell in cells.items():
         if key.task == POOLED:
             continue
         counts = () if key.method == BASELINE else ("mat",)
         times = ("tokens_per_s",) if key.method == BASELINE else ("tokens_per_s", "speedup")
         for number in (*counts, *times) if has_times else counts:
-            p_value = differs(getattr(cell, number).ratio)
-            if p_value is not None:
-                families[key.task != mean][Claim(key, number)] = p_value
-    return frozenset(claims(families[0], ALPHA) | claims(families[1], ALPHA))
+            pair: Pair = getattr(cell, number)
+            machine = pair.ratio.machine if isinstance(pair.ratio, Estimate) else None
+            p_value = differs(pair.subject, pair.reference, machine)
+            families[key.task != mean][Claim(key, number)] = p_value
+    corrected = {**holm(families[0]), **holm(families[1])}
+    return frozenset(claim for claim, p_value in corrected.items() if is_claimed(p_value))

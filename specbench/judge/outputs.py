@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.frames import CELL_KEY, REQUEST_KEY
+from specbench.analysis.columns import CELL_KEY, REQUEST_KEY
 from specbench.analysis.records import RecordTable, make_table
-from specbench.analysis.stats.significance import ERROR_RATE, sign_test
+from specbench.analysis.stats.significance import GATE_ALPHA
 from specbench.judge.checks import Check, Status
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -127,7 +127,10 @@ def _check_answers(
         is_significant = num_worse > (max_mismatch or 0.0) * len(compared)
     else:
         earlier, later = int((compared["lead"] < 0).sum()), int((compared["lead"] > 0).sum())
-        is_significant = sign_test(earlier, later) < ERROR_RATE
+        from scipy.stats import binom
+
+        sign_test = binom.sf(earlier - 1, earlier + later, 0.5)
+        is_significant = bool(sign_test < GATE_ALPHA)
         if is_significant:
             yield from _earlier(compared, earlier, later)
             return

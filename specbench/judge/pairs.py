@@ -7,26 +7,18 @@ of a sample (its length, how predictable it is) cancel out.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from specbench.analysis.cells import NO_BASELINE, NO_STEPS
-from specbench.analysis.frames import REQUEST_KEY
+from specbench.analysis.columns import REQUEST_KEY
 from specbench.analysis.metrics import mean_over_tasks
-from specbench.analysis.records import BoolArray, cluster_sums
-from specbench.analysis.stats.bootstrap import (
-    Draws,
-    Estimate,
-    FloatArray,
-    Missing,
-    Ratio,
-    Value,
-    quotient,
-)
-from specbench.analysis.stats.effects import EXACT
-from specbench.analysis.units import ONE_PASS, Scope, log_ratios
+from specbench.analysis.ratios import COLUMNS, Places, row_ratios
+from specbench.analysis.stats.bootstrap import Draws, Missing, Ratio, Value, quotient
+from specbench.analysis.stats.effects import FloatArray
+from specbench.analysis.units import ONE_PASS, Scope
 from specbench.log.loads import Load
 
 if TYPE_CHECKING:
@@ -36,10 +28,6 @@ NO_SHARED = Missing("no shared completions")
 
 _REQUEST = [name for name in REQUEST_KEY if name not in Load._fields]
 """Columns that identify a request in two runs at one load; runs of the engine have no load."""
-_PARTS = ("subject", "reference", "ratio")
-_NUMBERS = [
-    "num_tokens", "mat_emitted", "mat_steps", "wall_s", "baseline_num_tokens", "baseline_wall_s",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +90,7 @@ def pair_requests(
 
 def _measured(frame: DataFrame, methods: Collection[str]) -> DataFrame:
     rows = frame[frame["is_measured"] & frame["method"].isin(list(methods))]
-    columns = rows[["method", *_REQUEST, "cluster", "unit", "request", *_NUMBERS]]
+    columns = rows[["method", *_REQUEST, "cluster", "unit", "request", *COLUMNS]]
     named = columns.astype(dict.fromkeys(("method", "task", "sample_id"), object))
     return named.assign(row=named.index)
 
@@ -120,53 +108,40 @@ def pair_cell(
     if not len(rows):
         blank = _missing(NO_SHARED)
         return CellPair(blank, blank, blank)
-    clusters = rows["cluster"].to_numpy()
-    terms, reference_terms = _terms(rows, ""), _terms(rows, "_reference")
-    ratios: dict[str, Ratio] = {}
-    for name, counted in _counted(rows).items():
-        if not counted.any():
-            continue
-        (top, bottom), (other_top, other_bottom) = terms[name], reference_terms[name]
-        fractions = (
-            (top, bottom),
-            (other_top, other_bottom),
-            ((*top, *other_bottom), (*bottom, *other_top)),
-        )
-        is_time = name != "mat"
-        groups = _units(rows[counted], name, repetition) if is_time else ((), (), ())
-        for part, fraction, units in zip(_PARTS, fractions, groups, strict=True):
-            above, below = (
-                cluster_sums(clusters[counted], [term[counted] for term in side])
-                for side in fraction
-            )
-            machine = None if is_time else EXACT
-            ratios[f"{name} {part}"] = Ratio(above, below, units, machine)
+    sides = row_ratios(_columns(rows, "")), row_ratios(_columns(rows, "_reference"))
+    places = _places(rows, "", repetition), _places(rows, "_reference", repetition)
+    pairs = {"tokens_per_s": NO_SHARED, "speedup": NO_BASELINE, "mat": NO_STEPS}
+    ratios: dict[tuple[str, int], Ratio] = {}
+    for name in pairs:
+        has_both = sides[0][name].where & sides[1][name].where
+        for i in (0, 1) if has_both.any() else ():
+            ratios[name, i] = replace(sides[i][name], where=has_both).summed(places[i])
     found = draws.estimates(ratios) if draws else {key: r.estimate for key, r in ratios.items()}
+
+    def pair(name: str) -> Pair:
+        reason = pairs[name]
+        if no_times and name != "mat":
+            return _missing(no_times)
+        subject, reference = (found.get((name, i), reason) for i in (0, 1))
+        return _pair(subject, reference, repetition.is_one_run)
+
     return CellPair(
-        tokens_per_s=_missing(no_times) if no_times else _pair(found, "tokens_per_s", NO_SHARED),
-        speedup=_missing(no_times) if no_times else _pair(found, "speedup", NO_BASELINE),
-        mat=_pair(found, "mat", NO_STEPS),
+        tokens_per_s=pair("tokens_per_s"),
+        speedup=pair("speedup"),
+        mat=pair("mat"),
         num_completions=len(rows),
         num_samples=rows["cluster"].nunique(),
     )
 
 
-def _units(
-    rows: DataFrame, name: str, repetition: Repetition
-) -> tuple[tuple[FloatArray, ...], ...]:
-    """The units of subject, reference and ratio, for the rows that count."""
-    sides = [
-        log_ratios(
-            rows[f"unit{suffix}"].to_numpy(),
-            rows[f"request{suffix}"].to_numpy(),
-            _terms(rows, suffix)[name],
-            repetition.scope.number,
-        )
-        for suffix in ("", "_reference")
-    ]
-    own, theirs = sides
-    pairs = tuple(mine - other for mine, other in zip(own, theirs, strict=True))
-    return own, theirs, pairs if repetition.is_one_run else (*own, *theirs)
+def _columns(rows: DataFrame, suffix: str) -> dict[str, FloatArray]:
+    return {name: rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in COLUMNS}
+
+
+def _places(rows: DataFrame, suffix: str, repetition: Repetition) -> Places:
+    """The rows of one side. Both are summed over the subject's samples, so that draws pair them."""
+    units, requests = (rows[f"{name}{suffix}"].to_numpy() for name in ("unit", "request"))
+    return Places(rows["cluster"].to_numpy(), units, requests, repetition.scope.number)
 
 
 def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool = False) -> CellPair:
@@ -180,46 +155,16 @@ def mean_cell(cells: Sequence[CellPair], *, is_one_run: bool = False) -> CellPai
     )
 
 
-_Factors: TypeAlias = tuple[FloatArray, ...]
-
-
-def _terms(rows: DataFrame, suffix: str) -> dict[str, tuple[_Factors, _Factors]]:
-    """Factors of the numerator and of the denominator of each number of one run."""
-    tokens, emitted, steps, wall_s, base_tokens, base_wall_s = (
-        rows[f"{name}{suffix}"].to_numpy(dtype=np.float64) for name in _NUMBERS
-    )
-    return {
-        "tokens_per_s": ((tokens,), (wall_s,)),
-        "speedup": ((base_wall_s, tokens), (base_tokens, wall_s)),
-        "mat": ((emitted,), (steps,)),
-    }
-
-
-def _counted(rows: DataFrame) -> dict[str, BoolArray]:
-    """The rows that each number is over: those with all that it needs, in both runs."""
-    needs = {
-        "tokens_per_s": "num_tokens",
-        "speedup": "baseline_num_tokens",
-        "mat": "mat_emitted",
-    }
-    return {
-        name: ((rows[need] > 0) & (rows[f"{need}_reference"] > 0)).to_numpy()
-        for name, need in needs.items()
-    }
-
-
-def _pair(found: Mapping[str, Estimate], name: str, otherwise: Missing) -> Pair:
-    subject, reference, ratio = (found.get(f"{name} {part}", otherwise) for part in _PARTS)
-    return Pair(subject, reference, ratio)
-
-
 def _missing(reason: Missing) -> Pair:
     return Pair(reason, reason, reason)
 
 
 def _mean_pair(pairs: Sequence[Pair], is_one_run: bool) -> Pair:
     subject = mean_over_tasks([pair.subject for pair in pairs])
-    reference = mean_over_tasks([pair.reference for pair in pairs])
+    return _pair(subject, mean_over_tasks([pair.reference for pair in pairs]), is_one_run)
+
+
+def _pair(subject: Value, reference: Value, is_one_run: bool) -> Pair:
     if isinstance(subject, Missing) or isinstance(reference, Missing):
         return Pair(subject, reference, subject if isinstance(subject, Missing) else reference)
     return Pair(subject, reference, quotient(subject, reference, is_one_run=is_one_run))

@@ -6,14 +6,15 @@ A regression is claimed if the tests of `significance` reject "no worse than the
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.metrics import POOLED
+from specbench.analysis.cells import CellKey
+from specbench.analysis.columns import BASELINE, POOLED
 from specbench.analysis.stats.bootstrap import Estimate, Interval
-from specbench.analysis.stats.significance import above, below, claims
+from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.judge.checks import Check, Status
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.limits import Limits
-from specbench.judge.pairs import CellPair, Pair
+from specbench.judge.pairs import Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +38,35 @@ def check_performance(
     """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
 
     There is a comparison for each load; the tests of all of them are judged together. A MAT that
-    rose is a check of its own only if it rose too much.
+    rose is a check of its own only if it rose too much. One baseline does not show how far runs
+    differ on a machine: the limits stand for that.
     """
     tests = [test for one in comparisons for test in _tests(one, limits, has_speed=has_speed)]
-    p_values = {i: test.p_value for i, test in enumerate(tests) if test.p_value is not None}
-    significant = claims(p_values)
-    for i, test in enumerate(tests):
-        if i in significant or not test.is_rise:
-            yield _check(test, is_significant=i in significant)
+    corrected = holm({i: test.p_value for i, test in enumerate(tests)})
+    for test, p_value in zip(tests, corrected.values(), strict=True):
+        is_significant = p_value is not None and p_value <= GATE_ALPHA
+        if is_significant or not test.is_rise:
+            yield _check(test, is_significant=is_significant)
 
 
 def _tests(comparison: Comparison, limits: Limits, *, has_speed: bool) -> Iterator[_Test]:
-    slowdown, drop = limits.max_slowdown, limits.max_mat_drop
+    drop, rise, slowdown = limits.max_mat_drop, limits.max_mat_rise, limits.max_slowdown
     for key, cell in comparison.cells.items():
         if key.task == POOLED or (key.task == MEAN and len(comparison.tasks) == 1):
             continue
         if key.method != BASELINE:
-            p_value = below(cell.mat.ratio, 1 - drop)
-            yield _Test(key, "MAT", cell.mat, limit=drop, p_value=p_value)
-            p_value = above(cell.mat.ratio, 1 + limits.max_mat_rise)
-            yield _Test(
-                key, "MAT", cell.mat, limit=limits.max_mat_rise, p_value=p_value, is_rise=True
-            )
+            now, before = cell.mat.subject, cell.mat.reference
+            p_value = slower(now, before, 1 / (1 - drop) - 1, EXACT)
+            yield _Test(key, "MAT", cell.mat, drop, p_value)
+            p_value = slower(before, now, rise, EXACT)
+            yield _Test(key, "MAT", cell.mat, rise, p_value, is_rise=True)
         if has_speed:
-            p_value = _slower(key, cell, slowdown)
-            yield _Test(key, "speed", cell.tokens_per_s, limit=slowdown, p_value=p_value)
-
-
-def _slower(key: CellKey, cell: CellPair, max_slowdown: float) -> float | None:
-    """The p-value of a slowdown: the larger one of seconds and speedup, since both must show it."""
-    limit = 1 / (1 + max_slowdown)
-    by_seconds = below(cell.tokens_per_s.ratio, limit)
-    if key.method == BASELINE or by_seconds is None:
-        return by_seconds
-    by_speedup = below(cell.speedup.ratio, limit)
-    return by_seconds if by_speedup is None else max(by_seconds, by_speedup)
+            pairs = [cell.tokens_per_s, cell.speedup][: 1 if key.method == BASELINE else 2]
+            p_values = [slower(one.subject, one.reference, slowdown, EXACT) for one in pairs]
+            # Both seconds and speedup must show it. A speedup may be unknown, seconds may not.
+            known = [p for p in p_values if p is not None]
+            p_value = max(known) if p_values[0] is not None else None
+            yield _Test(key, "speed", cell.tokens_per_s, slowdown, p_value)
 
 
 def _check(test: _Test, *, is_significant: bool) -> Check:

@@ -1,27 +1,26 @@
-"""Speed of a run against several baseline runs, whose spread tells how far equal runs differ.
+"""Speed of a run against a pool of baseline runs, whose spread predicts the next run.
 
-The log time per token of each completion is compared with the baselines' median of the same
-completion, and a method's change is the median over its completions: bursts of a busy machine hit
-some completions only. A change of all methods alike, which is the machine's or the engine's, is a
-number of its own, and the methods' are relative to it.
-
-The same numbers of each baseline against the others are what equal runs give: their spread makes
-prediction intervals (Student's t, one-sided, divided by the number of tests).
+The change of a method between two runs is the median, over its completions, of the logarithm of the
+ratio of their times: bursts of a busy machine hit some completions only. A change of all methods
+alike, which is the machine's or the engine's, is a number of its own, and the methods' are relative
+to it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.frames import REQUEST_KEY
+from specbench.analysis.cells import CellKey
+from specbench.analysis.columns import BASELINE, REQUEST_KEY
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Estimate, Interval
-from specbench.analysis.stats.significance import ERROR_RATE
+from specbench.analysis.stats.bootstrap import Estimate, Interval, quantile, without_spread
+from specbench.analysis.stats.effects import FloatArray, Variance
+from specbench.analysis.stats.significance import GATE_ALPHA, slower
 from specbench.errors import UserError
 from specbench.judge.checks import Check, Status
 from specbench.judge.comparison import MEAN
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LEAST_BASELINES = 3
+"""The spread of two runs has one degree of freedom: it predicts nothing."""
 MOST_UNSEEN = 0.2
 """A slowdown up to which a check must see; one that sees less cannot tell."""
 
@@ -50,36 +50,34 @@ def check_speeds(
     Raises:
         UserError: there are too few baselines to know their spread.
     """
-    if len(baselines) < LEAST_BASELINES:
+    num = len(baselines)
+    if num < LEAST_BASELINES:
         where = f" at {load.text}" if load.text else ""
         raise UserError(
-            f"{len(baselines)} baselines{where} do not show how far equal runs differ.",
+            f"{num} baselines{where} do not show how far equal runs differ.",
             f"Give one, or {LEAST_BASELINES} and more; five are better.",
         )
-    times = _times([run, *baselines])
-    if not len(times):
+    changes = _changes([run, *baselines])
+    if not len(changes):
         return
-    changes = _changes(times)  # [methods, runs]: the run, then the baselines
-    values = changes.to_numpy()
+    values = changes.to_numpy()  # [methods, pairs of runs]
     whole = np.median(values, axis=0)
-    relative = values - whole
-    num_baselines, num_methods = len(baselines), len(values)
-    spread = math.sqrt(float((relative[:, 1:] ** 2).mean()))
-    degrees = (num_baselines - 1) * max(num_methods - 1, 1)
-    level = ERROR_RATE / ((num_methods + 1) * num_loads)
-    half = _quantile(degrees, level) * spread
-    if num_methods > 1:
-        for (method, temperature), change in zip(changes.index, relative[:, 0], strict=True):
+    level = GATE_ALPHA / ((len(values) + 1) * num_loads)
+    if len(values) > 1:
+        relative = values - whole
+        spread = _spread(relative, num, degrees=(num - 1) * (len(values) - 1))
+        for (method, temperature), row in zip(changes.index, relative, strict=True):
             key = CellKey(method, float(temperature), MEAN, load)
-            yield _check(key, float(change), half, max_slowdown, "than the run's other methods")
-    whole_half = _quantile(num_baselines - 1, level) * float(np.std(whole[1:], ddof=1))
-    temperature = float(changes.index[0][1])
-    key = CellKey(BASELINE, temperature, MEAN, load)
-    yield _check(key, float(whole[0]), whole_half, max_slowdown, "in all methods together")
+            change = float(row[:num].mean())
+            yield _check(key, change, spread, max_slowdown, level, "than the run's other methods")
+    key = CellKey(BASELINE, float(changes.index[0][1]), MEAN, load)
+    spread = _spread(whole, num, degrees=num - 1)
+    change = float(whole[:num].mean())
+    yield _check(key, change, spread, max_slowdown, level, "in all methods together")
 
 
-def _times(runs: Sequence[Run]) -> DataFrame:
-    """Log seconds per token [completions, runs] of the completions that all runs finished."""
+def _changes(runs: Sequence[Run]) -> DataFrame:
+    """Log time per token in a run / in a later one: [method and temperature, pairs of runs]."""
     import pandas as pd
 
     columns = []
@@ -87,43 +85,44 @@ def _times(runs: Sequence[Run]) -> DataFrame:
         frame = make_table(run.records).frame
         done = frame[frame["is_measured"]]
         names = done.astype(dict.fromkeys(("method", "task", "sample_id"), object))
-        logs = np.log(done["wall_s"] / done["num_tokens"])
-        columns.append(pd.Series(logs.to_numpy(), pd.MultiIndex.from_frame(names[_KEY])))
-    return pd.concat(columns, axis=1, join="inner")
+        logs = np.log(done["wall_s"] / done["num_tokens"]).to_numpy()
+        columns.append(pd.Series(logs, pd.MultiIndex.from_frame(names[["method", *REQUEST_KEY]])))
+    times = pd.concat(columns, axis=1, join="inner")
+    pairs = {(i, j): times[i] - times[j] for i, j in combinations(range(len(runs)), 2)}
+    changes = pd.DataFrame(pairs, index=times.index)
+    return changes.groupby(level=["method", "temperature"], sort=False).median()
 
 
-_KEY = ["method", *REQUEST_KEY]
+def _spread(changes: FloatArray, num: int, degrees: int) -> Variance:
+    """The variance of the next run's change against the mean of `num` baselines.
+
+    A run's variance is half the mean square of the changes between baselines; those come after the
+    first `num` pairs, which are the run's with each baseline.
+    """
+    squares = float((changes[..., num:] ** 2).sum()) / num  # of num * (num - 1) / 2 pairs
+    return Variance(squares / degrees * (1 + 1 / num), degrees)
 
 
-def _changes(times: DataFrame) -> DataFrame:
-    """The change of each run against the baselines but itself [method and temperature, runs]."""
-    values = times.to_numpy()
-    against = [values[:, 0] - np.median(values[:, 1:], axis=1)]
-    for i in range(1, values.shape[1]):
-        others = np.delete(values[:, 1:], i - 1, axis=1)
-        against.append(values[:, i] - np.median(others, axis=1))
-    frame = times.copy()
-    frame[:] = np.stack(against, axis=1)
-    return frame.groupby(level=["method", "temperature"], sort=False).median()
-
-
-def _quantile(degrees: float, level: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 1 - level))
-
-
-def _check(key: CellKey, change: float, half: float, max_slowdown: float, against: str) -> Check:
-    limit = math.log1p(max_slowdown)
+def _check(
+    key: CellKey,
+    change: float,
+    machine: Variance,
+    max_slowdown: float,
+    level: float,
+    against: str,
+) -> Check:
+    """The check of a change of log time per token, where equal runs have the variance `machine`."""
+    half = quantile(machine.degrees, 1 - level) * math.sqrt(machine.value)
+    p_value = slower(without_spread(math.exp(-change)), without_spread(1.0), max_slowdown, machine)
     status: Status = "passed"
     word = "slower" if change > 0 else "faster"
     text = f"{word} by {abs(math.expm1(change)) * 100:.1f} % {against}"
     text += f"; equal runs differ by up to {math.expm1(half) * 100:.1f} %"
-    if change - half > limit:
+    limit = math.log1p(max_slowdown)
+    if p_value is not None and p_value <= level:
         status = "failed"
         text += f"; {max_slowdown * 100:g} % is allowed"
     elif change > limit or math.expm1(limit + half) > MOST_UNSEEN:
-        status = "skipped"
-        text = f"cannot tell: {text}"
+        status, text = "skipped", f"cannot tell: {text}"
     span = Interval(math.expm1(change - half), math.expm1(change + half))
     return Check("speed", status, text, key, Estimate(math.expm1(change), span), max_slowdown)

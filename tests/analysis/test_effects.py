@@ -8,10 +8,17 @@ from scipy import stats
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.ranking import pooled_variance, rank
-from specbench.analysis.stats.bootstrap import Estimate, estimate, mean, quotient
+from specbench.analysis.ratios import Places, log_ratios
+from specbench.analysis.stats.bootstrap import (
+    Estimate,
+    estimate,
+    mean,
+    quotient,
+    without_spread,
+)
 from specbench.analysis.stats.effects import EXACT, Variance, of_groups, of_mean, total
 from specbench.analysis.stats.significance import differs
-from specbench.analysis.units import PROMPTS_ONLY, log_ratios
+from specbench.analysis.units import PROMPTS_ONLY
 from tests.analysis.run_factory import header, make_run, record
 
 NORMAL = np.random.default_rng(0).normal(size=2000)
@@ -55,13 +62,9 @@ def test_an_interval_is_students_over_prompts_and_passes() -> None:
 def test_the_p_value_falls_below_5_percent_where_the_interval_leaves_1() -> None:
     for value in np.linspace(0.8, 1.25, 40):
         found = made(float(value), 0.03, *(value * np.array([0.97, 1.0, 1.04])))
-        p_value = differs(found)
+        p_value = differs(found, without_spread(1.0), found.machine)
         assert found.interval is not None and p_value is not None
         assert (p_value < 0.05) == (1.0 not in found.interval)
-
-
-def test_one_pass_supports_no_test() -> None:
-    assert differs(made(2.0, 0.03)) is None
 
 
 def test_a_mean_combines_the_passes_of_its_tasks() -> None:
@@ -80,10 +83,10 @@ def test_a_quotient_in_one_run_pairs_passes_and_of_two_runs_does_not() -> None:
 def test_a_pass_without_all_requests_does_not_count_as_noise() -> None:
     units, requests = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 0])
     top, bottom = np.array([2.0, 4, 2, 5, 9]), np.ones(5)
-    (logs,) = log_ratios(units, requests, ([top], [bottom]), 3)
+    (logs,) = log_ratios(Places(requests, units, requests, 3), [top], [bottom])
     assert np.exp(logs[:2]) == pytest.approx([3.0, 3.5])
     assert np.isnan(logs[2])
-    assert log_ratios(units * 0, requests, ([top], [bottom]), 1) == ()
+    assert log_ratios(Places(requests, units * 0, requests, 1), [top], [bottom]) == ()
 
 
 def test_the_pooled_variance_is_that_of_two_methods_rests() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from specbench.analysis.frames import records_frame, summary_frame
+from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import measure
-from specbench.analysis.records import make_table
+from specbench.analysis.records import make_table, records_frame
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
 from specbench.types import Phases
 from tests.analysis.run_factory import failed, full_run, header, make_run, record

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from specbench.analysis.planning import Pilot, pilot
-from specbench.analysis.stats.bootstrap import Estimate, estimate
+from specbench.analysis.stats.bootstrap import Estimate, estimate, without_spread
 from specbench.analysis.stats.significance import differs
 
 PILOT = Pilot(num_prompts=48, prompt_variance=0.02**2, unit_sd=0.03)
@@ -41,7 +41,7 @@ def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> Non
         units = np.log(1.10) + generator.normal(0, 0.03, num_units) + generator.normal(0, sd)
         value = float(np.exp(units.mean()))
         found = estimate(value, value * np.exp(sd * normal), needed - 1, units=(units,))
-        p_value = differs(found)
+        p_value = differs(found, without_spread(1.0), found.machine)
         hits += p_value is not None and p_value < 0.05
     assert 0.72 < hits / 500 < 0.9
 

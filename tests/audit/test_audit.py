@@ -10,7 +10,6 @@ import torch
 
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.significance import holm
 from specbench.audit.run import audit
 from specbench.audit.verdicts import Audit, near_tie
 from specbench.audit.white_box import Effort
@@ -175,11 +174,6 @@ def test_turns_after_a_difference_are_left_out_if_each_method_has_its_own_histor
     second = record(turn=1, token_ids=[5, 5, 5, 5]), record("pld", turn=1, token_ids=[6, 6, 6, 6])
     assert agreement(first, second).num_compared == 2
     assert agreement(first, second, history="own").num_compared == 1
-
-
-def test_holms_correction_matches_a_worked_example() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([]) == []
 
 
 def test_near_ties_are_wider_in_coarser_numbers() -> None:

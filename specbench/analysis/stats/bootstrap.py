@@ -8,7 +8,7 @@ runs (`units`) are a second random effect: their variance is added to the bootst
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -24,6 +24,7 @@ MIN_DEGREES = 4
 
 With fewer, intervals miss the truth more often than they claim (simulated).
 """
+Key = TypeVar("Key")
 _CHUNK = 4_000_000
 """Number of counts turned into floats at once, which bounds the memory."""
 
@@ -86,6 +87,11 @@ class Estimate:
 Value: TypeAlias = Estimate | Missing
 
 
+def without_spread(value: float) -> Estimate:
+    """A number that is the same for all prompts and on every machine."""
+    return Estimate(value, resamples=np.full(1, value), degrees=math.inf)
+
+
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
     """Number of resamples and their seed."""
@@ -126,17 +132,17 @@ class Draws:
         self._seed = [bootstrap.seed, crc32(stream.encode())]
         self._counts: dict[int, NDArray[np.uint8]] = {}
 
-    def estimates(self, ratios: Mapping[str, Ratio]) -> dict[str, Estimate]:
+    def estimates(self, ratios: Mapping[Key, Ratio]) -> dict[Key, Estimate]:
         """The ratios with their intervals. Ratios of equally many clusters share the resampling.
 
         The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since drawing
         from n clusters has the variance of dividing by n. As clusters differ in weight, n is their
         effective number (Kish 1965): 1 / sum of squared shares.
         """
-        by_clusters: dict[int, dict[str, Ratio]] = {}
+        by_clusters: dict[int, dict[Key, Ratio]] = {}
         for name, ratio in ratios.items():
             by_clusters.setdefault(len(ratio.top), {})[name] = ratio
-        found: dict[str, Estimate] = {}
+        found: dict[Key, Estimate] = {}
         for num_clusters, group in by_clusters.items():
             if num_clusters < 2:
                 found |= {name: ratio.estimate for name, ratio in group.items()}
@@ -208,11 +214,10 @@ def _total_interval(found: Estimate) -> Interval | None:
     return Interval(found.value * math.exp(-half), found.value * math.exp(half))
 
 
-def quantile(degrees: float) -> float:
-    """Student's t at the upper end of an interval; the normal's with infinite degrees."""
+def quantile(degrees: float, end: float = (1 + LEVEL) / 2) -> float:
+    """Student's t, by default at an interval's upper end; the normal's with infinite degrees."""
     from scipy.special import ndtri, stdtrit
 
-    end = (1 + LEVEL) / 2
     return float(stdtrit(degrees, end) if math.isfinite(degrees) else ndtri(end))
 
 
@@ -248,9 +253,9 @@ def quotient(top: Estimate, bottom: Estimate, *, is_one_run: bool = True) -> Est
         units = tuple(own - other for own, other in pairs)
         machine = _largest([top.machine, bottom.machine])
     else:
-        is_known = top.machine is not None and bottom.machine is not None
+        known = [one.machine for one in (top, bottom) if one.machine is not None]
         units = (*top.units, *bottom.units) if top.units and bottom.units else ()
-        machine = total([top.machine, bottom.machine]) if is_known else None  # type: ignore[list-item]
+        machine = total(known) if len(known) == 2 else None
     if top.resamples is None or bottom.resamples is None:
         return Estimate(value, units=units, machine=machine)
     resamples = top.resamples / bottom.resamples

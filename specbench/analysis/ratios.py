@@ -1,0 +1,101 @@
+"""The ratios behind the numbers of a cell: factors of both sides, summed over rows that have them.
+
+A ratio is prod(sums of the top factors) / prod(sums of the bottom factors). A speedup, for example,
+is (vanilla's seconds * tokens) / (vanilla's tokens * seconds), each summed over the same
+completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbench.analysis.stats.bootstrap import Ratio
+from specbench.analysis.stats.effects import EXACT, BoolArray, FloatArray, IntArray
+
+COLUMNS = (
+    "num_tokens", "wall_s", "decode_s", "mat_emitted", "mat_steps",
+    "baseline_num_tokens", "baseline_wall_s", "baseline_decode_s",
+)  # fmt: skip
+"""The columns of a record table that ratios are of."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """The sample, the unit (pass or run) and the request that each row belongs to: [rows] each."""
+
+    clusters: IntArray
+    units: IntArray
+    requests: IntArray
+    num_units: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowRatio:
+    """A ratio of columns [rows], over the rows `where` it has all it needs."""
+
+    where: BoolArray
+    top: tuple[FloatArray, ...]
+    bottom: tuple[FloatArray, ...]
+    is_time: bool = True
+
+    def summed(self, places: Places) -> Ratio:
+        """The sums per sample. What is no time is the same on every machine."""
+        where, clusters = self.where, places.clusters[self.where]
+        top, bottom = ([one[where] for one in side] for side in (self.top, self.bottom))
+        units: tuple[FloatArray, ...] = ()
+        if self.is_time:
+            rows = Places(clusters, places.units[where], places.requests[where], places.num_units)
+            units = log_ratios(rows, top, bottom)
+        sums = cluster_sums(clusters, top), cluster_sums(clusters, bottom)
+        return Ratio(*sums, units=units, machine=None if self.is_time else EXACT)
+
+
+def row_ratios(columns: Mapping[str, NDArray[Any]]) -> dict[str, RowRatio]:
+    """The ratios of rows with these `COLUMNS`, by the name of the number."""
+    tokens, wall_s, decode_s, emitted, steps, base_tokens, base_wall_s, base_decode_s = (
+        columns[name] for name in COLUMNS
+    )
+    is_decoded = (tokens > 1) & (base_tokens > 1) & (decode_s > 0) & (base_decode_s > 0)
+    own_mat = np.divide(emitted, steps, out=np.zeros(len(steps)), where=emitted > 0)
+    return {
+        "speedup": RowRatio(base_tokens > 0, (base_wall_s, tokens), (base_tokens, wall_s)),
+        "decode_speedup": RowRatio(
+            is_decoded, (base_decode_s, tokens - 1), (base_tokens - 1, decode_s)
+        ),
+        "tokens_per_s": RowRatio(tokens > 0, (tokens,), (wall_s,)),
+        "mat": RowRatio(emitted > 0, (emitted,), (steps,), is_time=False),
+        "mat_macro": RowRatio(emitted > 0, (own_mat,), (np.ones(len(steps)),), is_time=False),
+    }
+
+
+def cluster_sums(clusters: IntArray, columns: Sequence[FloatArray]) -> FloatArray:
+    """The columns summed per cluster: [clusters, columns]."""
+    _, dense = np.unique(clusters, return_inverse=True)
+    return np.stack([np.bincount(dense, weights=column) for column in columns], axis=1)
+
+
+def log_ratios(
+    rows: Places, top: Sequence[FloatArray], bottom: Sequence[FloatArray]
+) -> tuple[FloatArray, ...]:
+    """The logarithm of the ratio of these columns [rows] in each unit.
+
+    One array [units], or nothing if there is one unit. NaN stands for a unit without all requests
+    that the others have: its prompts would count as its noise.
+    """
+    if rows.num_units < 2:
+        return ()
+    num_requests = 1 + int(rows.requests.max(initial=0))
+    seen = np.unique(rows.units * num_requests + rows.requests)
+    counts = np.bincount(seen // num_requests, minlength=rows.num_units)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above, below = (
+            sum(np.log(np.bincount(rows.units, column, rows.num_units)) for column in side)
+            for side in (top, bottom)
+        )
+        logs = np.where(counts == counts.max(initial=1), np.subtract(above, below), np.nan)
+    return (logs,)
