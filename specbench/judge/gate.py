@@ -42,7 +42,7 @@ def check(
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
-    With `more` baselines, speed is checked against all of them (see `several`), and all else
+    With `more` baselines, speed is checked against all of them (see `several.py`), and all else
     against the first.
 
     Raises:

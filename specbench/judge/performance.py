@@ -1,6 +1,6 @@
 """Checks of MAT and speed, which have noise: statistical tests on a comparison of two runs.
 
-A regression is claimed if the tests of `significance` reject "no worse than the limit".
+A regression is claimed if `slower` rejects "worse by no more than the limit".
 """
 
 from collections.abc import Iterable, Iterator
