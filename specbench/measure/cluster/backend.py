@@ -1,40 +1,41 @@
-"""A cluster as the backend of a run: its setup is that of its workers, who must agree.
+"""A cluster as the backend of a run, whose driver hands samples to workers and writes records.
 
-Knows the cluster's seam and what a run asks of a backend. Must not know Ray.
+Its setup is that of its workers, who must agree. All methods of a sample run on one worker.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from specbench.errors import CheckpointError, SpecbenchError, UserError
+from specbench.errors import SpecbenchError, UserError
 from specbench.log.header import MethodHeader, RunHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
-from specbench.measure.base import BackendInfo, Codec, Log, Plan, Progress, SetupInfo
-from specbench.measure.cluster.cluster import (
-    Cluster,
-    Finished,
-    Lost,
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample, SetupInfo
+from specbench.measure.cluster.ray_cluster import RayCluster, WorkerLost
+from specbench.measure.cluster.worker import (
     Opening,
-    Ready,
-    SetupReport,
+    RemoteSetup,
+    Result,
     WorkerState,
 )
-from specbench.measure.cluster.driver import ClusterRunner
-from specbench.measure.cluster.worker import differing_files
 from specbench.measure.spec import RunSpec
-from specbench.types import Record, Request
+from specbench.types import Record, Request, RequestKey, seed_of
+
+MOST_ATTEMPTS = 3
+"""Workers that may be lost at one sample before it counts as failed."""
+RESTART_S, CLOSE_S = 120.0, 30.0
+"""Seconds to wait for a worker when none is left, and for the last states of all."""
 
 
-def make_cluster_setup(cluster: Cluster, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:
+def make_cluster_setup(cluster: RayCluster, spec: RunSpec, *, is_offline: bool) -> ClusterSetup:
     """Start a run's workers, and check that they agree with each other and with this machine.
 
     Raises:
@@ -52,124 +53,112 @@ def make_cluster_setup(cluster: Cluster, spec: RunSpec, *, is_offline: bool) -> 
     first, here = reports[0], environment.capture()
     for one in reports:
         _check_versions(one, here)
-        if differing := differing_files(one.about, first.about):
-            raise CheckpointError(
-                f"{differing} has other files on {one.place.address} than on "
-                f"{first.place.address}.",
-                "Let every machine have the same files.",
-            )
-    if first.remembering:
+    remembering = [label for label, one in first.about.methods.items() if one.scope == "run"]
+    if remembering:
         raise UserError(
-            f"{', '.join(first.remembering)} remembers earlier prompts, which --ray hands to "
-            "several workers.",
+            f"{', '.join(remembering)} remembers earlier prompts, which --ray hands to several "
+            "workers.",
             "Leave out scope=run, or --ray.",
         )
-    return ClusterSetup(cluster, tuple(reports))
+    values = {one.name: getattr(first, one.name) for one in fields(first)}
+    values["about"] = _about_all(reports)
+    title = f"{first.title} on {len(reports)} worker{'s' * (len(reports) > 1)}"
+    return ClusterSetup(**values | {"title": title}, cluster=cluster)
 
 
-def _check_versions(report: SetupReport, here: Environment) -> None:
+def _check_versions(report: RemoteSetup, here: Environment) -> None:
     """Raise UserError if a worker's packages have other versions than those of the driver."""
-    pairs = zip(_versions(report.environment), _versions(here), strict=True)
+    there, own = _versions(report.environment), _versions(here)
     differences = [
-        f"{there[0]} {there[1] or 'not at all'} (here {own[1] or 'not at all'})"
-        for there, own in pairs
-        if there != own
+        f"{name} {there[name] or 'not at all'} (here {own[name] or 'not at all'})"
+        for name in own
+        if there[name] != own[name]
     ]
     if differences:
         raise UserError(
-            f"{report.place.address} has other versions: {', '.join(differences)}.",
+            f"{report.address} has other versions: {', '.join(differences)}.",
             "Install the same versions on every machine of the cluster.",
         )
 
 
-def _versions(of: Environment) -> list[tuple[str, str | None]]:
+def _versions(of: Environment) -> dict[str, str | None]:
     """Packages with their versions. Builds of torch for CPUs and GPUs count as equal."""
-    return [
-        ("specbench", of.specbench),
-        ("its commit", of.git.commit[:12] if of.git else None),
-        ("Python", of.python.rpartition(".")[0]),
-        ("torch", of.torch.version.partition("+")[0]),
-        ("transformers", of.transformers),
-    ]
+    return {
+        "specbench": of.specbench,
+        "its commit": of.git.commit[:12] if of.git else None,
+        "Python": of.python.rpartition(".")[0],
+        "torch": of.torch.version.partition("+")[0],
+        "transformers": of.transformers,
+    }
 
 
 @dataclass(frozen=True)
-class ClusterSetup:
-    """The setup of a cluster's workers, as they report it."""
+class ClusterSetup(RemoteSetup):
+    """The setup of a cluster's workers, as the first of them reports it."""
 
-    cluster: Cluster
-    reports: tuple[SetupReport, ...]
-
-    @property
-    def title(self) -> str:
-        number = len(self.reports)
-        return f"{self._first.title} on {number} worker{'s' * (number > 1)}"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self._first.labels
-
-    @property
-    def no_checkpoint(self) -> tuple[str, ...]:
-        return self._first.no_checkpoint
-
-    @property
-    def codec(self) -> Codec:
-        return self._first.codec
-
-    @property
-    def context(self) -> int | None:
-        return self._first.context
-
-    @property
-    def default_budget(self) -> int:
-        return self._first.default_budget
+    cluster: RayCluster
 
     def describe(self) -> SetupInfo:
-        return self._info
+        return self.about
 
     def open(self, folder: Path, before: RunHeader | None = None) -> ClusterBackend:
-        return ClusterBackend(self, num_before=len(before.workers) if before else 0)
-
-    @property
-    def _first(self) -> SetupReport:
-        return self.reports[0]
-
-    @cached_property
-    def _info(self) -> SetupInfo:
-        about, environments = self._first.about, [one.environment for one in self.reports]
-        machines = {
-            one.device_phrase(about.values.get("device", "cpu"), None) for one in environments
-        }
-        software = {one.software_phrase for one in environments}
-        kinds = [", ".join(sorted(found)) for found in (machines, software) if len(found) > 1]
-        mixed = [f"The workers differ: {kind}. Tokens/s mix them." for kind in kinds]
-        told = [text for one in self.reports for text in one.about.warnings]
-        return replace(
-            about,
-            # Defaults are left out of files by identity, which another process does not keep.
-            methods={name: _as_read(one) for name, one in about.methods.items()},
-            warnings=tuple(dict.fromkeys((*told, *mixed))),
-            environment=environments[0],
-        )
+        return ClusterBackend(self, num_named=len(before.workers) if before else 0)
 
 
-def _as_read(method: MethodHeader) -> MethodHeader:
-    return msgspec.convert(msgspec.to_builtins(method), MethodHeader)
+def _about_all(reports: Sequence[RemoteSetup]) -> SetupInfo:
+    """The first worker's description, with the warnings of all and their differences."""
+    about, environments = reports[0].about, [one.environment for one in reports]
+    machines = {one.device_phrase(about.values.get("device", "cpu"), None) for one in environments}
+    software = {one.software_phrase for one in environments}
+    kinds = [", ".join(sorted(found)) for found in (machines, software) if len(found) > 1]
+    mixed = [f"The workers differ: {kind}. Tokens/s mix them." for kind in kinds]
+    told = [text for one in reports for text in one.about.warnings]
+    return replace(
+        about,
+        # Defaults are left out of files by identity, which another process does not keep.
+        methods=msgspec.convert(msgspec.to_builtins(about.methods), dict[str, MethodHeader]),
+        warnings=tuple(dict.fromkeys((*told, *mixed))),
+        environment=environments[0],
+    )
+
+
+class Job(NamedTuple):
+    """A sample to complete, with the records of it that are known."""
+
+    sample: Sample
+    known: Sequence[Record]
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """An actor of Ray, under the name of the process that it has now."""
+
+    actor: Any
+    name: str = "A worker"
 
 
 class ClusterBackend:
-    """The workers of a cluster while a run uses them. They load their models in `warm_up`."""
+    """The workers of a cluster while a run uses them. They load their models in `warm_up`.
 
-    def __init__(self, setup: ClusterSetup, *, num_before: int) -> None:
-        self._setup, self._num_before = setup, num_before
+    They are named from "worker-1" on, after `num_named` workers of earlier parts of the run.
+    """
+
+    def __init__(self, setup: ClusterSetup, *, num_named: int) -> None:
+        self.cluster, self._about, self._num_named = setup.cluster, setup.describe(), num_named
         self._states: dict[str, WorkerState] = {}
+        self.idle = deque[_Worker]()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._states |= self._setup.cluster.close()
+        last = {worker.actor.close.remote(): worker.name for worker in self.idle}
+        for ref in self.cluster.wait(last, CLOSE_S, number=len(last)):
+            try:
+                self._states[last[ref]] = self.cluster.get(ref)
+            except SpecbenchError:  # it died meanwhile: the run is done
+                continue
+        self.cluster.stop()
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         """The first worker's part of the header, with the workers themselves.
@@ -178,19 +167,14 @@ class ClusterBackend:
         """
         if not self._states:
             return BackendInfo()
-        warnings = [
-            f"{name}: {text}"
-            for name, state in self._states.items()
-            for text in state.info.warnings
-        ]
-        infos = [state.info for state in self._states.values()]
-        modes = [pair for info in infos for pair in info.execution.items()]
+        infos = {name: state.info for name, state in self._states.items()}
+        modes = [pair for info in infos.values() for pair in info.execution.items()]
         return replace(
-            infos[0],
+            next(iter(infos.values())),
             execution=dict(sorted(modes, key=lambda pair: pair[1].mode == "eager")),
             gpu=None,
             workers={name: state.header for name, state in self._states.items()},
-            warnings=tuple(warnings),
+            warnings=tuple(f"{name}: {text}" for name in infos for text in infos[name].warnings),
         )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
@@ -199,37 +183,150 @@ class ClusterBackend:
         Raises:
             SpecbenchError: a worker refused the model, or none is ready.
         """
-        cluster, about = self._setup.cluster, self._setup.describe()
-        opening = Opening(about, requests[0].max_new_tokens, tuple(requests))
-        left, reason = cluster.open(opening, num_before=self._num_before), "no worker is free"
-        while left and (event := cluster.next_event()):
-            left -= 1
-            match event:
-                case Ready():
-                    self._joined(event)
-                case Lost(error=SpecbenchError() as error):
-                    raise error
-                case Lost():
-                    reason = event.reason
-                case Finished():
-                    raise AssertionError(event)
-        if not self._states:
+        opening = Opening(self._about, requests[0].max_new_tokens, tuple(requests))
+        self.opening, reason = self.cluster.ray.put(opening), "no worker is free"
+        calls = {self.load(worker): worker for worker in map(_Worker, self.cluster.actors)}
+        while done := self.cluster.wait(calls, None):
+            worker = calls.pop(done[0])
+            try:
+                self.is_new(worker, self.cluster.get(done[0]))
+            except WorkerLost as error:
+                reason = error.message
+            else:
+                self.idle.append(worker)
+        if not self.idle:
             raise SpecbenchError(
                 f"No worker could load the model: {reason}",
                 "See `ray logs` or the dashboard, then go on with --resume.",
             )
 
+    def load(self, worker: _Worker) -> Any:
+        """Begin to load the model in a worker, if need be after Ray has started it again."""
+        return worker.actor.ready.options(max_task_retries=-1).remote(self.opening)
+
+    def is_new(self, worker: _Worker, result: Result) -> bool:
+        """Name the worker's process, if this is its first result."""
+        if result.state is None:
+            return False
+        self._num_named += 1
+        worker.name = f"worker-{self._num_named}"
+        self._states[worker.name] = result.state
+        return True
+
     def runner(self, plan: Plan, log: Log, progress: Progress) -> ClusterRunner:
-        """The driver of the workers.
+        """The driver of the workers, who look for pauses themselves.
 
         A header that is written when a worker joins names all that records can name.
         """
+        return ClusterRunner(plan, self, log, progress)
 
-        def joined(event: Ready) -> None:
-            self._joined(event)
-            log.changed()
 
-        return ClusterRunner(plan, self._setup.cluster, log, progress, deque(self._states), joined)
+@dataclass(slots=True)
+class ClusterRunner:
+    """Completes a plan's samples with a cluster, except those that are done.
 
-    def _joined(self, event: Ready) -> None:
-        self._states[event.worker] = event.state
+    The records of a sample are written when the whole sample is done: if its worker is lost,
+    another one does all of it.
+    """
+
+    plan: Plan
+    workers: ClusterBackend
+    log: Log
+    progress: Progress
+    _calls: dict[Any, tuple[_Worker, Job | None]] = field(default_factory=dict)
+    _waiting: deque[Job] = field(default_factory=deque)
+    _num_lost: Counter[RequestKey] = field(default_factory=Counter)
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all samples. Yields each new record after it is stored.
+
+        If the number of passes is open, one ends before the next begins.
+
+        Raises:
+            SpecbenchError: no worker is left, and none came back in time.
+        """
+        is_open = self.plan.spec.until_ci is not None
+        jobs = _jobs(self.plan, done)
+        for _, one_pass in groupby(jobs, key=lambda job: job.sample.repeat if is_open else 0):
+            yield from self._run(one_pass)
+
+    def _run(self, jobs: Iterator[Job]) -> Iterator[Record]:
+        while self._has_more(jobs) or self._is_working:
+            while self.workers.idle and self._has_more(jobs):
+                worker, job = self.workers.idle.popleft(), self._waiting.popleft()
+                call = worker.actor.complete.remote(job.sample, job.known, self.workers.opening)
+                self._calls[call] = worker, job
+            for record in self._next_records():
+                self.log.append(record)
+                self.progress.sample_finished(record)
+                yield record
+
+    def _has_more(self, jobs: Iterator[Job]) -> bool:
+        if not self._waiting:
+            self._waiting.extend(islice(jobs, 1))
+        return bool(self._waiting)
+
+    @property
+    def _is_working(self) -> bool:
+        return any(job for _, job in self._calls.values())
+
+    def _next_records(self) -> Sequence[Record]:
+        """Wait until a call ends. Returns its records, or error records of what it was to do."""
+        cluster = self.workers.cluster
+        done = cluster.wait(self._calls, None if self._is_working else RESTART_S)
+        if not done:
+            raise SpecbenchError(
+                f"No worker is left, and none came back within {RESTART_S:.0f} s.",
+                "Repair the cluster (`ray status`), then go on with --resume.",
+            )
+        worker, job = self._calls.pop(done[0])
+        try:
+            result: Result = cluster.get(done[0])
+        except SpecbenchError as error:
+            return self._lost(worker, job, error)
+        if self.workers.is_new(worker, result):
+            self.log.changed()
+            self.progress.message(f"{worker.name} has joined.")
+        self.workers.idle.append(worker)
+        return [replace(record, worker=worker.name) for record in result.records]
+
+    def _lost(self, worker: _Worker, job: Job | None, error: SpecbenchError) -> Sequence[Record]:
+        """Hand the job of a lost worker to another one, or give it up.
+
+        A worker that refuses the model is not asked again.
+        """
+        reason = f"{error.message.rstrip('.')}."
+        again = f" Another worker repeats {job.sample.prompt.sample_id}." if job else ""
+        self.progress.message(f"{worker.name} is lost: {reason}{again}")
+        if isinstance(error, WorkerLost) and job:
+            self._calls[self.workers.load(worker)] = worker, None
+        if job is None:
+            return ()
+        key = job.sample.key(0)
+        self._num_lost[key] += 1
+        if self._num_lost[key] < MOST_ATTEMPTS:
+            self._waiting.appendleft(job)
+            return ()
+        return _failed_records(self.plan, job, f"{MOST_ATTEMPTS} workers were lost at it: {reason}")
+
+
+def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
+    """Samples with records that are missing, in the run's order."""
+    known = defaultdict[RequestKey, list[Record]](list)
+    for record in done:
+        known[record.key.request._replace(turn=0)].append(record)
+    for sample in plan.samples:
+        own = known.pop(sample.key(0), [])
+        if len(own) < len(plan.setup.labels) * len(sample.prompt.turns):
+            yield Job(sample, own)
+
+
+def _failed_records(plan: Plan, job: Job, error: str) -> list[Record]:
+    """Error records of what is missing of a job."""
+    known = {record.key for record in job.known}
+    return [
+        Record(key, "error", 0, seed=seed_of(plan.spec.seed, key.request), error=error)
+        for label in plan.setup.labels
+        for key in job.sample.keys(label)
+        if key not in known
+    ]

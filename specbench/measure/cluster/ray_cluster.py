@@ -1,7 +1,4 @@
-"""A Ray cluster: an actor for each worker, placed, restarted and logged by Ray.
-
-The only module that talks to Ray from the driver's side. Must not know models or records.
-"""
+"""A Ray cluster: an actor for each worker, placed, restarted and logged by Ray."""
 
 from __future__ import annotations
 
@@ -9,48 +6,30 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, Self
 
 from specbench.errors import SpecbenchError, TooLarge, UserError, reason_of
 from specbench.machine.environment import VARIABLES
-from specbench.measure.cluster.cluster import (
-    Event,
-    Finished,
-    Job,
-    Lost,
-    Opening,
-    Ready,
-    SetupReport,
-    WorkerState,
-)
-from specbench.measure.cluster.demand import Demand, demand_of, with_more_gpus
-from specbench.measure.cluster.ray_worker import RayWorker, Restarted
+from specbench.measure.cluster.worker import OWN_VARIABLES, RemoteSetup, Worker
 from specbench.measure.spec import RunSpec
 
-REACH_S, PLACE_S, CLOSE_S = 10.0, 60.0, 30.0
-"""Seconds to reach a cluster, to place its workers, and to ask them for their last state."""
+REACH_S, PLACE_S = 10.0, 60.0
+"""Seconds to reach a cluster, and to place its workers."""
 MOST_RESTARTS = 3
 """Restarts of a worker by Ray, each where there is room."""
-_OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
-"""Variables that belong to a machine or to Ray's choice of a GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call of an actor that is under way."""
-
-    kind: Literal["open", "complete"]
-    worker: str
-    actor: Any
+class WorkerLost(SpecbenchError):
+    """A worker whose process or machine is gone."""
 
 
 class RayCluster:
     """The workers of runs in the cluster at an address, one run at a time.
 
     Use it as a context manager. `address` is "local" for this machine, "auto" for the cluster that
-    runs on it, else that of a cluster's head, such as "10.0.0.1:6379".
+    runs on it, else that of a cluster's head, such as "10.0.0.1:6379". `actors` are the workers.
 
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.
@@ -58,17 +37,14 @@ class RayCluster:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._actors: list[Any] = []
-        self._names: dict[Any, str] = {}
-        self._calls: dict[Any, _Call] = {}
-        self._num_named = self._num_placed = 0
+        self.actors: list[Any] = []
 
     def __enter__(self) -> Self:
-        self._ray = _import_ray()
+        self.ray = _import_ray()
         _check_reachable(self._address)
         handlers = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
         try:
-            self._ray.init(
+            self.ray.init(
                 address=self._address,
                 include_dashboard=False if self._address == "local" else None,
                 log_to_driver=False,
@@ -82,127 +58,129 @@ class RayCluster:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._ray.shutdown()
+        self.ray.shutdown()
 
-    def start(self, spec: RunSpec, *, is_offline: bool) -> Sequence[SetupReport]:
-        self._stop()
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        demand = demand_of(spec.device, nodes, self._address)
+    def start(self, spec: RunSpec, *, is_offline: bool) -> Sequence[RemoteSetup]:
+        """Start a run's workers, each with its setup, in place of those of the last run.
+
+        Raises:
+            UserError: no worker can be started, or one has not what the run needs.
+        """
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        demand_for = partial(demand_of, spec.device, nodes, self._address)
+        demand = demand_for()
         while True:
+            self.stop()
             try:
                 return self._start(spec, demand, is_offline=is_offline)
-            except TooLarge as error:
-                self._stop()
-                demand = with_more_gpus(demand, nodes, error)
+            except TooLarge as error:  # an estimate may be too low
+                if error.num_gpus_needed:
+                    error.num_gpus_needed = max(error.num_gpus_needed, demand.amount + 1)
+                demand = demand_for(error)
 
-    def _start(self, spec: RunSpec, demand: Demand, *, is_offline: bool) -> Sequence[SetupReport]:
+    def _start(self, spec: RunSpec, demand: Demand, *, is_offline: bool) -> Sequence[RemoteSetup]:
         """Start workers with this demand.
 
         Raises:
             TooLarge: the model does not fit there.
         """
-        kind = self._ray.remote(RayWorker).options(
+        kind = self.ray.remote(Worker).options(
             max_restarts=MOST_RESTARTS, **{f"num_{demand.resource.lower()}s": demand.amount}
         )
-        variables = {name: os.environ.get(name) for name in {*VARIABLES} - _OWN_VARIABLES}
-        self._actors = [
+        shared = {*VARIABLES} - OWN_VARIABLES
+        variables = {name: value for name, value in os.environ.items() if name in shared}
+        self.actors = [
             kind.remote(spec, is_offline=is_offline, variables=variables)
             for _ in range(demand.number)
         ]
-        places = {actor.place.remote(): actor for actor in self._actors}
-        placed, _ = self._ray.wait([*places], num_returns=len(places), timeout=PLACE_S)
+        places = {actor.address.remote(): actor for actor in self.actors}
+        placed = self.wait(places, PLACE_S, number=len(places))
         if not placed:
             raise UserError(
                 f"A worker needs {demand.amount} {demand.resource}, and none of the cluster's "
                 f"{demand.amount * demand.number} came free within {PLACE_S:.0f} s.",
                 "See `ray status`: other jobs use the cluster.",
             )
-        self._num_placed = len(placed)
-        reports = [(places[ref].report.remote(), ref) for ref in placed]
-        return [self._report(report, place) for report, place in reports]
-
-    def open(self, opening: Opening, *, num_before: int) -> int:
-        self._num_named = num_before
-        for actor in self._actors:
-            self._open(actor, opening)
-        self._opening = opening
-        return self._num_placed
-
-    def submit(self, worker: str, job: Job) -> None:
-        actor = next(one for one, name in self._names.items() if name == worker)
-        self._calls[actor.complete.remote(job)] = _Call("complete", worker, actor)
-
-    def next_event(self, timeout_s: float | None = None) -> Event | None:
-        if not self._calls:
-            return None
-        done, _ = self._ray.wait([*self._calls], num_returns=1, timeout=timeout_s)
-        if not done:
-            return None
-        call = self._calls.pop(done[0])
+        self.stop({*places.values()} - {places[ref] for ref in placed})
+        self.actors = [places[ref] for ref in placed]
         try:
-            result = self._ray.get(done[0])
-        except self._ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, Restarted):
-                return self._lost(call, str(error.cause))
-            if isinstance(error.cause, SpecbenchError):
-                return Lost(call.worker, error.cause.message, error.cause)
-            raise
-        except self._ray.exceptions.RayActorError as error:
-            return self._lost(call, reason_of(error))
-        if call.kind == "complete":
-            return Finished(call.worker, result)
-        self._names[call.actor] = call.worker
-        return Ready(call.worker, result)
-
-    def close(self) -> dict[str, WorkerState]:
-        idle = set(self._names.values()) - {call.worker for call in self._calls.values()}
-        last = {actor.close.remote(): name for actor, name in self._names.items() if name in idle}
-        told, _ = (
-            self._ray.wait([*last], num_returns=len(last), timeout=CLOSE_S) if last else ((), ())
-        )
-        states: dict[str, WorkerState] = {}
-        for ref in told:
-            try:
-                states[last[ref]] = self._ray.get(ref)
-            except self._ray.exceptions.RayError:  # it died meanwhile: the run is done
-                continue
-        self._stop()
-        return states
-
-    def _report(self, report: Any, place: Any) -> SetupReport:
-        """The report of a worker, or its error with the address of its machine."""
-        address = "an unknown machine"
-        try:
-            address = self._ray.get(place).address
-            return self._ray.get(report)
-        except self._ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, SpecbenchError):
-                raise error.cause.at(address) from error
-            raise UserError(f"A worker on {address} failed: {reason_of(error)}") from error
-        except self._ray.exceptions.RayActorError as error:
+            return [self.get(ref) for ref in [actor.report.remote() for actor in self.actors]]
+        except WorkerLost as error:
             raise UserError(
-                f"A worker on {address} could not start: {reason_of(error)}",
-                "Install specbench there; `ray logs` has the reason.",
+                f"A worker could not start: {error.message}",
+                "Install specbench on every machine; `ray logs` has the reason.",
             ) from error
 
-    def _open(self, actor: Any, opening: Opening) -> None:
-        """Begin to open a worker under the next name, if need be after Ray has restarted it."""
-        self._num_named += 1
-        name = f"worker-{self._num_named}"
-        ref = actor.open.options(max_task_retries=-1).remote(name, opening)
-        self._calls[ref] = _Call("open", name, actor)
+    def wait(self, refs: Collection[Any], timeout_s: float | None, number: int = 1) -> list[Any]:
+        """The calls that have ended, once `number` have; fewer after the timeout."""
+        if not refs:
+            return []
+        done, _ = self.ray.wait([*refs], num_returns=number, timeout=timeout_s)
+        return list(done)
 
-    def _lost(self, call: _Call, reason: str) -> Lost:
-        """The event of an actor's death; if Ray restarts it, it will be ready again."""
-        self._names.pop(call.actor, None)
-        if call.kind == "complete":
-            self._open(call.actor, self._opening)
-        return Lost(call.worker, reason)
+    def get(self, ref: Any) -> Any:
+        """The result of a call.
 
-    def _stop(self) -> None:
-        for actor in self._actors:
-            self._ray.kill(actor)
-        self._actors, self._names, self._calls = [], {}, {}
+        Raises:
+            WorkerLost: the worker is gone. Ray may start it again.
+            SpecbenchError: what the worker raised.
+        """
+        try:
+            return self.ray.get(ref)
+        except self.ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, SpecbenchError):
+                raise error.cause from error
+            raise
+        except self.ray.exceptions.RayActorError as error:
+            raise WorkerLost(reason_of(error)) from error
+
+    def stop(self, actors: Collection[Any] | None = None) -> None:
+        """Stop these workers, or all."""
+        for actor in self.actors if actors is None else actors:
+            self.ray.kill(actor)
+        self.actors = [] if actors is None else self.actors
+
+
+class Demand(NamedTuple):
+    """The resources of one worker, and the number of workers that the cluster can hold."""
+
+    resource: Literal["GPU", "CPU"]
+    amount: int
+    number: int
+
+
+def demand_of(
+    device: str, nodes: Sequence[dict[str, float]], address: str, too_large: TooLarge | None = None
+) -> Demand:
+    """The demand of workers for `--device` on nodes with these resources.
+
+    A worker has a GPU, or several on one node for a model that is too large for fewer. On a CPU it
+    has all cores of the smallest node, so that none disturbs another.
+
+    Raises:
+        TooLarge: no node has enough GPUs, or the model is too large for a CPU.
+        UserError: the device has a number, or the cluster has no GPU or CPU for a worker.
+    """
+    if ":" in device:
+        raise UserError(
+            f"--device {device} names GPUs, and Ray chooses those of its workers.",
+            "Give --device cuda, or leave it out.",
+        )
+    has_gpus = device == "cuda" or (device != "cpu" and any(node.get("GPU") for node in nodes))
+    resource: Literal["GPU", "CPU"] = "GPU" if has_gpus else "CPU"
+    counts = [int(node.get(resource, 0)) for node in nodes]
+    amount = 1 if has_gpus else min(filter(None, counts), default=1)
+    amount = too_large.num_gpus_needed if too_large else amount
+    number = sum(count // amount for count in counts) if amount else 0
+    if number:
+        return Demand(resource, amount, number)
+    if too_large:
+        has = f" The largest machine of the cluster has {max(counts)}." if amount else ""
+        raise TooLarge(too_large.message + has, too_large.hint, num_gpus_needed=amount)
+    raise UserError(
+        f"A worker needs 1 {resource}, and the cluster at {address} has 0.",
+        f"Start its machines with `ray start --num-{resource.lower()}s N`, or choose a --device.",
+    )
 
 
 def _import_ray() -> Any:
@@ -217,19 +195,14 @@ def _import_ray() -> Any:
 
 def _check_reachable(address: str) -> None:
     """Refuse an address at which nothing answers: Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
-        if address in ("local", "auto"):
-            return
-        raise UserError(
-            f"--ray {address} is not an address.",
-            "Give local, auto or HOST:PORT, as `ray start` says.",
-        )
+    if address in ("local", "auto"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        raise _unreachable(address, "it is not an address")
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except OSError as error:
-        raise _unreachable(address, error.strerror or reason_of(error)) from error
-    except (ValueError, OverflowError) as error:
+    except (OSError, OverflowError) as error:
         raise _unreachable(address, reason_of(error)) from error
 
 
@@ -237,7 +210,7 @@ def _unreachable(address: str, reason: str) -> UserError:
     where = (
         "No Ray cluster runs on this machine"
         if address == "auto"
-        else (f"The Ray cluster at {address} cannot be reached")
+        else f"The Ray cluster at {address} cannot be reached"
     )
     return UserError(
         f"{where}: {reason.rstrip('.')}.",

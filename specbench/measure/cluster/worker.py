@@ -1,45 +1,120 @@
-"""A worker: one backend in a process of its own, which completes samples one at a time.
+"""A worker: one backend in a process that Ray started, which completes samples one at a time.
 
-Knows setups, backends and the runner. Must not know where it runs, nor other workers.
+Imports no torch before its environment is set: OpenMP reads it when torch is loaded.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from specbench.errors import CheckpointError
+from specbench.errors import CheckpointError, SpecbenchError, UserError, describe_error
 from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
 from specbench.machine.cpu_sampler import CpuSampler
-from specbench.measure.base import Plan, Setup, SetupInfo
-from specbench.measure.cluster.cluster import Job, Opening, Place, SetupReport, WorkerState
+from specbench.machine.environment import VARIABLES
+from specbench.machine.threads import wait_briefly
+from specbench.measure.backends import make_setup
+from specbench.measure.base import BackendInfo, Codec, Plan, Sample, Setup, SetupInfo
 from specbench.measure.progress import Lines
 from specbench.measure.runner import Runner
 from specbench.measure.spec import RunSpec
-from specbench.types import Record
+from specbench.types import Record, Request
+
+OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
+"""Variables that belong to a machine or to Ray's choice of a GPU."""
+
+
+@dataclass(frozen=True)
+class RemoteSetup:
+    """A setup on a worker's machine, as a `Setup` describes itself. Nothing is loaded yet."""
+
+    address: str
+    environment: Environment
+    title: str
+    labels: tuple[str, ...]
+    no_checkpoint: tuple[str, ...]
+    codec: Codec
+    context: int | None
+    default_budget: int
+    about: SetupInfo
+
+
+class Opening(NamedTuple):
+    """The values that a worker needs to load its model and warm up.
+
+    `about` is the run's setup, which a worker's own must equal.
+    """
+
+    about: SetupInfo
+    max_new_tokens: int
+    requests: tuple[Request, ...]
+
+
+class WorkerState(NamedTuple):
+    """A worker as measured so far."""
+
+    header: WorkerHeader
+    info: BackendInfo
+
+
+class Result(NamedTuple):
+    """The new records of a sample in the order in which they ran.
+
+    `state` comes with the first result of a process: it is another worker from then on.
+    """
+
+    state: WorkerState | None
+    records: tuple[Record, ...] = ()
 
 
 class Worker:
-    """Completes samples of a run with a setup's backend. Call it from one thread."""
+    """Completes samples of a run. Ray makes it again, in another process, when this one dies.
 
-    def __init__(self, spec: RunSpec, setup: Setup, place: Place) -> None:
-        self._spec, self._setup, self._place = spec, setup, place
-        self._stack = ExitStack()
-        self._sampler = CpuSampler()
+    `variables` are the driver's environment variables that change speed or numerics: Ray sets some
+    of them.
+    """
+
+    def __init__(self, spec: RunSpec, *, is_offline: bool, variables: Mapping[str, str]) -> None:
+        self._spec, self._is_offline = spec, is_offline
+        self._stack, self._sampler = ExitStack(), CpuSampler()
+        self._runner: Runner | None = None
         self._done: list[Record] = []
+        for name in {*VARIABLES} - OWN_VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(variables)
+        wait_briefly()
 
-    def report(self) -> SetupReport:
-        """The setup on this machine."""
-        setup, about = self._setup, self._setup.describe()
+    def address(self) -> str:
+        """The address of the machine, for messages."""
+        import ray
+
+        return str(ray.util.get_node_ip_address())
+
+    def report(self) -> RemoteSetup:
+        """The setup on this machine.
+
+        Raises:
+            UserError: it cannot be made here; the message names the machine.
+        """
+        try:
+            setup, about = self._setup, self._setup.describe()
+        except SpecbenchError as error:
+            raise error.at(self.address()) from error
+        except Exception as error:
+            text = f"A worker on {self.address()} failed: {describe_error(error)}"
+            raise UserError(text) from error
         busy = environment.busy_warning()
-        return SetupReport(
-            place=self._place,
+        return RemoteSetup(
+            address=self.address(),
             environment=self._environment,
             title=setup.title,
             labels=setup.labels,
@@ -48,31 +123,46 @@ class Worker:
             context=setup.context,
             default_budget=setup.default_budget,
             about=replace(about, warnings=(*about.warnings, *([busy] if busy else []))),
-            remembering=tuple(label for label, one in about.methods.items() if one.scope == "run"),
         )
 
-    def open(self, name: str, opening: Opening) -> WorkerState:
-        """Load the model, warm up, and take jobs under this name.
+    def ready(self, opening: Opening) -> Result:
+        """Load the model and warm up, unless this process has done so.
 
         Raises:
             CheckpointError: the model or a drafter has other files here than the run's.
         """
-        self._name = name
+        if self._runner is not None:
+            return Result(None)
         self._backend = self._stack.enter_context(self._setup.open(Path()))
         self._stack.enter_context(self._sampler)
         about = self._setup.describe()
-        if differing := differing_files(about, opening.about):
-            raise CheckpointError(
-                f"{differing} has other files here than on the other machines of the cluster.",
-                "Let every machine have the same files, then go on with --resume.",
-            )
+        pairs = {f"Model {about.model.name}": (about.model, opening.about.model)}
+        pairs |= {name: (one, opening.about.methods.get(name)) for name, one in about.methods.items()}
+        for name, (own, expected) in pairs.items():
+            if own != expected:
+                raise CheckpointError(
+                    f"{name} has other files on {self.address()} than on other machines.",
+                    "Let every machine have the same files, then go on with --resume.",
+                )
         self._backend.warm_up(opening.requests)
         plan = Plan(self._spec, self._setup, (), opening.max_new_tokens)
-        runner = self._backend.runner(plan, self, Lines(_ignore))
+        runner = self._backend.runner(plan, self, Lines(lambda text: None))
         assert isinstance(runner, Runner)
         self._stack.enter_context(runner.watch)
         self._runner = runner
-        return self.state()
+        return Result(self._state())
+
+    def complete(self, sample: Sample, known: Sequence[Record], opening: Opening) -> Result:
+        """The records of a sample that are not known yet."""
+        state = self.ready(opening).state
+        assert self._runner is not None
+        new = self._runner.run_sample(sample, {record.key: record for record in known})
+        return Result(state, tuple(new))
+
+    def close(self) -> WorkerState:
+        """Free the model. Returns the last state."""
+        self._stack.close()
+        return self._state()
 
     def append(self, record: Record) -> None:
         """Keep what describes the work; the driver writes the record."""
@@ -81,18 +171,13 @@ class Worker:
     def changed(self) -> None:
         """Do nothing: the driver writes the header."""
 
-    def complete(self, job: Job) -> tuple[Record, ...]:
-        """The records of a sample that are not known yet."""
-        known = {record.key: record for record in job.known}
-        new = self._runner.run_sample(job.sample, known)
-        return tuple(replace(record, worker=self._name) for record in new)
+    def _state(self) -> WorkerState:
+        import ray
 
-    def state(self) -> WorkerState:
-        """This worker as measured so far."""
-        info = self._backend.describe(self._done)
+        info, context = self._backend.describe(self._done), ray.get_runtime_context()
         header = WorkerHeader(
-            node=self._place.node,
-            gpu_ids=self._place.gpu_ids,
+            node=context.get_node_id()[:12],
+            gpu_ids=tuple(map(str, context.get_accelerator_ids().get("GPU", ()))),
             environment=self._environment,
             preparation=info.preparation,
             threads=info.threads,
@@ -102,10 +187,9 @@ class Worker:
         )
         return WorkerState(header, info)
 
-    def close(self) -> WorkerState:
-        """Free the model. Returns the last state."""
-        self._stack.close()
-        return self.state()
+    @cached_property
+    def _setup(self) -> Setup:
+        return make_setup(self._spec, is_offline=self._is_offline)
 
     @cached_property
     def _environment(self) -> Environment:
@@ -113,14 +197,3 @@ class Worker:
         found = environment.capture()
         own = {k: v for k, v in found.variables.items() if k != "CUDA_VISIBLE_DEVICES"}
         return msgspec.structs.replace(found, variables=own)
-
-
-def differing_files(one: SetupInfo, other: SetupInfo) -> str:
-    """The model, or the methods, whose descriptions differ in two setups; empty if none do."""
-    if one.model != other.model:
-        return f"Model {other.model.name}"
-    names = dict.fromkeys((*one.methods, *other.methods))
-    return ", ".join(name for name in names if one.methods.get(name) != other.methods.get(name))
-
-
-def _ignore(text: str) -> None: ...
