@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import torch
 
 import specbench
 from specbench.errors import UserError
-from specbench.measure.cluster import ray_cluster
 from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint
-from tests.support.cluster import FakeCluster
+from tests.support.cluster import FakeRay, use_ray
 
 
 @pytest.fixture(scope="module")
@@ -113,17 +111,11 @@ def test_a_run_from_python_is_what_its_folder_holds(model: Path, tmp_path: Path)
 def test_a_run_from_python_on_a_cluster_is_that_of_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def cluster(address: str) -> nullcontext[FakeCluster]:
-        asked.append(address)
-        return nullcontext(FakeCluster({"vanilla": answering(1), "pld": answering(2)}, 2))
-
-    monkeypatch.setattr(ray_cluster, "RayCluster", cluster)
+    ray = use_ray(monkeypatch, FakeRay({"vanilla": answering(1), "pld": answering(2)}, 2))
     run = specbench.run("tiny", "pld", tasks="gsm8k", limit=3, output=tmp_path / "run", ray="local")
-    assert asked == ["local"]
+    assert ray.addresses == ["local"]
     assert set(run.samples["worker"]) == {"worker-1", "worker-2"}
-    with pytest.raises(UserError, match=r"^--ray two is not an address"):
+    with pytest.raises(UserError, match="at two cannot be reached: it is not an address"):
         monkeypatch.undo()
         monkeypatch.setitem(sys.modules, "ray", object())
         specbench.run("tiny", ray="two", output=tmp_path / "none")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from specbench.cli.options import with_address
 from specbench.log.store import read_run
-from specbench.measure.cluster import ray_cluster
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
-from tests.support.cluster import FakeCluster
+from tests.support.cluster import FakeRay, use_ray
 
 RUN = ("run", "--method", "pld", "--dataset", "gsm8k", "--limit", 3, "--output", "run")
 
@@ -21,15 +19,8 @@ RUN = ("run", "--method", "pld", "--dataset", "gsm8k", "--limit", 3, "--output",
 @pytest.fixture
 def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A cluster of two workers at every address; the fixture is the addresses that were asked."""
-    asked: list[str] = []
-
-    def cluster(address: str) -> nullcontext[FakeCluster]:
-        asked.append(address)
-        methods = {"vanilla": answering(1), "pld": answering(2)}
-        return nullcontext(FakeCluster(methods, num_workers=2))
-
-    monkeypatch.setattr(ray_cluster, "RayCluster", cluster)
-    return asked
+    methods = {"vanilla": answering(1), "pld": answering(2)}
+    return use_ray(monkeypatch, FakeRay(methods, num_workers=2)).addresses
 
 
 def test_a_run_on_a_cluster_has_a_report_that_counts_its_workers(

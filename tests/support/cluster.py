@@ -1,28 +1,38 @@
-"""A cluster in this process: real workers with fake backends, which can die and come back."""
+"""Ray in this process: real workers with fake backends, which can die and come back."""
 
 from __future__ import annotations
 
 import pickle
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from specbench.errors import SpecbenchError
-from specbench.measure.cluster.cluster import (
-    Event,
-    Finished,
-    Job,
-    Lost,
-    Opening,
-    Place,
-    Ready,
-    SetupReport,
-    WorkerState,
-)
-from specbench.measure.cluster.worker import Worker
-from specbench.measure.spec import RunSpec
+from specbench.measure.base import Sample
+from specbench.measure.cluster import worker as worker_module
+from specbench.measure.cluster.worker import RemoteSetup, Worker
+from specbench.types import Record
 from tests.support.backend import Answer, FakeSetup
+
+Given = tuple[str, Sample, Sequence[Record]]
+
+
+class ActorDied(Exception):
+    """A worker's process is gone."""
+
+
+class TaskError(Exception):
+    """What a worker raised, as `cause`."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 def sent(value: Any) -> Any:
@@ -30,72 +40,109 @@ def sent(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-def never(worker: str, job: Job) -> bool:
-    """No worker dies."""
-    return False
-
-
 @dataclass
-class FakeCluster:
-    """Workers whose events come in a random order.
+class FakeRay:
+    """The part of Ray that is used. Calls of workers end in a random order.
 
-    `dies` tells if a worker dies at a job, and `has_restarts` if another one then takes its place.
+    `dies` tells if a node dies at a sample, and `has_restarts` if its worker then comes back.
     `changed` maps the number of a worker to a change of its report, `refusals` to the error with
-    which it refuses to load.
+    which it refuses to load. `given` are the samples that were handed out, with what was known.
     """
 
     methods: Mapping[str, Answer]
     num_workers: int = 3
-    dies: Callable[[str, Job], bool] = never
+    dies: Callable[[Sample], bool] = lambda sample: False
     has_restarts: bool = False
-    changed: Mapping[int, Callable[[SetupReport], SetupReport]] = field(default_factory=dict)
+    changed: Mapping[int, Callable[[RemoteSetup], RemoteSetup]] = field(default_factory=dict)
     refusals: Mapping[int, SpecbenchError] = field(default_factory=dict)
-    given: list[tuple[str, Job]] = field(default_factory=list)
+    given: list[Given] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)
+    here: int = 0
+    exceptions = SimpleNamespace(RayTaskError=TaskError, RayActorError=ActorDied)
+    kill: Callable[[Any], None] = lambda actor: None
+    put: Callable[[Any], Any] = sent
 
-    def start(self, spec: RunSpec, *, is_offline: bool) -> Sequence[SetupReport]:
-        self._spec, self._draw = spec, random.Random(spec.seed)
-        self._workers: dict[str, Worker] = {}
-        self._events: list[Event] = []
-        self._fresh = [self._worker(number) for number in range(self.num_workers)]
-        return [
-            self.changed.get(number, lambda report: report)(sent(worker.report()))
-            for number, worker in enumerate(self._fresh)
-        ]
+    def __post_init__(self) -> None:
+        self._draw, self._num_actors = random.Random(0), 0
+        self.util = SimpleNamespace(get_node_ip_address=lambda: f"10.0.0.{self.here}")
 
-    def open(self, opening: Opening, *, num_before: int) -> int:
-        self._opening, self._num_named = opening, num_before
-        for number, worker in enumerate(self._fresh):
-            self._open(worker, self.refusals.get(number))
-        return len(self._fresh)
+    def init(self, *, address: str, **options: object) -> None:
+        self.addresses.append(address)
 
-    def submit(self, worker: str, job: Job) -> None:
-        self.given.append((worker, job))
-        if not self.dies(worker, job):
-            self._events.append(Finished(worker, sent(self._workers[worker].complete(sent(job)))))
-            return
-        del self._workers[worker]
-        self._events.append(Lost(worker, "the node was killed"))
-        if self.has_restarts:
-            self._open(self._worker(len(self.given)))
+    def shutdown(self) -> None: ...
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": {"GPU": 1.0}}] * self.num_workers
 
-    def next_event(self, timeout_s: float | None = None) -> Event | None:
-        if not self._events:
-            assert timeout_s is not None, "the driver would wait for ever"
-            return None
-        return self._events.pop(self._draw.randrange(len(self._events)))
+    def remote(self, kind: type[Worker]) -> Any:
+        def make(*args: Any, **options: Any) -> FakeActor:
+            self._num_actors += 1
+            return FakeActor(self, (self._num_actors - 1) % self.num_workers, *args, **options)
 
-    def close(self) -> dict[str, WorkerState]:
-        return {name: worker.close() for name, worker in self._workers.items()}
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=make))
 
-    def _worker(self, number: int) -> Worker:
-        place = Place(f"10.0.0.{number}", f"node-{number}", ("0",))
-        return Worker(self._spec, FakeSetup(self.methods), place)
+    def wait(self, refs: list[Any], *, num_returns: int, timeout: float | None) -> Any:
+        ready = [ref for ref in refs if ref.is_ready]
+        assert ready or timeout is not None, "the driver would wait for ever"
+        self._draw.shuffle(ready)
+        return ready[:num_returns], []
 
-    def _open(self, worker: Worker, refusal: SpecbenchError | None = None) -> None:
-        self._num_named += 1
-        name = f"worker-{self._num_named}"
-        if refusal:
-            self._events.append(Lost(name, refusal.message, refusal))
-            return
-        self._workers[name] = worker
-        self._events.append(Ready(name, sent(worker.open(name, sent(self._opening)))))
+    def get(self, ref: FakeCall) -> Any:
+        return sent(ref.result())
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(
+            get_node_id=lambda: f"node-{self.here}", get_accelerator_ids=lambda: {"GPU": ["0"]}
+        )
+
+
+@dataclass(eq=False)
+class FakeCall:
+    """A call of a worker. It runs when its result is asked for."""
+
+    result: Callable[[], Any]
+    is_ready: bool = True
+
+
+class FakeActor:
+    """A worker under Ray."""
+
+    def __init__(self, ray: FakeRay, number: int, *args: Any, **options: Any) -> None:
+        self._ray, self._number, self._is_alive = ray, number, True
+        self._make = partial(Worker, *args, **options)
+        self._worker = self._make()
+
+    def __getattr__(self, name: str) -> Any:
+        def remote(*args: Any) -> FakeCall:
+            has_room = self._is_alive or self._ray.has_restarts
+            return FakeCall(partial(self._call, name, *map(sent, args)), has_room)
+
+        call = SimpleNamespace(remote=remote)
+        call.options = lambda **_: call
+        return call
+
+    def _call(self, name: str, *args: Any) -> Any:
+        ray = self._ray
+        ray.here = self._number
+        if name == "complete":
+            ray.given.append((f"node-{self._number}", args[0], args[1]))
+            if ray.dies(args[0]):
+                self._is_alive, self._worker = False, self._make()
+                raise ActorDied("the node was killed.")
+        if name == "ready" and self._number in ray.refusals:
+            raise TaskError(ray.refusals[self._number])
+        try:
+            result = getattr(self._worker, name)(*args)
+        except SpecbenchError as error:
+            raise TaskError(error) from error
+        change = ray.changed.get(self._number) if name == "report" else None
+        return change(result) if change else result
+
+
+def use_ray(monkeypatch: pytest.MonkeyPatch, ray: FakeRay) -> FakeRay:
+    """Put a fake Ray in the place of Ray."""
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(worker_module, "wait_briefly", lambda: None)
+    monkeypatch.setattr(
+        worker_module, "make_setup", lambda spec, is_offline: FakeSetup(ray.methods)
+    )
+    return ray

@@ -136,10 +136,10 @@ class Worker:
         self._backend = self._stack.enter_context(self._setup.open(Path()))
         self._stack.enter_context(self._sampler)
         about = self._setup.describe()
-        pairs = {f"Model {about.model.name}": (about.model, opening.about.model)}
-        pairs |= {name: (one, opening.about.methods.get(name)) for name, one in about.methods.items()}
-        for name, (own, expected) in pairs.items():
-            if own != expected:
+        expected: dict[str, object] = dict(opening.about.methods)
+        expected[f"Model {opening.about.model.name}"] = opening.about.model
+        for name, one in {f"Model {about.model.name}": about.model, **about.methods}.items():
+            if one != expected.get(name):
                 raise CheckpointError(
                     f"{name} has other files on {self.address()} than on other machines.",
                     "Let every machine have the same files, then go on with --resume.",
