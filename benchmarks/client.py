@@ -19,8 +19,7 @@ from multiprocessing.connection import Connection
 
 from specbench.measure.server.client import Client
 from specbench.measure.server.load import closed_loop
-from specbench.measure.server.protocols import Completions
-from specbench.measure.server.stream import ChatRequest
+from specbench.measure.server.stream import ChatRequest, completions
 from specbench.types import Request
 
 SHORT, LONG = 1, 256
@@ -71,7 +70,7 @@ async def measure(root: str, num_requests: int, concurrency: int, num_tokens: in
     async with Client(root) as client:
 
         async def work(number: int) -> None:
-            answer = await client.complete(Completions(), "stub", ask)
+            answer = await client.complete(completions(), "stub", ask)
             assert answer.num_tokens == num_tokens, number
 
         await closed_loop(range(2 * concurrency), concurrency, work)  # connections, imports

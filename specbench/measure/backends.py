@@ -14,7 +14,7 @@ SETUPS = {
     "server": "server.setup.make_server_setup",
 }
 """Value of `--backend` -> the function that makes its setup; the engine is in this process."""
-STARTED_SETUP = "server.started_setup.make_started_setup"
+STARTED_SETUP = "server.setup.make_started_setup"
 """The function that makes the setup of servers that `--engine` starts."""
 
 

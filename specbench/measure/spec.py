@@ -11,7 +11,7 @@ from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
-from specbench.measure.server.engines import ENGINES
+from specbench.measure.server.engines import NAMES
 from specbench.types import Sampling
 
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
@@ -31,8 +31,8 @@ class RunSpec(SpecValues, frozen=True):
         for option in options(SpecValues):
             value = getattr(self, option.name)
             option.check(value.partition(":")[0] if option.name == "device" else value)
-        if self.serving_engine and self.serving_engine not in ENGINES:
-            raise unknown_name("engine", self.serving_engine, ENGINES)
+        if self.serving_engine and self.serving_engine not in NAMES:
+            raise unknown_name("engine", self.serving_engine, NAMES)
         parse_goodput(self.goodput)
         if self.limit and self.sample:
             raise UserError(

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from specbench.measure.server.backend import OpenServer
-from specbench.measure.server.engines import ENGINES
+from specbench.measure.server.engines import NAMES
 from specbench.measure.server.find import PROBE_TOKENS
-from specbench.measure.server.protocols import Completions
-from specbench.measure.server.started_setup import StartedSetup, make_started_setup
-from specbench.measure.server.stream import ChatRequest
+from specbench.measure.server.setup import StartedSetup, make_started_setup
+from specbench.measure.server.stream import ChatRequest, completions
 from specbench.measure.spec import RunSpec
 from specbench.types import Request
 from tests.support.replay import RESPONSES, Exchange
@@ -42,7 +41,7 @@ _LEFT_OUT = ("_bucket", "_created", "# ", "python_", "process_", "http_")
 def main() -> None:
     """Record and write the files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("engine", choices=sorted(ENGINES))
+    parser.add_argument("engine", choices=NAMES)
     parser.add_argument("--command", required=True)
     parser.add_argument("--method", required=True)
     parser.add_argument("--model", default="tiny")
@@ -69,7 +68,7 @@ def exchanges(server: OpenServer, setup: StartedSetup) -> Iterator[Exchange]:
     whole = ChatRequest(Request(prompt, NUM_TOKENS), ASKED)
     for path in QUESTIONS:
         yield exchange(root, path)
-    for one in (protocol, Completions(is_chat=True)):
+    for one in (protocol, completions(is_chat=True)):
         probe = ChatRequest(Request(hello, PROBE_TOKENS), HELLO)
         yield exchange(root, one.path, one.body(model, probe))
         yield exchange(root, one.path, one.body(model, whole))

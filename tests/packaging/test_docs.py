@@ -15,7 +15,7 @@ import specbench
 from specbench import registry
 from specbench.cli.app import app
 from specbench.data.tasks import load_cards
-from specbench.measure.server.engines import ENGINES
+from specbench.measure.server.engines import load_engine
 from specbench.registry import parse_choices
 from tests.packaging.shell import ROOT
 
@@ -84,7 +84,7 @@ def test_every_command_shown_exists_with_its_options(document: Path) -> None:
 def test_every_method_shown_exists_with_its_options(document: Path) -> None:
     for arguments in commands(document, "specbench"):
         pairs = list(pairwise(arguments))
-        engine = next((ENGINES[value] for option, value in pairs if option == "--engine"), None)
+        engine = next((load_engine(value) for option, value in pairs if option == "--engine"), None)
         for option, value in pairs:
             is_method = option == "--method" and value not in ("NAME", "METHOD")
             for choice in parse_choices([value] if is_method else []):

@@ -215,7 +215,7 @@ class BlockRunner:
             num_prompt_tokens = len(prompt_ids)
             request = make_request(self.plan, prompt_ids, key.request)
             answer = await server.complete(ChatRequest(request, messages))
-            is_prompt_sent = server.found.protocol.name != "chat"
+            is_prompt_sent = server.found.protocol.takes_tokens
             return make_record(
                 key, request, answer, self.codec, began=began, is_prompt_sent=is_prompt_sent
             )

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from specbench.errors import describe_error, printable
-from specbench.measure.server.answer import Answer, AnswerReader, RequestFailed
-from specbench.measure.server.stream import ChatRequest, StreamProtocol
+from specbench.measure.server.stream import (
+    Answer,
+    AnswerReader,
+    ChatRequest,
+    RequestFailed,
+    StreamProtocol,
+)
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -107,7 +112,7 @@ class Client:
 
         url = self.root + protocol.path
         headers = {"Content-Type": "application/json"}
-        if protocol.name == "llamacpp":  # drops connections that it said it would keep
+        if not protocol.keeps_connections:
             headers["Connection"] = "close"
         reader = AnswerReader(protocol, perf_counter())
         try:

@@ -13,11 +13,15 @@ import msgspec
 
 from specbench.errors import UserError, printable
 from specbench.measure.base import Message
-from specbench.measure.server.answer import RequestFailed
 from specbench.measure.server.client import Client
 from specbench.measure.server.counters import read_counters
-from specbench.measure.server.protocols import Completions, Llamacpp, Sglang
-from specbench.measure.server.stream import ChatRequest, StreamProtocol
+from specbench.measure.server.engines import NAMES, load_engine
+from specbench.measure.server.stream import (
+    ChatRequest,
+    RequestFailed,
+    StreamProtocol,
+    completions,
+)
 from specbench.models.cards import ModelCard
 from specbench.types import Request
 
@@ -141,23 +145,20 @@ def _served(listed: str, root: str, card: ModelCard, served_model: str) -> tuple
 async def _software(client: Client) -> tuple[str, tuple[StreamProtocol, ...]]:
     """The server's software with its version, and the forms of requests to try, the best first."""
     general = (
-        Completions(),
-        Completions(returns_ids=False),
-        Completions(is_chat=True),
-        Completions(is_chat=True, returns_ids=False),
+        completions(),
+        completions(returns_ids=False),
+        completions(is_chat=True),
+        completions(is_chat=True, returns_ids=False),
     )
-    asked: dict[str, tuple[str, str, StreamProtocol | None]] = {
-        "llama.cpp": ("/props", "build_info", Llamacpp()),
-        "SGLang": ("/get_server_info", "version", Sglang()),
-        "vLLM": ("/version", "version", None),
-    }
-    for name, (path, key, own) in asked.items():
+    for engine in map(load_engine, NAMES):
+        path, key = engine.version
         try:
             values: Any = msgspec.json.decode(await client.get(path))
         except (RequestFailed, msgspec.DecodeError):
             continue
         if isinstance(values, dict) and isinstance(version := values.get(key), str):
-            return printable(f"{name} {version}"), (own, *general) if own else general
+            own = (engine.protocol,) if engine.protocol else ()
+            return printable(f"{engine.title} {version}"), (*own, *general)
     return "unknown", general
 
 

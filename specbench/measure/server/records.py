@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from specbench.measure.base import Codec
 from specbench.measure.methods import BASELINE
-from specbench.measure.server.answer import Answer, RequestFailed
+from specbench.measure.server.stream import Answer, RequestFailed
 from specbench.types import Record, RecordKey, Request, Serving
 
 _DIGITS = 6

@@ -172,9 +172,7 @@ def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch
 
 def test_a_word_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", object())
-    with pytest.raises(
-        UserError, match="somewhere cannot be reached: it is not an address"
-    ):
+    with pytest.raises(UserError, match="somewhere cannot be reached: it is not an address"):
         RayCluster("somewhere").__enter__()
 
 

@@ -20,9 +20,9 @@ from specbench.measure.server import blocks as blocks_module
 from specbench.measure.server.backend import OpenServer, RunningServers, ServerBackend
 from specbench.measure.server.blocks import BlockClock, BlockRunner, blocks
 from specbench.measure.server.client import Client
+from specbench.measure.server.engines import load_engine
 from specbench.measure.server.find import FoundServer
-from specbench.measure.server.protocols import Completions, Llamacpp
-from specbench.measure.server.stream import StreamProtocol
+from specbench.measure.server.stream import StreamProtocol, completions
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, Request
 from tests.support.backend import fake_plan
@@ -84,7 +84,7 @@ def run(
             stack.enter_context(serving(stub))
         found = {
             label: FoundServer(
-                stub.root, "tiny", "a stub", protocol or Completions(), True,
+                stub.root, "tiny", "a stub", protocol or completions(), True,
                 has_counters=bool(stub.counters),
             )
             for label, stub in stubs.items()
@@ -160,14 +160,14 @@ def test_a_step_without_a_draft_emits_one_token() -> None:
 
 def test_an_end_token_that_is_counted_but_not_sent_is_part_of_the_answer() -> None:
     stub = Stub("llamacpp", accepted_per_step=(2,))
-    record = run({"sps": stub}, protocol=Llamacpp()).records[0]
+    record = run({"sps": stub}, protocol=load_engine("llamacpp").protocol).records[0]
     assert (record.token_ids, record.accept_lengths) == ((5, 6, 7, 2), ())
     assert record.serving is not None
     assert (record.serving.num_accepted, record.serving.reported_tokens) == (2, None)
 
 
 def test_text_is_tokenised_and_its_tokens_are_counted_by_the_server() -> None:
-    record = run({"vanilla": Stub("plain")}, protocol=Completions(is_chat=True)).records[0]
+    record = run({"vanilla": Stub("plain")}, protocol=completions(is_chat=True)).records[0]
     assert record.token_ids == (5, 6, 7, 2)
     assert record.serving is not None and record.serving.reported_tokens == 4
 
@@ -236,7 +236,7 @@ def test_counters_are_read_before_and_after_each_block() -> None:
         "spec_decode_num_drafts_total": 3.0,
     }
     done = run({"ngram": Stub("plain", accepted_per_step=(2,), counters=counters)},
-               protocol=Completions(is_chat=True))  # fmt: skip
+               protocol=completions(is_chat=True))  # fmt: skip
     assert done.blocks[0].counters == {"num_tokens": 12.0, "num_accepted": 6.0, "num_drafts": 3.0}
     assert done.blocks[0].num_tokens == 12
 
@@ -282,7 +282,7 @@ class Stopping:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RunFolderError("the disk is full")])
 def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
     with serving(Stub()) as stub:
-        found = FoundServer(stub.root, "tiny", "a stub", Completions(), True)
+        found = FoundServer(stub.root, "tiny", "a stub", completions(), True)
         plan = plan_of(["vanilla"], RunSpec(backend="server", concurrency=(2,)))
         sink = Stopping(error)
         with ServerBackend(RunningServers({"vanilla": found}, request_s=5), 1) as backend:
@@ -328,7 +328,7 @@ def test_a_server_that_was_started_again_is_warmed_up_again(
     source: type[RunningServers], num_requests: int
 ) -> None:
     with serving(Stub()) as stub:
-        found = FoundServer(stub.root, "tiny", "a stub", Completions(), True)
+        found = FoundServer(stub.root, "tiny", "a stub", completions(), True)
         with ServerBackend(source({"vanilla": found}, request_s=5), 1) as backend:
             backend.warm_up([Request((1, 8), 4)])
             for _ in range(2):
@@ -350,7 +350,7 @@ def test_the_end_of_a_process_is_waited_for_once(
         num_asked += 1
         return "ended" if num_asked > ends_after else ""
 
-    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", Completions(), True), death)
+    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", completions(), True), death)
     assert asyncio.run(server.wait_for_death()) == ending
     num_before = num_asked
     assert asyncio.run(server.wait_for_death()) == ending
@@ -358,13 +358,13 @@ def test_the_end_of_a_process_is_waited_for_once(
 
 
 def test_a_server_that_we_did_not_start_has_no_process_to_wait_for() -> None:
-    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", Completions(), True))
+    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", completions(), True))
     assert asyncio.run(server.wait_for_death()) == server.death() == ""
 
 
 def test_a_record_has_the_end_of_the_engine() -> None:
     with serving(Stub(fault="drops")) as stub:
-        found = FoundServer(stub.root, "tiny", "a stub", Completions(), True)
+        found = FoundServer(stub.root, "tiny", "a stub", completions(), True)
         plan = plan_of(["vanilla"], RunSpec(backend="server"))
         with ServerBackend(Dying({"vanilla": found}, request_s=5), 1) as backend:
             runner = BlockRunner(plan, backend, Stopping(None), Watcher(), Letters())

@@ -11,11 +11,9 @@ import pytest
 
 from specbench.errors import UserError
 from specbench.measure.server import client as client_module
-from specbench.measure.server.answer import Answer, RequestFailed
 from specbench.measure.server.client import Client
 from specbench.measure.server.find import FoundServer, find_server, server_root
-from specbench.measure.server.protocols import Completions
-from specbench.measure.server.stream import ChatRequest
+from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed, completions
 from specbench.models.cards import ModelCard, find_model
 from specbench.types import Request, Sampling
 from tests.support.stub_server import Stub, serving
@@ -107,11 +105,11 @@ def test_a_request_names_temperature_and_seed_and_asks_for_usage_and_token_ids()
 
 def test_defaults_of_the_model_do_not_change_the_sampling() -> None:
     plain = ChatRequest(Request((1, 8), 16, Sampling(0.0)), [])
-    body = Completions().body("tiny", plain)
+    body = completions().body("tiny", plain)
     assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0.0, 1.0)
     drawn = ChatRequest(Request((1, 8), 16, Sampling(1.0, top_k=40)), [])
-    assert Completions().body("tiny", drawn)["top_k"] == 40
-    assert not {"top_k", "min_p"} & set(Completions(returns_ids=False).body("tiny", plain))
+    assert completions().body("tiny", drawn)["top_k"] == 40
+    assert not {"top_k", "min_p"} & set(completions(returns_ids=False).body("tiny", plain))
 
 
 def test_llamacpp_is_told_not_to_reuse_a_prompt_nor_to_filter_tokens() -> None:
@@ -185,7 +183,7 @@ def test_the_time_of_a_refused_request_runs_from_its_first_attempt(
 )
 def test_reasoning_is_a_part_of_the_answer_under_either_name(names: tuple[str, ...]) -> None:
     delta = {**dict.fromkeys(names, "So "), "content": "four."}
-    event = Completions(is_chat=True).read(json.dumps({"choices": [{"delta": delta}]}).encode())
+    event = completions(is_chat=True).read(json.dumps({"choices": [{"delta": delta}]}).encode())
     assert event.text == "So four."
 
 

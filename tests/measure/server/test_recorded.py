@@ -11,13 +11,11 @@ from typing import Any, TypeVar
 import pytest
 
 import specbench
-from specbench.measure.server.answer import Answer, RequestFailed
 from specbench.measure.server.client import Client
 from specbench.measure.server.counters import increase, read_counters
 from specbench.measure.server.find import FoundServer, find_server
-from specbench.measure.server.protocols import Completions
 from specbench.measure.server.records import make_record
-from specbench.measure.server.stream import ChatRequest, Counts
+from specbench.measure.server.stream import Answer, ChatRequest, Counts, RequestFailed, completions
 from specbench.models.cards import find_model
 from specbench.models.chat import load_codec
 from specbench.types import Record, RecordKey, Request
@@ -102,7 +100,7 @@ def test_a_greedy_answer_is_ours_and_has_its_steps(name: str) -> None:
 @EVERY
 def test_an_answer_to_a_chat_is_the_same_text(name: str) -> None:
     async def complete(client: Client, found: FoundServer) -> Any:
-        return await client.complete(Completions(is_chat=True), found.model, WHOLE)
+        return await client.complete(completions(is_chat=True), found.model, WHOLE)
 
     answer = ask(name, complete)
     assert answer.text == CODEC.text(ours())

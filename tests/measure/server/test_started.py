@@ -15,27 +15,22 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
-from safetensors.torch import load_file
 
-import specbench
 from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.machine import Gpu
 from specbench.machine import environment
 from specbench.machine.threads import wait_briefly
 from specbench.measure.server import process as process_module
-from specbench.measure.server import started_setup
-from specbench.measure.server.answer import RequestFailed
+from specbench.measure.server.backend import Start, StartedServers, without_folders
 from specbench.measure.server.client import Client
-from specbench.measure.server.engines import ENGINES
-from specbench.measure.server.engines.base import Launch
+from specbench.measure.server.engine import Launch
+from specbench.measure.server.engines import load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
-from specbench.measure.server.engines.vllm_weights import eagle_folder, medusa_folder
+from specbench.measure.server.engines.vllm import medusa_folder
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.process import ServerProcess
-from specbench.measure.server.started import Start, StartedServers, without_folders
-from specbench.measure.server.started_setup import StartedSetup, make_started_setup
-from specbench.measure.server.stream import ChatRequest
+from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
+from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.types import Request
@@ -207,22 +202,22 @@ def launch(tmp_path: Path, method: str, weights: Path | None = None) -> Launch:
 
 def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) -> None:
     draft = tmp_path / "draft"
-    words = ENGINES["vllm"].arguments(launch(tmp_path, "sps", draft))
+    words = load_engine("vllm").arguments(launch(tmp_path, "sps", draft))
     assert words[:2] == ["serve", str(tmp_path)]
     assert "--no-enable-prefix-caching" in words and "--enforce-eager" in words
     config = words[words.index("--speculative-config") + 1]
     assert config == (
         f'{{"method": "draft_model", "model": "{draft}", "num_speculative_tokens": 4}}'
     )
-    plain = ENGINES["vllm"].arguments(launch(tmp_path, "vanilla"))
+    plain = load_engine("vllm").arguments(launch(tmp_path, "vanilla"))
     metrics = {"--per-request-spec-decode-metrics", "detailed"}
     assert set(words) - set(plain) == {"--speculative-config", config, *metrics}
 
 
 def setup_of(methods: str) -> StartedSetup:
     spec = RunSpec(
-        methods=(methods,), model="tiny", device="cpu", backend="server", serving_engine="vllm",
-        engine_command=(sys.executable,),
+        methods=tuple(filter(None, [methods])), model="tiny", device="cpu", backend="server",
+        serving_engine="vllm", engine_command=(sys.executable,),
     )  # fmt: skip
     return make_started_setup(spec, is_offline=True)
 
@@ -241,7 +236,7 @@ def test_the_memory_of_vllms_suffix_is_recorded_and_can_be_turned_off(tmp_path: 
     configs = [
         words[words.index("--speculative-config") + 1]
         for scope in ("run", "request")
-        for words in [ENGINES["vllm"].arguments(dataclasses.replace(asked, scope=scope))]
+        for words in [load_engine("vllm").arguments(dataclasses.replace(asked, scope=scope))]
     ]
     assert ['"suffix_decoding_max_cached_requests": 0' in text for text in configs] == [False, True]
 
@@ -256,7 +251,7 @@ def test_a_scope_that_a_method_lacks_is_refused() -> None:
 def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Path) -> None:
     tiny = Path(find_model("tiny").repo)
     made = launch(tmp_path, "medusa", tiny.parent / "medusa")
-    words = ENGINES["vllm"].arguments(
+    words = load_engine("vllm").arguments(
         Launch(**{**{name: getattr(made, name) for name in made.__slots__}, "model": tiny})
     )
     assert str(made.scratch) in words[words.index("--speculative-config") + 1]
@@ -264,37 +259,12 @@ def test_vllm_gets_medusa_heads_with_the_configuration_it_asks_for(tmp_path: Pat
     assert '"architectures": ["MedusaModel"]' in (made.scratch / "config.json").read_text()
 
 
-TINY_EAGLE = TINY / "eagle"
-
-
-def test_an_eagle_head_for_vllm_drafts_the_same_without_its_bias(tmp_path: Path) -> None:
-    made = eagle_folder(TINY_EAGLE, tmp_path / "made")
-    assert "fc.bias" not in load_file(made / "model.safetensors")
-    prompt = "Nina has 17 oranges. How many are left if she eats 3?"
-    steps = [
-        specbench.load("tiny", method=f"eagle:weights={folder}", dtype="float32", device="cpu")
-        .generate(prompt, max_new_tokens=48)
-        .completion.accept_lengths
-        for folder in (TINY_EAGLE, made)
-    ]
-    assert steps[0] == steps[1] and max(steps[0]) > 2
-
-
-def test_an_eagle_head_without_a_bias_is_given_to_vllm_as_it_is(tmp_path: Path) -> None:
-    made = eagle_folder(TINY_EAGLE, tmp_path / "made")
-    assert eagle_folder(made, tmp_path / "again") == made
-    assert not (tmp_path / "again").exists()
-
-
-def test_an_eagle_head_whose_bias_no_embedding_can_take_is_refused(tmp_path: Path) -> None:
-    bias, columns = torch.ones(4), torch.zeros(4, 8)
-    tensors = {"fc.bias": bias, "fc.weight": columns, "embed_tokens.weight": torch.ones(9, 4)}
-    torch.save(tensors, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"ignores fc\.bias, and the head cannot take it"):
-        eagle_folder(tmp_path, tmp_path / "made")
-    torch.save({"fc.bias": bias, "fc.weight": columns}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"has no embed_tokens\.weight"):
-        eagle_folder(tmp_path, tmp_path / "made")
+def test_an_eagle_head_with_a_bias_is_refused_by_name_and_left_out_by_default() -> None:
+    with pytest.raises(CheckpointError, match=r"zoo/tiny/eagle: it ignores fc\.bias"):
+        setup_of("eagle")
+    left = setup_of("")
+    assert {*left.labels} == {"vanilla", "ngram", "sps", "eagle3", "medusa"}
+    assert any("fc.bias" in text for text in left.describe().warnings)
 
 
 def test_a_command_is_recorded_without_folders() -> None:
@@ -327,12 +297,12 @@ def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(environment, "gpus", lambda: [Gpu("a card")])
-    assert started_setup._device("auto") == "cuda"
-    assert started_setup._device("cpu") == "cpu"
+    assert _device("auto") == "cuda"
+    assert _device("cpu") == "cpu"
     monkeypatch.setattr(environment, "gpus", list)
-    assert started_setup._device("auto") == "cpu"
+    assert _device("auto") == "cpu"
     with pytest.raises(UserError, match="cannot be passed to an engine") as error:
-        started_setup._device("cuda:1")
+        _device("cuda:1")
     assert "CUDA_VISIBLE_DEVICES" in error.value.hint
 
 
@@ -342,7 +312,7 @@ def test_medusa_heads_in_vllms_own_layout_are_given_to_it_as_they_are(tmp_path: 
 
 
 def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
-    words = ENGINES["sglang"].arguments(launch(tmp_path, "eagle3", tmp_path))
+    words = load_engine("sglang").arguments(launch(tmp_path, "eagle3", tmp_path))
     assert words[words.index("--speculative-algorithm") + 1] == "EAGLE3"
     assert words[words.index("--speculative-num-draft-tokens") + 1] == "5"
     assert "--disable-radix-cache" in words
@@ -352,7 +322,7 @@ def test_llamacpp_takes_gguf_files_and_a_context_for_each_request(tmp_path: Path
     with pytest.raises(UserError, match="has no GGUF file"):
         gguf_file(tmp_path)
     (tmp_path / "model.gguf").touch()
-    words = ENGINES["llamacpp"].arguments(launch(tmp_path, "sps", tmp_path))
+    words = load_engine("llamacpp").arguments(launch(tmp_path, "sps", tmp_path))
     assert words[words.index("--ctx-size") + 1] == str(2048 * 8)
     assert words[words.index("--spec-type") + 1] == "draft-simple"
     assert "--no-cache-prompt" in words
@@ -372,4 +342,4 @@ def test_llamacpp_computes_in_float32_if_asked(tmp_path: Path) -> None:
 
 
 def arguments_of(launch: Launch) -> list[str]:
-    return ENGINES["llamacpp"].arguments(launch)
+    return load_engine("llamacpp").arguments(launch)

@@ -1,13 +1,21 @@
-"""Serving engines that specbench starts itself: how each is called, one file an engine."""
+"""Serving engines that specbench can start: one file each, with an `ENGINE`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pkgutil
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from specbench.measure.server.engines.base import Engine
-from specbench.measure.server.engines.llamacpp import LLAMACPP
-from specbench.measure.server.engines.sglang import SGLANG
-from specbench.measure.server.engines.vllm import VLLM
+if TYPE_CHECKING:
+    from specbench.measure.server.engine import Engine
 
-ENGINES: Mapping[str, Engine] = {one.name: one for one in (VLLM, SGLANG, LLAMACPP)}
-"""Engines by their name on the command line."""
+NAMES = tuple(sorted(one.name for one in pkgutil.iter_modules(__path__)))
+"""Engines by their name on the command line, which is that of their file."""
+
+
+@cache
+def load_engine(name: str) -> Engine:
+    """The engine of a file in this folder."""
+    engine: Engine = import_module(f"{__name__}.{name}").ENGINE
+    return engine

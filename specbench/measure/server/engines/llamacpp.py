@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from specbench.errors import UserError
-from specbench.measure.server.engines.base import Engine, EngineMethod, Launch, set_flags
+from specbench.measure.server.engine import DRAFT_COUNTERS, Engine, EngineMethod, Launch, set_flags
+from specbench.measure.server.stream import (
+    ChatRequest,
+    Counts,
+    Event,
+    StreamProtocol,
+    error_text,
+    sampling_values,
+    seconds,
+)
 
 _TYPES = {"sps": "draft-simple", "eagle3": "draft-eagle3", "ngram": "ngram-simple"}
 
@@ -55,7 +68,66 @@ def gguf_file(folder: Path) -> Path:
     )
 
 
-LLAMACPP = Engine(
+class _Timings(Struct, frozen=True):
+    """llama.cpp's times and counts of one answer, in milliseconds."""
+
+    prompt_ms: float | None = None
+    predicted_ms: float | None = None
+    draft_n_accepted: int | None = None
+
+
+class _Chunk(Struct, frozen=True):
+    """An event of llama.cpp's `/completion`."""
+
+    content: str = ""
+    tokens: tuple[int, ...] = ()
+    stop: bool = False
+    stop_type: str = ""
+    tokens_predicted: int | None = None
+    tokens_evaluated: int | None = None
+    timings: _Timings | None = None
+    error: Any = None
+
+
+_read_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _body(model: str, ask: ChatRequest) -> dict[str, Any]:
+    return {
+        "prompt": list(ask.request.prompt_ids),
+        "n_predict": ask.request.max_new_tokens,
+        "top_k": 0,
+        "min_p": 0.0,
+        **sampling_values(ask.request),
+        "stream": True,
+        "return_tokens": True,
+        "cache_prompt": False,
+    }
+
+
+def _read(data: bytes) -> Event:
+    chunk = _read_chunk(data)
+    timings = chunk.timings if chunk.stop else None
+    return Event(
+        chunk.content,
+        chunk.tokens,
+        finish=chunk.stop_type or ("none" if chunk.stop else None),
+        num_tokens=chunk.tokens_predicted if chunk.stop else None,
+        prompt_tokens=chunk.tokens_evaluated if chunk.stop else None,
+        counts=_counts(timings) if timings else None,
+        error=error_text(chunk.error),
+    )
+
+
+def _counts(timings: _Timings) -> Counts:
+    return Counts(
+        num_accepted=timings.draft_n_accepted,
+        prefill_s=seconds(timings.prompt_ms),
+        decode_s=seconds(timings.predicted_ms),
+    )
+
+
+ENGINE = Engine(
     name="llamacpp",
     title="llama.cpp",
     executable=("llama-server",),
@@ -67,5 +139,12 @@ LLAMACPP = Engine(
         "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
     },
     arguments=_arguments,
-    check_folder=gguf_file,
+    check_folder=lambda folder, method: gguf_file(folder),
+    version=("/props", "build_info"),
+    protocol=StreamProtocol("llamacpp", "/completion", _body, _read, keeps_connections=False),
+    counters={
+        **DRAFT_COUNTERS,
+        "tokens_predicted": "num_tokens",
+        "prompt_tokens_cached": "num_cached_tokens",
+    },
 )

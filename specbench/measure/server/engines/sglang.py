@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from specbench.measure.server.engines.base import Engine, EngineMethod, Launch, set_flags
+import msgspec
+from msgspec import Struct
+
+from specbench.measure.server.engine import DRAFT_COUNTERS, Engine, EngineMethod, Launch, set_flags
+from specbench.measure.server.stream import (
+    ChatRequest,
+    Counts,
+    Event,
+    StreamProtocol,
+    error_text,
+    sampling_values,
+)
 
 _ALGORITHMS = {"sps": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3", "ngram": "NGRAM"}
 
@@ -39,7 +51,69 @@ def _speculation(launch: Launch) -> list[str]:
     )
 
 
-SGLANG = Engine(
+class _Finish(Struct, frozen=True):
+    """SGLang's reason of an answer's end."""
+
+    type: str = ""
+    message: str | None = None
+
+
+class _Meta(Struct, frozen=True):
+    """SGLang's counts of one answer."""
+
+    finish_reason: _Finish | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    spec_verify_ct: int | None = None
+    spec_num_correct_drafts: int | None = None
+
+
+class _Chunk(Struct, frozen=True):
+    """An event of SGLang's `/generate`."""
+
+    text: str = ""
+    output_ids: tuple[int, ...] | None = None
+    meta_info: _Meta | None = None
+    error: Any = None
+
+
+_read_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _body(model: str, ask: ChatRequest) -> dict[str, Any]:
+    sampling = sampling_values(ask.request)
+    return {
+        "input_ids": list(ask.request.prompt_ids),
+        "sampling_params": {
+            "max_new_tokens": ask.request.max_new_tokens,
+            "sampling_seed": sampling.pop("seed"),
+            **sampling,
+        },
+        "stream": True,
+    }
+
+
+def _read(data: bytes) -> Event:
+    chunk = _read_chunk(data)
+    meta = chunk.meta_info or _Meta()
+    finish = meta.finish_reason
+    verified, accepted = meta.spec_verify_ct, meta.spec_num_correct_drafts
+    if accepted is None and verified is not None and meta.completion_tokens is not None:
+        accepted = max(meta.completion_tokens - 1 - verified, 0)
+    return Event(
+        chunk.text,
+        chunk.output_ids,
+        finish=finish.type if finish else None,
+        num_tokens=meta.completion_tokens if finish else None,
+        prompt_tokens=meta.prompt_tokens if finish else None,
+        counts=Counts(num_drafts=verified, num_accepted=accepted) if finish else None,
+        error=error_text(chunk.error),
+        is_whole=True,
+        num_so_far=meta.completion_tokens,
+    )
+
+
+ENGINE = Engine(
     name="sglang",
     title="SGLang",
     executable=(sys.executable, "-m", "sglang.launch_server"),
@@ -53,4 +127,11 @@ SGLANG = Engine(
     },
     arguments=_arguments,
     settings={"HF_HUB_OFFLINE": "1"},
+    version=("/get_server_info", "version"),
+    protocol=StreamProtocol("sglang", "/generate", _body, _read),
+    counters={
+        **DRAFT_COUNTERS,
+        "generation_tokens": "num_tokens",
+        "cached_tokens": "num_cached_tokens",
+    },
 )

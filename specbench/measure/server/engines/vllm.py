@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specbench.measure.server.engines.base import Engine, EngineMethod, Launch, set_flags
-from specbench.measure.server.engines.vllm_weights import eagle_folder, medusa_folder
+from specbench.errors import CheckpointError
+from specbench.measure.server.engine import DRAFT_COUNTERS, Engine, EngineMethod, Launch, set_flags
 
 _NGRAM = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
 """The longest and shortest n-gram looked up, as in PLD."""
@@ -39,7 +39,9 @@ def _speculation(launch: Launch) -> str:
         return ""
     values: dict[str, Any] = {"method": _NAMES.get(launch.method, launch.method)}
     if launch.weights:
-        values["model"] = str(_weights(launch, launch.weights))
+        is_medusa = launch.method == "medusa"
+        made = medusa_folder(launch.weights, launch.model, launch.scratch) if is_medusa else None
+        values["model"] = str(made or launch.weights)
     if launch.num_tokens:
         values["num_speculative_tokens"] = launch.num_tokens
     if launch.scope == "request":
@@ -47,14 +49,49 @@ def _speculation(launch: Launch) -> str:
     return json.dumps(values | (_NGRAM if launch.method == "ngram" else {}))
 
 
-def _weights(launch: Launch, weights: Path) -> Path:
-    """The folder of draft weights that vLLM reads."""
-    if launch.method == "medusa":
-        return medusa_folder(weights, launch.model, launch.scratch)
-    return eagle_folder(weights, launch.scratch) if launch.method == "eagle" else weights
+def medusa_folder(weights: Path, model: Path, made: Path) -> Path:
+    """Medusa heads with the settings that vLLM asks for: `weights` itself if it is in its layout.
+
+    The weights are linked.
+    """
+    config, target = (
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        for folder in (weights, model)
+    )
+    if "medusa_num_heads" not in config:
+        return weights
+    config |= {
+        "model_type": "medusa",
+        "architectures": ["MedusaModel"],
+        "hidden_size": target["hidden_size"],
+        "vocab_size": target["vocab_size"],
+        "medusa_fc_bias": True,
+        "num_heads": config["medusa_num_heads"],
+        "num_hidden_layers": config["medusa_num_layers"],
+    }
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for file in weights.iterdir():
+        link = made / file.name
+        if file.name != "config.json" and not link.exists():
+            link.symlink_to(file.resolve())
+    return made
 
 
-VLLM = Engine(
+def _check_folder(folder: Path, method: str) -> None:
+    """Refuse an EAGLE head with a bias in its first layer, which vLLM 0.32 ignores."""
+    from specbench.methods._checkpoint import read_tensors
+    from specbench.methods._eagle import FILES
+
+    if method == "eagle" and "fc.bias" in read_tensors(method, folder, FILES):
+        raise CheckpointError(
+            f"vLLM cannot run the EAGLE head in {folder}: it ignores fc.bias without a "
+            "message, and accepts no draft token.",
+            "Use a head without this bias, or leave eagle out.",
+        )
+
+
+ENGINE = Engine(
     name="vllm",
     title="vLLM",
     executable=("vllm",),
@@ -62,7 +99,7 @@ VLLM = Engine(
     methods={
         "vanilla": EngineMethod("Vanilla"),
         "ngram": EngineMethod("N-gram", 5),
-        "suffix": EngineMethod("Suffix", scopes=("run", "request")),
+        "suffix": EngineMethod("Suffix", scopes=("run", "request"), is_default=False),
         "sps": EngineMethod("SpS", 4, "sps"),
         "eagle": EngineMethod("EAGLE", 4, "eagle"),
         "eagle3": EngineMethod("EAGLE-3", 4, "eagle3"),
@@ -70,4 +107,12 @@ VLLM = Engine(
     },
     arguments=_arguments,
     settings={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
+    check_folder=_check_folder,
+    version=("/version", "version"),
+    counters={
+        **DRAFT_COUNTERS,
+        "generation_tokens": "num_tokens",
+        "prefix_cache_hits": "num_cached_tokens",
+        "prompt_tokens_cached": "num_cached_tokens",
+    },
 )

@@ -1,4 +1,4 @@
-"""The description of an engine: its name, executable, methods, and command line."""
+"""The description of an engine: its name, methods, command line, form of requests, and metrics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specbench.measure.server.stream import StreamProtocol
 from specbench.types import Scope
 
 WEIGHTS = "weights"
+DRAFT_COUNTERS = {
+    "spec_decode_num_drafts": "num_drafts",
+    "spec_decode_num_draft_tokens": "num_draft_tokens",
+    "spec_decode_num_accepted_tokens": "num_accepted",
+    "spec_decode_num_accepted_tokens_per_pos": "accepted_at",
+    "spec_decode_per_pos": "accepted_at",
+}
+"""Metrics of drafts, which engines have taken over from vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +47,15 @@ class Launch:
 class EngineMethod:
     """A method of an engine: its title, tokens per draft, and whose weights it reads, if any.
 
-    `scopes` are lifetimes of its memory, the engine's default first; empty without the choice.
+    `scopes` are lifetimes of its memory, the engine's default first; empty without the choice. A
+    method that is not `is_default`, since it needs an install of its own, runs if it is named.
     """
 
     title: str
     num_tokens: int = 0
     weights: str | None = None
     scopes: tuple[Scope, ...] = ()
+    is_default: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,11 @@ class Engine:
     """An engine. `arguments` makes its command line without the executable.
 
     `settings` are environment variables that it needs; those that the user has set stay.
-    `check_folder` raises UserError for a folder of weights that the engine cannot read.
+    `check_folder` raises UserError for a folder of weights that the engine cannot read: a method's,
+    or the model's for the method "". A server is known as this engine by the JSON at a path, where
+    a key has its version: `version`. `protocol` is its own form of requests, if it has one.
+    `counters` maps names of its metrics, without prefix and suffix, to ours; `accepted_at` has a
+    label with the position.
     """
 
     name: str
@@ -61,8 +76,11 @@ class Engine:
     install: str
     methods: Mapping[str, EngineMethod]
     arguments: Callable[[Launch], list[str]]
+    version: tuple[str, str]
     settings: Mapping[str, str] = field(default_factory=dict)
-    check_folder: Callable[[Path], object] = lambda folder: None
+    check_folder: Callable[[Path, str], object] = lambda folder, method: None
+    protocol: StreamProtocol | None = None
+    counters: Mapping[str, str] = field(default_factory=dict)
 
 
 def set_flags(**values: Any) -> list[str]:
