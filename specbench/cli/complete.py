@@ -9,7 +9,7 @@ from specbench.data.tasks import load_cards
 from specbench.log.options import Option
 from specbench.log.store import list_runs
 from specbench.measure.folder import RUNS
-from specbench.measure.server.engines import ENGINES
+from specbench.measure.server.engines import NAMES
 from specbench.models.cards import known_models
 from specbench.report.export import FORMATS
 
@@ -52,7 +52,7 @@ _METAVARS = {
 
 def choices(option: Option) -> list[str]:
     """The words that an option takes; none if it takes others."""
-    named = ENGINES if option.metavar == "ENGINE" else option.choices
+    named = NAMES if option.metavar == "ENGINE" else option.choices
     return [name or option.word for name in named if name or option.word]
 
 

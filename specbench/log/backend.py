@@ -80,7 +80,7 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
     url: Annotated[str, doc("address")]
     software: Annotated[str, doc("name and version; `unknown` if the server does not say")]
     model: Annotated[str, doc("name of the model at the server")]
-    protocol: Annotated[str, doc("completions, chat, llamacpp or sglang: the form of requests")]
+    protocol: Annotated[str, doc("form of requests: completions, chat, or an engine's own")]
     sends_token_ids: Annotated[
         bool, doc("answers come as token ids; else their text is tokenised")
     ] = False

@@ -15,7 +15,7 @@ import specbench
 from specbench import registry
 from specbench.cli.app import app
 from specbench.data.tasks import load_cards
-from specbench.measure.server.engines import load_engine
+from specbench.measure.server.engine import load_engine
 from specbench.registry import parse_choices
 from tests.packaging.shell import ROOT
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from specbench.measure.server.engines import NAMES, load_engine
+from specbench.measure.server.engine import load_engine
+from specbench.measure.server.engines import NAMES
 
 
 def read_counters(text: str) -> dict[str, float]:

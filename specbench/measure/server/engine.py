@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from specbench.measure.server import engines
 from specbench.measure.server.stream import StreamProtocol
 from specbench.types import Scope
 
@@ -81,6 +83,12 @@ class Engine:
     check_folder: Callable[[Path, str], object] = lambda folder, method: None
     protocol: StreamProtocol | None = None
     counters: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_engine(name: str) -> Engine:
+    """The engine of a file in `engines`."""
+    engine: Engine = import_module(f"{engines.__name__}.{name}").ENGINE
+    return engine
 
 
 def set_flags(**values: Any) -> list[str]:

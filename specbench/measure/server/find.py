@@ -15,7 +15,8 @@ from specbench.errors import UserError, printable
 from specbench.measure.base import Message
 from specbench.measure.server.client import Client
 from specbench.measure.server.counters import read_counters
-from specbench.measure.server.engines import NAMES, load_engine
+from specbench.measure.server.engine import load_engine
+from specbench.measure.server.engines import NAMES
 from specbench.measure.server.stream import (
     ChatRequest,
     RequestFailed,

@@ -30,8 +30,13 @@ from specbench.measure.server.backend import (
     StartedServers,
 )
 from specbench.measure.server.client import REQUEST_S, Client
-from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch
-from specbench.measure.server.engines import load_engine
+from specbench.measure.server.engine import (
+    WEIGHTS,
+    Engine,
+    EngineMethod,
+    Launch,
+    load_engine,
+)
 from specbench.measure.server.find import FoundServer, find_server, server_root
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model

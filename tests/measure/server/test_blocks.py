@@ -20,7 +20,7 @@ from specbench.measure.server import blocks as blocks_module
 from specbench.measure.server.backend import OpenServer, RunningServers, ServerBackend
 from specbench.measure.server.blocks import BlockClock, BlockRunner, blocks
 from specbench.measure.server.client import Client
-from specbench.measure.server.engines import load_engine
+from specbench.measure.server.engine import load_engine
 from specbench.measure.server.find import FoundServer
 from specbench.measure.server.stream import StreamProtocol, completions
 from specbench.measure.spec import RunSpec

@@ -23,8 +23,7 @@ from specbench.machine.threads import wait_briefly
 from specbench.measure.server import process as process_module
 from specbench.measure.server.backend import Start, StartedServers, without_folders
 from specbench.measure.server.client import Client
-from specbench.measure.server.engine import Launch
-from specbench.measure.server.engines import load_engine
+from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.engines.vllm import medusa_folder
 from specbench.measure.server.find import FoundServer, find_server
