@@ -121,14 +121,6 @@ def test_a_run_from_python_on_a_cluster_is_that_of_the_command_line(
         specbench.run("tiny", ray="two", output=tmp_path / "none")
 
 
-def test_running_does_not_hide_the_function_behind_its_package(model: Path) -> None:
-    from specbench.measure.spec import RunSpec
-
-    assert RunSpec().seed == 0
-    with pytest.raises(UserError, match="No model"):
-        specbench.run("no-such-model")
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [

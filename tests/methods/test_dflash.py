@@ -15,12 +15,10 @@ from specbench.engine.decode import decode
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.types import Request
-from tests.methods.building import Recording, build_in, complete
+from tests.methods.building import Recording, build_in
 from tests.methods.checkpoints import Tensors, dflash, random, write
 from tests.methods.plain_eagle3 import PlainHead
-from tests.support.fake_cuda import CheckedGraphs
-from tests.support.models import prompts, random_llama, random_target
-from tests.support.recorders import rerun
+from tests.support.models import prompts, random_target
 
 MASK, INPUTS = 3, (1, 2, 3)
 """The mask token, and the layers whose inputs the heads of `dflash` read."""
@@ -110,17 +108,6 @@ def test_a_head_of_speculators_with_its_own_vocabulary_drafts_as_defined(tmp_pat
     folder = as_speculators(dflash(target(), tmp_path), draft_vocab=3)
     assert build_in(folder, "dflash", target()).weights_layout == "speculators"
     assert_drafts_as_defined(folder, 4)
-
-
-def test_captured_graphs_draft_the_same(tmp_path: Path) -> None:
-    folder = as_speculators(dflash(target(), tmp_path), draft_vocab=3)
-    graphs, done = CheckedGraphs(rerun), []
-    for one in (target(), Target(random_llama(layers=8, vocab_size=VOCAB), graphs)):
-        done.append(complete(one, build_in(folder, "dflash", one), PROMPTS[3]))
-    assert done[0].token_ids == done[1].token_ids
-    assert done[0].accept_lengths == done[1].accept_lengths
-    assert graphs.num_checked >= 2
-    assert graphs.refused == graphs.failures == set()
 
 
 def ids(*layers: object) -> dict[str, Any]:

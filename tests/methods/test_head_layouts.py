@@ -25,9 +25,7 @@ from tests.methods.head_layouts import (
     write_layout,
 )
 from tests.methods.plain_eagle3 import PlainHead
-from tests.support.fake_cuda import CheckedGraphs
-from tests.support.models import prompts, random_llama, random_target
-from tests.support.recorders import rerun
+from tests.support.models import prompts, random_target
 from tests.training.head_models import started
 
 CHAIN = {"top_k": 1, "depth": 4, "total_tokens": 6}
@@ -86,20 +84,6 @@ def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
         found = drafted(folder, prompt)
         assert found[0] == tokens
         assert found[1] == pytest.approx(log_probs, abs=1e-4)
-
-
-def test_a_head_of_several_layers_drafts_the_same_in_captured_graphs(tmp_path: Path) -> None:
-    layout = LAYOUTS["speculators, two qwen3 layers"]
-    folder = write_layout(target(), layout, make_head(target(), layout), tmp_path)
-    graphs = CheckedGraphs(rerun)
-    done = []
-    for one in (target(), Target(random_llama(layers=8), graphs)):
-        drafter = build_in(folder, "eagle3", one, **CHAIN)
-        done.append(complete(one, drafter, prompts()[3], max_new_tokens=8))
-    assert done[0].token_ids == done[1].token_ids
-    assert done[0].accept_lengths == done[1].accept_lengths
-    assert graphs.num_checked >= 2
-    assert graphs.refused == graphs.failures == set()
 
 
 @pytest.mark.parametrize("name", ["ModelOpt, three layers", "speculators, two qwen3 layers"])

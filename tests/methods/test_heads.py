@@ -108,32 +108,6 @@ def test_a_target_with_attention_biases_takes_heads_too(method: str, tmp_path: P
     assert list(complete(target, drafter, prompt).token_ids) == expected
 
 
-@pytest.mark.parametrize("method", HEADS)
-def test_a_prompt_leaves_no_state_for_the_next_one(method: str, tmp_path: Path) -> None:
-    target = target_of("grouped")
-    drafter = build_random(method, target, tmp_path)
-    first, second = prompts()[2], prompts()[1]
-    fresh = complete(target, drafter, second)
-    complete(target, drafter, first, sampling=Sampling(1.0))
-    again = complete(target, drafter, second)
-    assert (again.token_ids, again.steps) == (fresh.token_ids, fresh.steps)
-
-
-@pytest.mark.parametrize(
-    ("method", "sampling"),
-    each_once(HEADS, [Sampling(1.0), Sampling(0.7, top_p=0.4), Sampling(1.3, top_k=3)]),
-)
-def test_the_same_seed_gives_the_same_tokens(
-    method: str, sampling: Sampling, tmp_path: Path
-) -> None:
-    target = target_of("grouped")
-    drafter = build_random(method, target, tmp_path)
-    runs = [
-        complete(target, drafter, prompts()[1], sampling=sampling, seed=seed) for seed in (5, 5, 6)
-    ]
-    assert runs[0].token_ids == runs[1].token_ids != runs[2].token_ids
-
-
 @pytest.mark.parametrize(
     ("method", "dtype"), each_once(HEADS, [torch.bfloat16, torch.float16, torch.float32])
 )
@@ -145,28 +119,6 @@ def test_a_head_takes_the_targets_dtype(method: str, dtype: torch.dtype, tmp_pat
         assert done.num_tokens == 24
     stack = getattr(getattr(drafter, "model", None), "stack", None)
     assert stack is None or stack.cache.layers[0].keys.dtype == dtype
-
-
-@pytest.mark.parametrize("method", HEADS)
-def test_the_context_and_the_budget_end_a_completion(method: str, tmp_path: Path) -> None:
-    short = random_target(layers=4, max_position_embeddings=32)
-    drafter = build_random(method, short, tmp_path)
-    prompt = prompts()[1]
-    done = complete(short, drafter, prompt, eos_ids=frozenset())
-    assert (done.num_tokens, done.stop_reason) == (32 - len(prompt), "length")
-    done = complete(short, drafter, prompt, eos_ids=frozenset(), max_new_tokens=2)
-    assert (done.num_tokens, done.stop_reason) == (2, "budget")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-@pytest.mark.parametrize("method", HEADS)
-def test_greedy_output_is_the_targets_own_on_a_gpu(method: str, tmp_path: Path) -> None:
-    target = Target(random_llama(layers=4).cuda())
-    drafter = build_random(method, target, tmp_path)
-    done = complete(target, drafter, prompts()[1])
-    assert list(done.token_ids) == greedy("grouped", prompts()[1])
-    assert complete(target, drafter, prompts()[1], sampling=Sampling(1.0)).num_tokens > 0
 
 
 def test_only_typical_acceptance_is_lossy() -> None:

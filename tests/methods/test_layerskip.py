@@ -25,9 +25,7 @@ from specbench.errors import UserError
 from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, complete
-from tests.support.fake_cuda import CheckedGraphs
 from tests.support.models import random_llama, random_target
-from tests.support.recorders import rerun
 
 VOCAB = 8
 """So few tokens that the first layers are often right."""
@@ -115,16 +113,6 @@ def test_the_target_is_left_whole(name: str) -> None:
             torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None
         )
         assert list(done.token_ids) == out[0, len(prompt) :].tolist()
-
-
-def test_captured_graphs_draft_the_same() -> None:
-    graphs, done = CheckedGraphs(rerun), []
-    for one in (random_target(vocab_size=VOCAB), Target(random_llama(vocab_size=VOCAB), graphs)):
-        done.append(complete(one, build(one), PROMPTS[2], eos_ids=frozenset()))
-    assert done[0].token_ids == done[1].token_ids
-    assert done[0].accept_lengths == done[1].accept_lengths
-    assert graphs.num_checked >= 2
-    assert graphs.refused == graphs.failures == set()
 
 
 def test_a_quarter_of_the_layers_draft_by_default() -> None:

@@ -15,7 +15,7 @@ from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording
 from tests.support.models import random_llama, random_target, save
-from tests.support.weights import WEIGHTS, build
+from tests.support.weights import build
 
 PROMPT, NUM_TOKENS = (1, 7, 8, 9, 10, 11), 4
 
@@ -56,8 +56,3 @@ def test_a_draft_model_without_a_mask_token_is_refused(token: object, tmp_path: 
     method = get("pard")
     with pytest.raises(CheckpointError, match="pard_token"):
         method.build(method.options(), context)
-
-
-def test_weights_of_the_contract_suite_have_a_mask_token(tmp_path: Path) -> None:
-    folder = WEIGHTS["pard"](random_target(), tmp_path)
-    assert "pard_token" in (folder / "config.json").read_text("utf-8")

@@ -14,13 +14,11 @@ from specbench.engine.decode import decode
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.types import Request
-from tests.methods.building import Recording, build_in, complete
+from tests.methods.building import Recording, build_in
 from tests.methods.checkpoints import Tensors, random
 from tests.methods.head_layouts import FLAT, LAYER_IDS, Layout, make_head, speculators, write_layout
 from tests.methods.plain_eagle3 import PlainHead
-from tests.support.fake_cuda import CheckedGraphs
-from tests.support.models import prompts, random_llama, random_target
-from tests.support.recorders import rerun
+from tests.support.models import prompts, random_target
 
 MASK, NUM_TOKENS = 3, 5
 VOCAB = 8
@@ -77,18 +75,6 @@ def test_every_draft_is_what_a_plain_forward_over_pairs_and_masks_predicts(
         states = model(torch.tensor([text[:-1]]), output_hidden_states=True).hidden_states
         parts = [states[layer][0] for layer in LAYER_IDS]
         assert drafted == plain.draft_at_once(parts, torch.tensor(text[1:]), masks)
-
-
-def test_captured_graphs_draft_the_same(tmp_path: Path) -> None:
-    layout = LAYOUTS["vLLM"]
-    folder = write_layout(target(), layout, with_mask(layout), tmp_path)
-    graphs, done = CheckedGraphs(rerun), []
-    for one in (target(), Target(random_llama(layers=8, vocab_size=VOCAB), graphs)):
-        done.append(complete(one, build_in(folder, "peagle", one), PROMPTS[3]))
-    assert done[0].token_ids == done[1].token_ids
-    assert done[0].accept_lengths == done[1].accept_lengths
-    assert graphs.num_checked >= 2
-    assert graphs.refused == graphs.failures == set()
 
 
 @pytest.mark.parametrize(
