@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from specbench.errors import UserError, containing
+from specbench.log.differences import REPLAY
 from specbench.log.header import RunHeader
+from specbench.log.options import options
 from specbench.log.run import Run
 from specbench.log.spec import SpecValues
 from specbench.measure.base import Plan
@@ -33,13 +35,7 @@ if TYPE_CHECKING:
     from specbench.audit.rule_cases import Outcomes
     from specbench.engine.accept import Rule
 
-_NO_SERVER: dict[str, object] = {
-    name: getattr(SpecValues(), name)
-    for name in (
-        "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels",
-        "served_model", "concurrency", "request_rates", "goodput", "request_timeout_s",
-    )
-}  # fmt: skip
+_NO_SERVER = {one.name: one.default for one in options(SpecValues) if one.group == "server"}
 """The values of a run on servers, for the engine in this process."""
 _RESTORE = "Restore them as they were, or make the run again."
 
@@ -182,18 +178,11 @@ def _own_dtype(header: RunHeader) -> str:
 
 
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
-    """Refuse a model or prompts that are not the run's."""
-    files, now = header.model.files, setup.describe().model.files
-    if files and now:
-        changed = sorted(name for name in {*files, *now} if files.get(name) != now.get(name))
-        if changed:
-            raise UserError(
-                f"The model in {setup.path} is not the run's: {', '.join(changed)} differ.",
-                _RESTORE,
-            )
-    if header.origins:  # its prompts are of several runs; each one's length is checked
-        return
-    hashes = {one.task: one.sha256 for one in header.prompts}
-    for one in plan.prompt_sets:
-        if hashes.get(one.task.name, one.sha256) != one.sha256:
-            raise UserError(f"The prompts of {one.task.name} are not the run's.", _RESTORE)
+    """Refuse a model or prompts that are not the run's. A merged run's are of several runs."""
+    prompts = () if header.origins else tuple(one.describe() for one in plan.prompt_sets)
+    now = structs.replace(header, model=setup.describe().model, prompts=prompts)
+    if found := REPLAY.conflicts(header, now):
+        names = ", ".join(one.field for one in found)
+        raise UserError(
+            f"The model in {setup.path} or its prompts are not the run's: {names} differ.", _RESTORE
+        )

@@ -29,12 +29,7 @@ from specbench.judge.pairs import (
     pair_cell,
     pair_requests,
 )
-from specbench.log.comparability import (
-    Difference,
-    circumstances,
-    require_same_work,
-    work_differences,
-)
+from specbench.log.differences import COMPARE, Difference, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.loads import NO_LOAD, Load, loads_of
 from specbench.log.run import Run
@@ -242,8 +237,8 @@ def _compare(
         temperatures=tuple(temperatures),
         tasks=tasks,
         cells=cells,
-        differences=work_differences(reference.header, subject.header),
-        cautions=circumstances(reference.header, subject.header),
+        differences=COMPARE.conflicts(reference.header, subject.header),
+        cautions=COMPARE.cautions(reference.header, subject.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
         significant=find_claims(cells, MEAN, has_times=repetition.is_judged),

@@ -20,7 +20,7 @@ from specbench.judge.comparison_table import (
     build_comparison,
 )
 from specbench.judge.pairs import Pair
-from specbench.log.comparability import Difference
+from specbench.log.differences import Difference
 from specbench.report.export.csv import csv_text
 from specbench.report.export.markdown import escape, table_lines
 from specbench.report.files import write_files

@@ -27,7 +27,7 @@ from specbench.judge.outputs import check_outputs
 from specbench.judge.pairs import CellPair
 from specbench.judge.performance import check_performance
 from specbench.judge.several import check_speeds
-from specbench.log.comparability import machine_difference, require_same_work
+from specbench.log.differences import CHECK, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.loads import NO_LOAD, Load
 from specbench.log.run import Run
@@ -109,10 +109,10 @@ def _at(load: Load, cells: Mapping[CellKey, CellPair]) -> dict[CellKey, CellPair
 def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:
     if rule == "never":
         return "--speed never"
-    difference = machine_difference(baseline.header, run.header)
-    if rule == "always" or difference is None:
+    found = CHECK.cautions(baseline.header, run.header)
+    if rule == "always" or not found:
         return None
-    return f"another machine: {difference.first} in the baseline, {difference.second} here"
+    return f"another machine: {found[0].first} in the baseline, {found[0].second} here"
 
 
 def _in_order(checks: Sequence[Check], baseline: RunHeader) -> list[Check]:

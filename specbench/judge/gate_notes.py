@@ -6,7 +6,7 @@ from specbench.analysis.cells import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.judge.checks import Check
 from specbench.judge.comparison import MEAN
-from specbench.log.comparability import Difference
+from specbench.log.differences import Difference
 from specbench.report.notes import Note
 
 

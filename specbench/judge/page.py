@@ -16,7 +16,6 @@ from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.judge.page_rows import MEAN, SiteRow, published_rows, run_rows
 from specbench.log.audit import AUDIT
-from specbench.log.comparability import machine_name
 from specbench.log.files import folder_errors
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -79,7 +78,7 @@ def write_site(
         report = make_report(run, bootstrap)
         rows += [row for one in report.sources for row in run_rows(one.metrics, number)]
         raw = _write_run(run, report, out / folder)
-        label = f"{facts.model_label(run.header)} on {machine_name(run.header)}"
+        label = f"{facts.model_label(run.header)} on {run.header.machine_name}"
         runs.append(SiteRun(number, folder, label, run.header, check_files(run.folder), raw))
     rows += published_rows()
     write_files(out, {"index.html": render(runs, rows).encode()})

@@ -15,7 +15,6 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.data.tasks import TaskCard, load_cards
-from specbench.log.comparability import machine_name
 from specbench.log.header import RunHeader
 from specbench.log.loads import Load, loads_of
 from specbench.models.cards import known_models
@@ -59,7 +58,7 @@ def run_rows(run: RunMetrics, number: int) -> Iterator[SiteRow]:
     info = run.info
     make = partial(
         SiteRow,
-        machine=machine_name(info),
+        machine=info.machine_name,
         model=facts.model_label(info).partition(_SERVED)[0],
         engine=engine_name(info),
         run=number,

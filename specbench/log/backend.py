@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
+from specbench.log.roles import told
 from specbench.types import doc
 
 
@@ -53,7 +54,11 @@ class Kernels(Struct, frozen=True, omit_defaults=True):
     """The code that computes the layers."""
 
     name: Annotated[
-        str, doc("transformers, torch, triton with its version, or native code with its compiler")
+        str,
+        told(
+            "kernels",
+            "transformers, torch, triton with its version, or native code with its compiler",
+        ),
     ]
     reason: Annotated[str | None, doc("why our own kernels are not used")]
     products: Annotated[
@@ -64,7 +69,10 @@ class Kernels(Struct, frozen=True, omit_defaults=True):
 class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     """The execution of a method's steps."""
 
-    mode: Annotated[Literal["eager", "graph"], doc("one by one, or replayed as CUDA graphs")]
+    mode: Annotated[
+        Literal["eager", "graph"],
+        told("execution", "one by one, or replayed as CUDA graphs"),
+    ]
     reason: Annotated[str | None, doc("why graphs are not used")]
     layer_inputs: Annotated[
         tuple[int, ...], doc("target layers whose inputs the drafter reads; absent if none")

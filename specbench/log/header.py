@@ -20,6 +20,7 @@ from specbench.log.backend import (
     WorkerHeader,
 )
 from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
+from specbench.log.roles import role, told
 from specbench.log.spec import SpecHeader
 from specbench.types import Scope, Shape, doc
 
@@ -53,28 +54,34 @@ class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_numbers: Annotated[int | None, doc("number of values in a stand-in's tensors")] = None
     seed: Annotated[int | None, doc("seed of a stand-in's noise")] = None
     revision: Annotated[str | None, doc("commit on the Hub; null for a local folder")]
-    files: Annotated[dict[str, FileHeader], doc("files by name")]
+    files: Annotated[dict[str, FileHeader], told("file {}", "files by name")]
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):
     """The target model."""
 
-    name: Annotated[str, doc("name on the model card, or folder")]
+    name: Annotated[str, told("model", "name on the model card, or folder")]
     label: Annotated[str, doc("name in tables")]
     source: Annotated[str, doc("Hub id or folder of the weights, or `embedded`")]
-    dtype: Annotated[str, doc("number format of the weights")]
+    dtype: Annotated[str, told("dtype", "number format of the weights")]
     quantization: Annotated[
         str,
-        doc(
+        told(
+            "quantised weights",
             "int8 or int4 as asked, or the checkpoint's own, such as awq int4 or dequantised fp8; "
-            "absent without"
+            "absent without",
         ),
     ] = ""
-    is_stand_in: Annotated[bool, doc("a small model in the real model's shape")] = False
+    is_stand_in: Annotated[
+        bool,
+        told("stand-in instead of the real weights", "a small model in the real model's shape"),
+    ] = False
     is_embedded: Annotated[bool, doc("weights ship with specbench")] = False
     shape: Annotated[Shape | None, doc("shape of a stand-in; absent for other models")] = None
-    revision: Annotated[str | None, doc("commit on the Hub; null for a local folder")] = None
-    files: Annotated[dict[str, FileHeader], doc("files of the checkpoint by name")] = {}
+    revision: Annotated[
+        str | None, told("model revision", "commit on the Hub; null for a local folder")
+    ] = None
+    files: Annotated[dict[str, FileHeader], told("file {}", "files of the checkpoint by name")] = {}
     template_sha256: Annotated[str | None, doc("hash of the chat template; absent without one")] = (
         None
     )
@@ -99,7 +106,7 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
 
     name: Annotated[str, doc("registered name")]
     title: Annotated[str, doc("name in tables")]
-    options: Annotated[dict[str, Any], doc("options in effect")]
+    options: Annotated[dict[str, Any], told("options", "options in effect")]
     is_lossless: Annotated[bool, doc("output distribution is the target's")]
     weights: Annotated[WeightsHeader | None, doc("drafter's checkpoint; null if none is used")]
     scope: Annotated[
@@ -163,43 +170,59 @@ class Segment(Struct, frozen=True):
 class RunHeader(Struct, frozen=True, kw_only=True):
     """Everything known about a run besides its samples: the content of `run.json`."""
 
-    schema: Annotated[int, doc("version of the run files")] = SCHEMA
-    id: Annotated[str, doc("name of the run's folder")]
-    status: Annotated[Status, doc("state of the run")]
-    created: Annotated[str, doc("start in UTC, ISO 8601")]
-    finished: Annotated[str | None, doc("end in UTC, ISO 8601; null while it runs")] = None
-    command: Annotated[tuple[str, ...], doc("arguments of the command")] = ()
+    schema: Annotated[int, role("note", "version of the run files")] = SCHEMA
+    id: Annotated[str, role("note", "name of the run's folder")]
+    status: Annotated[Status, role("note", "state of the run")]
+    created: Annotated[str, role("note", "start in UTC, ISO 8601")]
+    finished: Annotated[str | None, role("note", "end in UTC, ISO 8601; null while it runs")] = None
+    command: Annotated[tuple[str, ...], role("note", "arguments of the command")] = ()
     spec: Annotated[SpecHeader, doc("values of the run")]
-    environment: Annotated[Environment, doc("hardware and software at the start")]
+    environment: Annotated[Environment, role("machine", "hardware and software at the start")]
     segments: Annotated[
-        tuple[Segment, ...], doc("resumptions by --force on another machine; absent if none")
+        tuple[Segment, ...],
+        role("note", "resumptions by --force on another machine; absent if none"),
     ] = ()
-    warnings: Annotated[tuple[str, ...], doc("warnings about the run, as sentences")] = ()
-    model: Annotated[ModelHeader, doc("target model")]
-    methods: Annotated[dict[str, MethodHeader], doc("methods by spelling")]
+    warnings: Annotated[tuple[str, ...], role("note", "warnings about the run, as sentences")] = ()
+    model: Annotated[ModelHeader, role("work", "target model")]
+    methods: Annotated[dict[str, MethodHeader], role("method", "methods by spelling")]
     no_checkpoint: Annotated[
-        tuple[str, ...], doc("methods not run, because the model has no checkpoint for them")
+        tuple[str, ...],
+        role("method", "methods not run, because the model has no checkpoint for them"),
     ] = ()
-    num_records: Annotated[int | None, doc("records of the whole run; absent if unknown")] = None
-    columns: Annotated[dict[str, str], doc("task to column title, in column order")]
-    prompts: Annotated[tuple[PromptsHeader, ...], doc("prompts by task")] = ()
-    preparation: Annotated[Preparation | None, doc("times before the first sample")] = None
-    roofline: Annotated[RooflineHeader | None, doc("memory traffic; absent if not measured")] = None
-    threads: Annotated[Threads | None, doc("CPU threads; absent before loading")] = None
-    kernels: Annotated[Kernels | None, doc("kernels of the layers; absent before loading")] = None
-    execution: Annotated[dict[str, ExecutionHeader], doc("execution by method")] = {}
-    gpu: Annotated[GpuUse | None, doc("the GPU during the run; absent on a CPU")] = None
-    cpu: Annotated[CpuUse | None, doc("the processor during the run; absent if not sampled")] = None
+    num_records: Annotated[
+        int | None, role("note", "records of the whole run; absent if unknown")
+    ] = None
+    columns: Annotated[dict[str, str], role("work", "task to column title, in column order")]
+    prompts: Annotated[
+        tuple[PromptsHeader, ...], role("work", "prompts by task", told="prompts of {}")
+    ] = ()
+    preparation: Annotated[Preparation | None, role("note", "times before the first sample")] = None
+    roofline: Annotated[
+        RooflineHeader | None, role("note", "memory traffic; absent if not measured")
+    ] = None
+    threads: Annotated[Threads | None, role("machine", "CPU threads; absent before loading")] = None
+    kernels: Annotated[
+        Kernels | None, role("machine", "kernels of the layers; absent before loading")
+    ] = None
+    execution: Annotated[dict[str, ExecutionHeader], role("machine", "execution by method")] = {}
+    gpu: Annotated[GpuUse | None, role("note", "the GPU during the run; absent on a CPU")] = None
+    cpu: Annotated[
+        CpuUse | None, role("note", "the processor during the run; absent if not sampled")
+    ] = None
     servers: Annotated[
-        dict[str, ServerHeader], doc("servers by method; absent without --backend server")
+        dict[str, ServerHeader],
+        role("machine", "servers by method; absent without --backend server"),
     ] = {}
     blocks: Annotated[
-        tuple[BlockHeader, ...], doc("blocks of requests in order; absent without a server")
+        tuple[BlockHeader, ...],
+        role("note", "blocks of requests in order; absent without a server"),
     ] = ()
     origins: Annotated[
-        tuple[Origin, ...], doc("runs that this one was merged from; absent if it was not")
+        tuple[Origin, ...], role("note", "runs that this one was merged from; absent if it was not")
     ] = ()
-    workers: Annotated[dict[str, WorkerHeader], doc("workers by name; absent without --ray")] = {}
+    workers: Annotated[
+        dict[str, WorkerHeader], role("note", "workers by name; absent without --ray")
+    ] = {}
 
     def method(self, spelling: str) -> MethodLabel:
         """The names of a method; one that the header does not list goes by its own name."""
@@ -234,6 +257,17 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         if self.workers:
             device = f"{len(self.workers)} worker{'s' * (len(self.workers) > 1)} on {device}"
         return MachinePhrases(device, about.software_phrase, about.commit_phrase)
+
+    @property
+    def machine_name(self) -> str:
+        """The GPU, or the processor with its threads, on which the answers were computed."""
+        values = self.spec.values
+        if values.urls:
+            return f"the servers at {', '.join(values.urls)}"
+        if gpu := self.environment.gpu(values.device):
+            return gpu.name
+        cpu = self.environment.cpu.model
+        return cpu if values.backend else f"{cpu}, threads: {self.num_threads}"
 
     @property
     def num_threads(self) -> int:

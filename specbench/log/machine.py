@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from specbench.log.roles import told
 from specbench.types import doc
 
 UNKNOWN = "unknown"
@@ -54,19 +55,23 @@ class Gpu(Struct, frozen=True):
 
     name: Annotated[str, doc("name of the card")]
     memory_bytes: Annotated[int | None, doc("memory of the card")] = None
-    driver: Annotated[str | None, doc("version of the driver")] = None
+    driver: Annotated[str | None, told("driver", "version of the driver")] = None
     compute_capability: Annotated[str | None, doc("CUDA compute capability, such as 9.0")] = None
-    power_limit_w: Annotated[float | None, doc("enforced power limit in watts")] = None
+    power_limit_w: Annotated[
+        float | None, told("power limit (W)", "enforced power limit in watts")
+    ] = None
 
 
 class Torch(Struct, frozen=True, omit_defaults=True):
     """PyTorch and its settings."""
 
-    version: Annotated[str, doc("version of torch")]
-    cuda: Annotated[str | None, doc("CUDA version torch was built for; null for a CPU build")]
+    version: Annotated[str, told("torch", "version of torch")]
+    cuda: Annotated[
+        str | None, told("CUDA", "CUDA version torch was built for; null for a CPU build")
+    ]
     devices: Annotated[tuple[str, ...], doc("names of the GPUs torch may use, in its order")]
     num_threads: Annotated[int, doc("CPU threads of one operation by torch's default")]
-    float32_matmul_precision: Annotated[str, doc("highest, high or medium")]
+    float32_matmul_precision: Annotated[str, told("float32 precision", "highest, high or medium")]
     attention_kernels: Annotated[
         tuple[str, ...], doc("attention kernels torch may choose from on a GPU; empty if unknown")
     ] = ()
@@ -107,9 +112,10 @@ class Environment(Struct, frozen=True):
     cpu: Annotated[Cpu, doc("processor")]
     gpus: Annotated[tuple[Gpu, ...], doc("all GPUs of the machine")]
     torch: Annotated[Torch, doc("PyTorch")]
-    transformers: Annotated[str | None, doc("version of transformers")]
+    transformers: Annotated[str | None, told("transformers", "version of transformers")]
     variables: Annotated[
-        dict[str, str], doc("environment variables that change speed or numerics")
+        dict[str, str],
+        told("environment variables", "environment variables that change speed or numerics"),
     ] = {}  # msgspec copies it
 
     def gpu(self, device: str) -> Gpu | None:

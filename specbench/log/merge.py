@@ -14,15 +14,8 @@ from pathlib import Path
 from msgspec import structs
 
 from specbench.errors import UserError
-from specbench.log.comparability import (
-    Difference,
-    circumstances,
-    machine_difference,
-    method_differences,
-    work_differences,
-)
+from specbench.log.differences import MERGE, in_words
 from specbench.log.header import PromptsHeader, RunHeader
-from specbench.log.loads import loads_of
 from specbench.log.machine import Origin
 from specbench.log.run import Run
 from specbench.log.store import RunFolder, read_trace
@@ -92,30 +85,8 @@ def _problems(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{header.id} is given twice, or is a copy."
         if any(header.id == other.header.id for other in runs[:number]):
             yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
-        for difference in _differences(first, header):
-            yield f"{difference.describe(first.id, header.id)}."
-
-
-def _differences(first: RunHeader, other: RunHeader) -> Iterator[Difference]:
-    """Values that must be equal: the work, the methods with their weights, and the draws."""
-    yield from work_differences(first, other)
-    yield from method_differences(first, other)
-    facts = _facts(first), _facts(other)
-    for what, value in facts[0].items():
-        if value != facts[1][what]:
-            yield Difference(what, value, facts[1][what])
-
-
-def _facts(header: RunHeader) -> dict[str, str]:
-    """Facts besides the work that runs must share, in words."""
-    values = header.spec.values
-    return {
-        "methods": ", ".join(values.methods),
-        "temperatures": ", ".join(f"{one:g}" for one in values.temperatures),
-        "seed": str(values.seed) if any(values.temperatures) else "unused",
-        "engine": values.serving_engine or values.backend or "specbench",
-        "loads": ", ".join(load.text for load in loads_of(values)) or "none",
-    }
+        for text in in_words(MERGE.conflicts(first, header), first, header):
+            yield f"{text}."
 
 
 def _moved(record: Record, offsets: Offsets, trace: tuple[TracedStep, ...]) -> Record:
@@ -145,7 +116,7 @@ def _header(
         for run, own in zip(runs, offsets, strict=True)
         for block in run.header.blocks
     ]
-    is_one_machine = not any(machine_difference(first, one) for one in headers[1:])
+    is_one_machine = len({one.machine_name for one in headers}) == 1
     return structs.replace(
         first,
         status=next((one.status for one in headers if one.status != "complete"), "complete"),
@@ -223,9 +194,8 @@ def _warnings(headers: Sequence[RunHeader]) -> Iterator[str]:
         if one.cpu and (busy := one.cpu.others_warning):
             yield f"{one.id}: {busy}"
     for one in headers[1:]:
-        machine = machine_difference(first, one)
-        for difference in (*([machine] if machine else []), *circumstances(first, one)):
-            yield f"Merged runs differ in {difference.describe(first.id, one.id)}."
+        for text in in_words(MERGE.cautions(first, one), first, one):
+            yield f"Merged runs differ in {text}."
 
 
 def _origins(run: Run) -> Sequence[Origin]:

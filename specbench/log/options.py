@@ -19,12 +19,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from specbench.errors import UserError, unknown_name
+from specbench.log.roles import Role
 
 Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
 """Heading of an option in the help."""
-Role = Literal["work", "method", "draw", "machine", "note"]
-"""What a value is for in a comparison of two runs: the work asked of the model, a method's options
-and weights, the draw of samples and passes, the machine, or nothing that changes a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,8 @@ class Option:
     """Text of the value: 2 % or 0.02; words as in a shell; texts that may have commas."""
     word: str = ""
     unset: str = ""
+    is_told: bool = False
+    """Two runs that differ in it are told so; else another field of the header says the fact."""
 
     @property
     def default_text(self) -> str:
@@ -65,7 +65,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return f"--{self.parameter.replace('_', '-')}"
+        return f"--{(self.parameter or self.name).replace('_', '-')}"
 
     @property
     def is_many(self) -> bool:

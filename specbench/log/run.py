@@ -14,7 +14,7 @@ from msgspec import structs
 from specbench.errors import UserError
 from specbench.log.audit import StoredAudit
 from specbench.log.backend import BlockHeader
-from specbench.log.comparability import circumstances, machine_difference, require_same_work
+from specbench.log.differences import POOL, in_words
 from specbench.log.header import RunHeader
 from specbench.log.loads import ONE_AT_A_TIME, Load, loads_of
 from specbench.types import Record, RecordKey
@@ -119,16 +119,11 @@ def _check_poolable(runs: Sequence[Run]) -> None:
             raise UserError(
                 f"The run {run.header.id} is pooled with itself or a copy.", "Name it once."
             )
-        require_same_work(first, run.header)
-        if difference := machine_difference(first, run.header):
+        if found := POOL.conflicts(first, run.header):
+            texts = "; ".join(in_words(found, first, run.header))
             raise UserError(
-                f"Runs of different machines are not pooled: {difference.describe()}.",
-                "Compare them with `specbench compare`.",
-            )
-        if run.header.spec.values.methods != first.spec.values.methods:
-            raise UserError(
-                f"The runs {first.id} and {run.header.id} have different methods.",
-                "Pool runs of one command: `specbench run --runs N`.",
+                f"Only runs of one command on one machine are pooled: {texts}.",
+                "Make them by `specbench run --runs N`, or compare them: `specbench compare`.",
             )
 
 
@@ -156,5 +151,5 @@ def _pooled_warnings(headers: Sequence[RunHeader]) -> Iterable[str]:
     for one in headers:
         yield from one.warnings
     for one in headers[1:]:
-        for difference in circumstances(headers[0], one):
-            yield f"Pooled runs differ in {difference.describe(headers[0].id, one.id)}."
+        for text in in_words(POOL.cautions(headers[0], one), headers[0], one):
+            yield f"Pooled runs differ in {text}."

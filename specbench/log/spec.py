@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from specbench.log.options import option
+from specbench.log.roles import role
 from specbench.types import doc
 
 
@@ -23,7 +24,7 @@ class SpecValues(Struct, frozen=True):
     methods: Annotated[tuple[str, ...], option(
         "Methods, such as pld,sps:num_tokens=4; or papers, or all", "measure", "method",
         "METHOD,...", parameter="method", form="texts",
-        unset="papers, training-free ones and plug-ins")] = ()
+        unset="papers, training-free ones and plug-ins", is_told=True)] = ()
     tasks: Annotated[tuple[str, ...], option(
         "Tasks", "measure", "draw", "TASK,...", parameter="dataset",
         unset="the six of the papers")] = ()
@@ -40,16 +41,16 @@ class SpecValues(Struct, frozen=True):
     temperatures: Annotated[tuple[float, ...], option(
         "Temperatures; 0 is greedy, several are all run", "decoding", "work", "T,...",
         parameter="temperature", unset="0", least=0,
-        hint="Give 0 for greedy decoding, or a positive number such as 1.")] = (0.0,)
+        hint="Give 0 for greedy decoding, or a positive number such as 1.", is_told=True)] = (0.0,)
     top_p: Annotated[float, option(
         "Nucleus sampling at T > 0.", "decoding", "work", "P", above=0, most=1,
-        hint="Give a number above 0 and up to 1; 1 turns it off.")] = 1.0
+        hint="Give a number above 0 and up to 1; 1 turns it off.", is_told=True)] = 1.0
     top_k: Annotated[int, option(
         "Sample among the K most likely tokens; 0: off.", "decoding", "work", "K",
-        least=0)] = 0
+        least=0, is_told=True)] = 0
     max_new_tokens: Annotated[int | None, option(
         "Tokens per answer", "decoding", "work", least=1,
-        unset="128 for tiny and stand-ins, else 512")] = None
+        unset="128 for tiny and stand-ins, else 512", is_told=True)] = None
     repeats: Annotated[int | None, option(
         "Passes over all prompts", "measure", "draw", least=1,
         unset="3 for tiny and stand-ins, else 1")] = 1
@@ -57,7 +58,8 @@ class SpecValues(Struct, frozen=True):
         "Repeat until mean speedups have intervals of at most +/- SHARE.", "measure", "draw",
         "SHARE", form="share", above=0, most=1, hint="Give a share such as 2%.",
         backend="engine")] = None
-    seed: Annotated[int, option("Seed of every random draw.", "decoding", "draw", least=0)] = 0
+    seed: Annotated[int, option(
+        "Seed of every random draw.", "decoding", "draw", least=0, is_told=True)] = 0
     device: Annotated[str, option(
         "auto, cpu, cuda, cuda:1 or cuda:0-1. A model too large for one GPU gets several.",
         "model", "machine", "DEVICE", choices=("auto", "cpu", "cuda"))] = "auto"
@@ -71,21 +73,22 @@ class SpecValues(Struct, frozen=True):
         "Quantise the weights (torchao):", "model", "work", "FORMAT", backend="engine",
         choices=("", "int8", "int4"), noun="format of quantised weights")] = ""
     template: Annotated[str, option(
-        "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME")] = "auto"
+        "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME",
+        is_told=True)] = "auto"
     history: Annotated[Literal["shared", "own"], option(
         "Earlier answers in a chat: vanilla's (shared) or the method's own.", "decoding",
-        "work", "KIND", choices=("shared", "own"))] = "shared"
+        "work", "KIND", choices=("shared", "own"), is_told=True)] = "shared"
     is_baseline_run: Annotated[bool, option(
         "Run vanilla too, for speedups.", "measure", "method", parameter="baseline")] = True
     phases: Annotated[bool, option(
         "Time the phases of a step; reports no speedup.", "decoding", "work",
-        backend="engine")] = False
+        backend="engine", is_told=True)] = False
     weights: Annotated[str, option(
         "hub, or stand-in: tiny in the model's real shape, no download.", "model", "work",
         "KIND", choices=("hub", "stand-in"), noun="kind of weights", backend="engine")] = "hub"
     execution: Annotated[str, option(
         "auto, eager, or graph: replay CUDA graphs.", "decoding", "machine", "MODE",
-        choices=("auto", "eager", "graph"), backend="engine")] = "auto"
+        choices=("auto", "eager", "graph"), backend="engine", is_told=True)] = "auto"
     trace: Annotated[bool, option(
         "Keep the draft's confidence in every node.", "decoding", "note",
         backend="engine")] = False
@@ -97,7 +100,7 @@ class SpecValues(Struct, frozen=True):
         choices=("", "server"), word="engine")] = ""
     serving_engine: Annotated[str, option(
         "Start this engine as the server of each method:", "server", "work", "ENGINE",
-        parameter="engine")] = ""
+        parameter="engine", is_told=True)] = ""
     engine_command: Annotated[tuple[str, ...], option(
         "The engine's command, if it is not on the PATH.", "server", "machine", "COMMAND",
         form="words")] = ()
@@ -114,10 +117,10 @@ class SpecValues(Struct, frozen=True):
         "The model's name at the server, if it differs.", "server", "note", "NAME")] = ""
     concurrency: Annotated[tuple[int, ...], option(
         "Requests that a server gets at once", "server", "work", "N,...", above=0,
-        unset="1")] = ()
+        unset="1", is_told=True)] = ()
     request_rates: Annotated[tuple[float, ...], option(
         "Requests per second to a server, at random times.", "server", "work", "R,...",
-        parameter="request_rate", above=0)] = ()
+        parameter="request_rate", above=0, is_told=True)] = ()
     goodput: Annotated[str, option(
         "Limits in ms of a good request: ttft:500,tpot:50", "server", "note", "LIMITS")] = ""
     request_timeout_s: Annotated[float | None, option(
@@ -130,5 +133,5 @@ class SpecHeader(Struct, frozen=True):
     """The specification of a run."""
 
     values: Annotated[SpecValues, doc("values in effect")]
-    asked: Annotated[SpecValues | None, doc("values as the user gave them")] = None
-    given: Annotated[tuple[str, ...], doc("options that the user gave")] = ()
+    asked: Annotated[SpecValues | None, role("note", "values as the user gave them")] = None
+    given: Annotated[tuple[str, ...], role("note", "options that the user gave")] = ()

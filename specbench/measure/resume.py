@@ -5,19 +5,16 @@ Headers, plans and records. Must not know files.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from specbench.errors import RunFolderError
+from specbench.log.differences import RESUME, Difference
 from specbench.log.header import RunHeader, Segment
 from specbench.log.run import Run
 from specbench.measure.base import Plan
 
-_INPUTS = ("spec", "model", "methods", "no_checkpoint", "columns", "prompts")
 _MOST_NAMED = 4
 
 
@@ -36,17 +33,16 @@ def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader
             f"The run in {stored.path} was merged from {len(before.origins)} runs.",
             "Go on with one of those, and merge them again.",
         )
-    inputs = [text for name in _INPUTS for text in _part_differences(name, before, now)]
-    if inputs:
+    machine = before.segments[-1].environment if before.segments else before.environment
+    latest = replace(before, environment=machine)
+    if inputs := RESUME.conflicts(latest, now):
         raise RunFolderError(
             f"The run in {stored.path} had other inputs: {_listed(inputs)}.",
             "Restore them, or start a new run without --resume.",
         )
-    latest = before.segments[-1] if before.segments else before
-    machine = list(_part_differences("environment", latest, now))
     segments, warnings = before.segments, before.warnings
-    if machine:
-        what = f"on another machine or with other versions: {_listed(machine)}"
+    if cautions := RESUME.cautions(latest, now):
+        what = f"on another machine or with other versions: {_listed(cautions)}"
         if not is_forced:
             raise RunFolderError(
                 f"The run in {stored.path} was measured {what}.",
@@ -93,24 +89,7 @@ def check_memory(plan: Plan, stored: Run) -> None:
         )
 
 
-def _part_differences(name: str, before: Struct, now: Struct) -> Iterator[str]:
-    """Differences in a part of two headers, in words."""
-    old, new = (to_builtins(getattr(header, name)) for header in (before, now))
-    if name == "spec":
-        old, new = old["values"], new["values"]
-    return _differences(name, old, new)
-
-
-def _differences(path: str, before: Any, now: Any) -> Iterator[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in dict.fromkeys((*before, *now)):
-            yield from _differences(f"{path}.{name}", before.get(name), now.get(name))
-    elif isinstance(before, list | tuple) and isinstance(now, list | tuple):
-        yield from _differences(path, dict(enumerate(before)), dict(enumerate(now)))
-    elif before != now and not (before is None and path.endswith("sha256")):  # older: not hashed
-        yield f"{path} was {json.dumps(before)} and is {json.dumps(now)}"
-
-
-def _listed(texts: Sequence[str]) -> str:
+def _listed(differences: Sequence[Difference]) -> str:
+    texts = [f"{one.field} was {one.first} and is {one.second}" for one in differences]
     rest = len(texts) - _MOST_NAMED
     return "; ".join(texts[:_MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")

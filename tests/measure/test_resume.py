@@ -77,7 +77,7 @@ OTHER = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+3"
         (plan_of(model="x"), 'model.files.model.safetensors.sha256 was "a" and is "x"'),
         (plan_of(draft="x"), 'methods.pld.weights.files.head.safetensors.sha256 was "b"'),
         (plan_of(template="x"), 'model.template_sha256 was "c" and is "x"'),
-        (plan_of(OTHER), "prompts.0.sha256 was "),
+        (plan_of(OTHER), "prompts.maths.sha256 was "),
     ],
 )
 def test_a_run_is_not_resumed_with_other_inputs_even_by_force(

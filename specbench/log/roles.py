@@ -1,0 +1,58 @@
+"""The role of a field of the header: what it is for when two runs are compared.
+
+    environment: Annotated[Environment, role("machine", "hardware and software at the start")]
+    version: Annotated[str, told("torch", "version of torch")]
+
+A field without a role has that of the part that it belongs to. A field is told to readers under the
+name given; one without a name is compared only by those who want everything to be equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, get_origin
+
+from msgspec import Meta, Struct
+from msgspec.structs import fields
+
+Role = Literal["work", "method", "draw", "machine", "note"]
+"""The work asked of the model; a method's options and weights; the draw of samples and passes; the
+machine with its versions, threads and kernels; or a note, which is compared by nobody.
+"""
+
+
+class FieldRole(NamedTuple):
+    """The role of a field, if it has one of its own, and its name for readers."""
+
+    field: str
+    role: Role | None
+    told: str
+
+
+def role(role: Role, text: str, told: str = "") -> Meta:
+    """A field's role, description and name for readers, for its `Annotated` type.
+
+    In a field that maps keys to entries, "{}" in the name stands for the key of an entry.
+    """
+    return Meta(description=text, extra={"role": role, "told": told})
+
+
+def told(name: str, text: str) -> Meta:
+    """The name for readers and the description of a field that has the role of its part."""
+    return Meta(description=text, extra={"told": name})
+
+
+@cache
+def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
+    """What every field declares, in order. An option is told by its flag."""
+    found = []
+    for field in fields(struct):
+        metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
+        extra: dict[str, Any] = next((meta.extra for meta in metas if meta.extra), {})
+        own, name = extra.get("role"), extra.get("told", "")
+        if option := extra.get("option"):
+            own = option.role
+            name = replace(option, name=field.name).flag if option.is_told else ""
+        found.append(FieldRole(field.name, own, name))
+    return tuple(found)

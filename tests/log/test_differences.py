@@ -1,0 +1,199 @@
+"""Roles of the header's fields, differences between two runs, and what each asker makes of them."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from msgspec import Struct, structs
+
+from specbench.errors import UserError
+from specbench.log.differences import (
+    CHECK,
+    COMPARE,
+    MERGE,
+    POOL,
+    REPLAY,
+    RESUME,
+    differences,
+    require_same_work,
+)
+from specbench.log.header import RunHeader
+from specbench.log.roles import Role, field_roles
+from specbench.log.spec import SpecHeader, SpecValues
+from tests.analysis.run_factory import full_run
+from tests.judge.changing import with_header
+
+POLICIES = {"compare": COMPARE, "check": CHECK, "pool": POOL, "merge": MERGE}
+FILES = {"model.safetensors": {"bytes": 10, "sha256": "a" * 64}}
+OTHER_FILES = {"model.safetensors": {"bytes": 10, "sha256": "b" * 64}}
+RUN = full_run(tasks=("gsm8k",))
+SAMPLED = {"spec__values__temperatures": [0.0, 1.0]}
+
+
+def prompts(digest: str, file: str | None = "f1") -> list[dict[str, Any]]:
+    return [{"task": "gsm8k", "sha256": digest * 8, "file_sha256": file, "origin": "gsm8k.jsonl"}]
+
+
+def header(**changes: Any) -> RunHeader:
+    return with_header(RUN, **{"model__files": FILES, "prompts": prompts("p1"), **changes}).header
+
+
+def gpu(name: str, driver: str = "550", *, first: str | None = None) -> dict[str, Any]:
+    listed = [{"name": n, "driver": driver, "power_limit_w": 700.0} for n in (first, name) if n]
+    return {
+        "spec__values__device": "cuda:0",
+        "environment__gpus": listed,
+        "environment__torch__devices": [name],
+    }
+
+
+def served(url: str) -> dict[str, Any]:
+    return {"spec__values__backend": "server", "spec__values__urls": [url]}
+
+
+def drafter(files: dict[str, Any]) -> dict[str, Any]:
+    return {"methods__sps__weights": {"files": files}}
+
+
+def told(first: RunHeader, second: RunHeader) -> list[str]:
+    return [one.describe() for one in differences(first, second)]
+
+
+def test_every_field_of_the_header_has_a_role_of_its_own_or_of_its_fields() -> None:
+    def without(struct: type[Struct]) -> list[str]:
+        return [one.field for one in field_roles(struct) if one.role not in get_args(Role)]
+
+    assert without(RunHeader) == ["spec"]
+    assert without(SpecHeader) == ["values"]
+    assert without(SpecValues) == []
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_a_run_differs_in_nothing_from_itself(is_exact: bool) -> None:
+    for one in (header(), header(**SAMPLED, **gpu("A100"), **drafter(FILES))):
+        assert differences(one, one, is_exact=is_exact) == ()
+
+
+WORK, CELLS = "refused refused refused refused", "- - refused refused"
+METHOD, VERSION, HARDWARE = "told - told refused", "told - told told", "- told refused told"
+CASES = [
+    ({}, {"model__dtype": "bfloat16"}, WORK, "dtype: float32 in the first, bfloat16 in the second"),
+    ({}, {"model__is_stand_in": True}, WORK, "stand-in instead of the real weights: no in the fi"),
+    ({}, {"spec__values__max_new_tokens": 64}, WORK, "--max-new-tokens: 128 in the first, 64 in"),
+    ({}, {"spec__values__template": "none"}, WORK, "--template: auto in the first, none in the"),
+    ({}, {"spec__values__history": "own"}, WORK, "--history: shared in the first, own in the"),
+    ({}, {"spec__values__phases": True}, WORK, "--phases: no in the first, yes in the second"),
+    ({}, {"model__files": OTHER_FILES}, WORK, "file model.safetensors: sha256 aaaaaaaaaaaa… in"),
+    ({}, {"model__files": {}, "model__name": "big"}, WORK, "model: tiny in the first, big in the"),
+    ({}, {"model__files": OTHER_FILES, "model__name": "big"}, WORK, "model: tiny in the first, "),
+    ({}, {"prompts": prompts("p2", "f2")}, WORK, "prompts of gsm8k: sha256 p1p1p1p1p1p1… from"),
+    (SAMPLED, {**SAMPLED, "spec__values__top_p": 0.9}, WORK, "--top-p: 1 in the first, 0.9 in"),
+    ({}, SAMPLED, CELLS, "--temperature: 0 in the first, 0,1 in the second"),
+    ({}, {"spec__values__serving_engine": "vllm"}, CELLS, "--engine: none in the first, vllm in"),
+    ({}, {"spec__values__concurrency": [4]}, CELLS, "--concurrency: none in the first, 4 in the"),
+    ({}, {"spec__values__methods": ["vanilla"]}, CELLS, "--method: vanilla,pld,sps,lookahead in"),
+    ({}, {"methods__pld__options": {"ngram": 2}}, METHOD, "options of pld: none in the first, ngr"),
+    (drafter(FILES), drafter(OTHER_FILES), METHOD, "file model.safetensors of sps: sha256 aaaaaa"),
+    (SAMPLED, {**SAMPLED, "spec__values__seed": 1}, METHOD, "--seed: 0 in the first, 1 in the"),
+    ({}, {"environment__torch__version": "2.14"}, VERSION, "torch: 2.13.0 in the first, 2.14 in"),
+    ({}, {"environment__variables": {"A": "1"}}, VERSION, "environment variables: none in the fi"),
+    ({}, {"spec__values__execution": "graph"}, VERSION, "--execution: auto in the first, graph"),
+    (
+        {"kernels__name": "torch"}, {"kernels__name": "triton 3.6.0"}, VERSION,
+        "kernels: torch in the first, triton 3.6.0 in the second",
+    ),
+    (gpu("A100"), gpu("A100", "580"), VERSION, "driver: 550 in the first, 580 in the second"),
+    (gpu("A100"), gpu("H100"), HARDWARE, "machine: A100 in the first, H100 in the second"),
+    ({}, {"environment__cpu__model": "Other"}, HARDWARE, "machine: Example CPU 9000, threads: 2"),
+    (
+        served("http://a:80"), served("http://b:80"), HARDWARE,
+        "machine: the servers at http://a:80 in the first, the servers at http://b:80",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other", "expected", "text"), CASES)
+def test_each_asker_refuses_or_tells_its_own_differences(
+    one: dict[str, Any], other: dict[str, Any], expected: str, text: str
+) -> None:
+    pair = header(**one), header(**other)
+    (found,) = differences(*pair)
+    assert found.describe().startswith(text)
+    (back,) = differences(*reversed(pair))
+    assert (back.first, back.second, back.field) == (found.second, found.first, found.field)
+    said = {
+        name: "refused" if policy.conflicts(*pair) else "told" if policy.cautions(*pair) else "-"
+        for name, policy in POLICIES.items()
+    }
+    assert said == dict(zip(POLICIES, expected.split(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"spec__values__top_p": 0.9, "spec__values__seed": 1}),
+        (SAMPLED, {"spec__values__top_k": 9}),
+        ({}, {"model__name": "./copy-of-tiny"}),
+        ({"model__revision": "abc", "model__files": {}}, {"model__revision": "abc"}),
+        ({}, {"prompts": prompts("p2", "f1")}),
+        ({}, {"prompts": prompts("p1", None)}),
+        ({}, {"spec__values__limit": 3, "spec__values__repeats": 2}),
+        ({}, {"kernels__name": "triton 3.6.0"}),
+        ({}, drafter(FILES)),
+        (gpu("A100"), gpu("A100", first="T4")),
+        ({}, {"model__files": {"model.safetensors": {"bytes": 10, "sha256": None}}}),
+    ],
+)
+def test_a_value_that_is_void_or_unknown_equals_any_other(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    seen = [text for text in told(header(**one), header(**other)) if "--temperature" not in text]
+    assert seen == []
+
+
+def test_files_without_a_hash_are_told_apart_by_size_and_commits_decide_without_files() -> None:
+    large = header(model__files={"model.safetensors": {"bytes": 2000, "sha256": None}})
+    assert told(large, header()) == [
+        "file model.safetensors: 2,000 bytes in the first, 10 bytes in the second"
+    ]
+    one, other = (header(model__revision=name, model__files={}) for name in ("abc", "def"))
+    assert told(one, other) == ["model revision: abc in the first, def in the second"]
+
+
+def test_cpu_threads_are_told_besides_the_machine_they_are_part_of() -> None:
+    texts = told(header(), header(environment__torch__num_threads=1))
+    assert [text.partition(":")[0] for text in texts] == ["machine", "CPU threads"]
+    assert len(CHECK.cautions(header(), header(environment__torch__num_threads=1))) == 1
+
+
+def test_every_difference_is_named_at_once() -> None:
+    other = header(model__dtype="float16", spec__values__max_new_tokens=64, id="other")
+    with pytest.raises(UserError) as refused:
+        require_same_work(header(), other)
+    assert "float16 in other" in refused.value.message
+    assert "64 in other" in refused.value.message
+    assert "--force" in refused.value.hint
+
+
+def test_a_resumed_run_must_equal_in_every_value_but_the_machines_and_notes() -> None:
+    now = header(spec__values__seed=1, model__label="x", prompts=prompts("p2", "f1"))
+    assert [one.field for one in RESUME.conflicts(header(), now)] == [
+        "spec.seed", "model.label", "prompts.gsm8k.sha256",
+    ]  # fmt: skip
+    moved = header(environment__python="3.14", command=["run"], environment__cpu__num_cores=8)
+    assert RESUME.conflicts(header(), moved) == ()
+    found = RESUME.cautions(header(), moved)
+    assert [(one.field, one.first, one.second) for one in found] == [
+        ("environment.python", '"3.11.9"', '"3.14"'), ("environment.cpu.num_cores", "2", "8"),
+    ]  # fmt: skip
+
+
+def test_a_replay_needs_the_files_and_the_prompts_of_the_run() -> None:
+    assert REPLAY.conflicts(header(), header(model__dtype="float16", spec__values__seed=2)) == ()
+    for changes in ({"model__files": OTHER_FILES}, {"prompts": prompts("p2", "f1")}):
+        assert len(REPLAY.conflicts(header(), header(**changes))) == 1
+    unknown = {"model.safetensors": {"bytes": 10, "sha256": None}}
+    assert REPLAY.conflicts(header(model__files=unknown), header()) == ()
+    merged = structs.replace(header(), prompts=())
+    assert REPLAY.conflicts(header(), merged) == ()
