@@ -49,7 +49,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
         done = read_runs(folder)
         _report(done, folder, REPORTS / folder.name, call, view)
     else:
-        names = ["dataset" if name == "task" else name for name in given]
+        names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
         done = _run(spec, call, view, given=names)
     raise typer.Exit(0 if all(record.is_ok for record in done.records) else 1)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from ast import literal_eval
+from typing import Annotated, Any
 
 import pytest
+import typer
+from msgspec import Struct
 
 from specbench.cli.app import COMMANDS, app
-from specbench.cli.options import Call
-from specbench.log.options import options
+from specbench.cli.options import Call, takes
+from specbench.errors import UserError
+from specbench.log.options import option, options
 from specbench.log.spec import SpecValues
 from tests.cli.conftest import Specbench
 
@@ -57,11 +61,44 @@ def test_an_older_name_works_and_says_where_it_went(specbench: Specbench) -> Non
     assert said.out == specbench("show", "schema").out
 
 
+class Mine(Struct):
+    """The options of a command of this test."""
+
+    widths: Annotated[
+        tuple[int, ...], option("Widths.", "model", "work", parameter="width", least=1)
+    ] = ()
+
+
+def test_a_declared_option_is_a_parameter_with_help_and_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @takes(*options(Mine))
+    def command(values: dict[str, Any], given: list[str]) -> None:
+        """Take widths."""
+        typer.echo(f"{values} {given}")
+
+    program = typer.Typer(
+        context_settings={"auto_envvar_prefix": "MINE"}, rich_markup_mode=None, add_completion=False
+    )
+    program.command()(command)
+    for words, shown in (
+        (["--width", "3,4"], "{'widths': (3, 4)} ['width']\n"),
+        ([], "{} []\n"),
+    ):
+        program(words, standalone_mode=False)
+        assert capsys.readouterr().out == shown
+    monkeypatch.setenv("MINE_WIDTH", "5")
+    program([], standalone_mode=False)
+    assert capsys.readouterr().out == "{'widths': (5,)} ['width']\n"
+    with pytest.raises(UserError, match="--width x is not a whole number"):
+        program(["--width", "x"], standalone_mode=False)
+
+
 def test_every_option_of_a_run_is_in_the_help_under_its_heading(specbench: Specbench) -> None:
     shown = specbench("run", "-h").out
     headings = ["Measure:", "Model:", "Decoding:", "Server:", "Output:", "Options:"]
     assert [line for line in shown.splitlines() if line in headings] == headings
-    for option in (*options(SpecValues), *options(Call)):
-        before, found, _ = shown.partition(f"  {option.flag} ")
-        assert found, option.flag
-        assert [h for h in headings if h in before][-1] == f"{option.group.capitalize()}:"
+    for one in (*options(SpecValues), *options(Call)):
+        before, found, _ = shown.partition(f"  {one.flag} ")
+        assert found, one.flag
+        assert [h for h in headings if h in before][-1] == f"{one.group.capitalize()}:"

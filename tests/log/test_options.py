@@ -63,7 +63,9 @@ def test_a_text_that_is_no_value_is_refused(name: str, given: object, message: s
         ("top_k", -1, "--top-k -1 is too small"),
         ("temperatures", (0.0, float("inf")), "--temperature inf is too large"),
         ("top_p", float("nan"), "--top-p nan is not a number"),
+        ("max_new_tokens", 0, "--max-new-tokens 0 is too small"),
         ("dtype", "int8", "No dtype 'int8'"),
+        ("history", "none", "No history 'none'"),
     ],
 )
 def test_a_value_out_of_the_limits_is_refused(name: str, value: object, message: str) -> None:

@@ -21,7 +21,8 @@ def test_every_field_has_a_description(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_is_documented_with_its_type_and_meaning(kind: str) -> None:
     text = README.read_text("utf-8")
-    rows = [f"| `{field.path}` | {field.kind} | {field.text} |" for field in fields(kind)]
+    named = [one for one in fields(kind) if not one.path.startswith("spec.values.")]  # by run -h
+    rows = [f"| `{field.path}` | {field.kind} | {field.text} |" for field in named]
     assert [row for row in rows if row not in text] == []
 
 
