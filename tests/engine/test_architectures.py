@@ -21,7 +21,7 @@ from specbench.errors import CheckpointError
 from specbench.types import Request
 from tests.engine.test_target import Oracle
 from tests.support.architectures import FULL, LIMITED, WINDOW, config_of, random_of
-from tests.support.models import save
+from tests.support.models import generated, save
 
 PROMPT = (1, 7, 8, 9, 10, 11)
 
@@ -37,9 +37,7 @@ def test_a_tree_has_the_tokens_of_generate_and_the_logits_of_plain_forwards(
     model_type: str,
 ) -> None:
     model = random_of(known(model_type))
-    answer = model.generate(
-        torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None
-    )[0, len(PROMPT) :].tolist()
+    answer = generated(model, PROMPT, 24)
     target = Target(model)
     done = decode(target, Oracle(answer), Request(PROMPT, 24))
     assert list(done.token_ids) == answer

@@ -41,7 +41,7 @@ def checked(name: str, sampling: Sampling, folder: Path, **options: Any) -> Chec
 @pytest.mark.parametrize(
     ("name", "options", "sampling"),
     [
-        *((name, {}, sampling) for name in names() for sampling in SAMPLINGS),
+        *((name, {}, SAMPLINGS[place % 2]) for place, name in enumerate(names(), 1)),
         ("hydra", {"arch": "prefix-mlp"}, Sampling()),
         ("medusa", {"acceptance": "typical"}, Sampling(1.0)),
         ("eagle", {}, WARPED),

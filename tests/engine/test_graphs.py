@@ -22,8 +22,11 @@ from specbench.registry import names
 from specbench.types import Request, Sampling
 from tests.support.fallbacks import fallbacks
 from tests.support.models import prompts, random_llama
+from tests.support.products import each_once
 from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
+
+SAMPLINGS = [Sampling(), Sampling(1.0)]
 
 
 @pytest.fixture
@@ -32,8 +35,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Graphs:
     return Graphs(TraceRecorder())
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)], ids=["greedy", "sampling"])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(("name", "sampling"), each_once(names(), SAMPLINGS), ids=str)
 def test_replayed_steps_give_the_tokens_of_eager_ones_in_every_bucket(
     name: str, sampling: Sampling, recorded: Graphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +92,7 @@ def test_recordings_share_scratch_memory_and_are_replayed_in_any_order() -> None
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("name", names())
 def test_cuda_graphs_give_the_tokens_of_eager_steps(
     name: str, sampling: Sampling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.load import load_target
 from specbench.types import Request
 from tests.engine.test_target import GROUPED, Oracle
+from tests.support.models import generated
 
 quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
 
@@ -37,9 +38,7 @@ def test_a_quantised_checkpoint_decodes_like_generate_and_counts_its_stored_byte
     assert linear + head < pass_bytes(target.model) < 1.5 * linear + head
 
     prompt = (1, 7, 8, 9, 10, 11)
-    answer = target.model.generate(
-        torch.tensor([prompt]), max_new_tokens=13, do_sample=False, eos_token_id=None
-    )[0, len(prompt) :].tolist()
+    answer = generated(target.model, prompt, 13)
     done = decode(target, Oracle(answer), Request(prompt, 13))
     assert list(done.token_ids) == answer
     assert done.accept_lengths == (4, 4, 4)

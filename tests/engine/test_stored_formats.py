@@ -35,6 +35,7 @@ from specbench.registry import get
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.engine.test_target import GROUPED, Oracle
+from tests.support.models import generated
 from tests.support.quantised import FORMATS, KEPT, mxfp4_experts, quantise, write
 
 PROMPT = (1, 7, 8, 9, 10, 11)
@@ -59,9 +60,7 @@ def needs(package: str) -> None:
 
 def check_trees(target: Target) -> None:
     """Trees give the tokens of the model's own `generate`."""
-    answer = target.model.generate(
-        torch.tensor([PROMPT]), max_new_tokens=13, do_sample=False, eos_token_id=None
-    )[0, len(PROMPT) :].tolist()
+    answer = generated(target.model, PROMPT, 13)
     done = decode(target, Oracle(answer), Request(PROMPT, 13))
     assert list(done.token_ids) == answer
     assert done.accept_lengths == (4, 4, 4)
@@ -130,9 +129,7 @@ def check_kept(folder: Path, kind: str) -> Target:
     stored = pass_bytes(plain) - 4 * layers + (1 if kind.endswith("int8") else 0.5) * layers
     assert stored < pass_bytes(target.model) < 1.2 * stored
     torch.testing.assert_close(target.prefill(PROMPT).logits, before)
-    answer = target.model.generate(
-        torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None
-    )[0, len(PROMPT) :].tolist()
+    answer = generated(target.model, PROMPT, 24)
     for method in map(get, ("vanilla", "pld")):
         drafter = method.build(method.options(), BuildContext(target, None))
         assert list(decode(target, drafter, Request(PROMPT, 24)).token_ids) == answer

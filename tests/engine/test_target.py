@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -41,7 +42,7 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import CheckpointError, UserError
 from specbench.types import Request
 from tests.support.architectures import config_of
-from tests.support.models import random_llama, random_target, save
+from tests.support.models import generated, random_llama, random_target, save
 
 GROUPED = {
     "vocab_size": 50,
@@ -142,9 +143,7 @@ class Oracle(Drafter):
 def test_tree_decoding_gives_the_tokens_of_generate(name: str) -> None:
     model = random_model(name)
     prompt = (1, 7, 8, 9, 10, 11)
-    answer = model.generate(
-        torch.tensor([prompt]), max_new_tokens=40, do_sample=False, eos_token_id=None
-    )[0, len(prompt) :].tolist()
+    answer = generated(model, prompt, 40)
     target = Target(model)
     assert target.unfused_reason is None
     done = decode(target, Oracle(answer), Request(prompt, 40))
@@ -224,33 +223,26 @@ def test_extending_and_cropping_is_prefilling() -> None:
     torch.testing.assert_close(extended, target.prefill((1, 5, 6, 7, 8)).logits[0])
 
 
-def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
+@pytest.mark.parametrize(
+    ("tensors", "config", "fault"),
+    [
+        ({"model.layers.1.mlp.up_proj.weight": None}, {},
+         r"lacks model\.layers\.1\.mlp\.up_proj\.weight"),
+        ({"lm_head.weight": torch.zeros(49, 32)}, {}, r"lm_head\.weight"),
+        ({}, {"num_hidden_layers": 1}, r"no place for: model\.layers\.1\..* and 6 more"),
+    ],
+    ids=["lacking", "misshapen", "of a deeper model"],
+)  # fmt: skip
+def test_tensors_that_do_not_fit_are_refused_by_name(
+    tensors: dict[str, Tensor | None], config: dict[str, int], fault: str, tmp_path: Path
+) -> None:
     folder = save(random_llama(layers=2), tmp_path)
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight"):
-        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
-
-
-def test_a_misshapen_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = save(random_llama(layers=2), tmp_path)
-    tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.weight"] = torch.zeros(49, 32)
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lm_head\.weight"):
-        load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
-
-
-def test_weights_of_a_deeper_model_are_refused_by_name(tmp_path: Path) -> None:
-    folder = save(random_llama(layers=3), tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
-    with pytest.raises(CheckpointError, match=r"no place for: model\.layers\.2\..* and 6 more"):
+    changed = {**load_file(folder / "model.safetensors"), **tensors}
+    kept = {name: tensor for name, tensor in changed.items() if tensor is not None}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    whole = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**whole, **config}))
+    with pytest.raises(CheckpointError, match=fault):
         load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
 
 

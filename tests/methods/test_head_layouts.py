@@ -25,7 +25,7 @@ from tests.methods.head_layouts import (
     write_layout,
 )
 from tests.methods.plain_eagle3 import PlainHead
-from tests.support.models import prompts, random_target
+from tests.support.models import generated, prompts, random_target
 from tests.training.head_models import started
 
 CHAIN = {"top_k": 1, "depth": 4, "total_tokens": 6}
@@ -94,10 +94,8 @@ def test_the_output_of_a_target_with_a_head_of_several_layers_is_its_own(
     folder = write_layout(target(), layout, make_head(target(), layout), tmp_path)
     drafter = build_in(folder, "eagle3", target())
     prompt = prompts()[1]
-    out = target().model.generate(
-        torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
-    )
-    assert list(complete(target(), drafter, prompt).token_ids) == out[0, len(prompt) :].tolist()
+    out = generated(target().model, prompt, 24, eos_id=2)
+    assert list(complete(target(), drafter, prompt).token_ids) == out
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from specbench.errors import CheckpointError, UserError
 from specbench.registry import get
 from specbench.types import Sampling
 from tests.methods.building import HEADS, build_random, complete
-from tests.support.models import prompts, random_llama, random_target
+from tests.support.models import generated, prompts, random_llama, random_target
 from tests.support.products import each_once
 
 LLAMA3_ROPE = {
@@ -59,10 +59,7 @@ def target_of(name: str) -> Target:
 @cache
 def greedy(name: str, prompt: tuple[int, ...]) -> list[int]:
     """The output of transformers' `generate`."""
-    out = target_of(name).model.generate(
-        torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
-    )
-    return out[0, len(prompt) :].tolist()
+    return generated(target_of(name).model, prompt, 24, eos_id=2)
 
 
 def prompts_of(name: str) -> list[tuple[int, ...]]:
@@ -101,9 +98,7 @@ def test_a_target_with_attention_biases_takes_heads_too(method: str, tmp_path: P
     )  # fmt: skip
     model = Qwen2ForCausalLM(config).double().eval()
     target, prompt = Target(model), prompts()[1]
-    expected = model.generate(
-        torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=2
-    )[0, len(prompt) :].tolist()
+    expected = generated(model, prompt, 24, eos_id=2)
     drafter = build_random(method, target, tmp_path)
     assert list(complete(target, drafter, prompt).token_ids) == expected
 

@@ -25,7 +25,7 @@ from specbench.errors import UserError
 from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, complete
-from tests.support.models import random_llama, random_target
+from tests.support.models import generated, random_llama, random_target
 
 VOCAB = 8
 """So few tokens that the first layers are often right."""
@@ -109,10 +109,8 @@ def test_the_target_is_left_whole(name: str) -> None:
     assert drafter.bytes_read(2) < pass_bytes(model)
     for prompt in PROMPTS:
         done = complete(target, drafter, prompt, eos_ids=frozenset())
-        out = model.generate(
-            torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None
-        )
-        assert list(done.token_ids) == out[0, len(prompt) :].tolist()
+        out = generated(model, prompt, 24)
+        assert list(done.token_ids) == out
 
 
 def test_a_quarter_of_the_layers_draft_by_default() -> None:

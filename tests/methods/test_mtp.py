@@ -27,7 +27,7 @@ from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete
 from tests.methods.checkpoints import mtp, random, write
-from tests.support.models import random_target
+from tests.support.models import generated, random_target
 
 VOCAB, LAYERS = 8, 2
 """So few tokens that a random layer is often right, and the layers before the prediction layer."""
@@ -150,11 +150,8 @@ def test_the_output_is_the_targets_own(name: str, tmp_path: Path) -> None:
     target = target_of(name)
     drafter = build_in(publish(name, tmp_path), "mtp", target)
     for prompt in PROMPTS:
-        out = target.model.generate(
-            torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None
-        )
         done = complete(target, drafter, prompt, eos_ids=frozenset())
-        assert list(done.token_ids) == out[0, len(prompt) :].tolist()
+        assert list(done.token_ids) == generated(target.model, prompt, 24)
 
 
 def test_a_step_reads_only_the_experts_of_one_token(tmp_path: Path) -> None:
@@ -182,10 +179,7 @@ def test_a_folder_with_a_prediction_layer_is_the_target_and_its_weights(
     target = load_target(tmp_path, dtype=torch.float32, device=torch.device("cpu"))
     drafter = build_in(tmp_path, "mtp", target)
     done = complete(target, drafter, PROMPTS[0], max_new_tokens=8, eos_ids=frozenset())
-    out = target.model.generate(
-        torch.tensor(PROMPTS[:1]), max_new_tokens=8, do_sample=False, eos_token_id=None
-    )
-    assert list(done.token_ids) == out[0, 4:].tolist()
+    assert list(done.token_ids) == generated(target.model, PROMPTS[0], 8)
 
 
 def test_only_the_layers_own_files_are_read(tmp_path: Path) -> None:

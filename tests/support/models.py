@@ -44,6 +44,17 @@ def save(model: PreTrainedModel, folder: Path) -> Path:
     return folder
 
 
+def generated(
+    model: PreTrainedModel, prompt: tuple[int, ...], num_tokens: int, eos_id: int | None = None
+) -> list[int]:
+    """The greedy answer of transformers' own `generate`."""
+    out = model.generate(
+        torch.tensor([prompt]), max_new_tokens=num_tokens, do_sample=False, eos_token_id=eos_id
+    )
+    answer: list[int] = out[0, len(prompt) :].tolist()
+    return answer
+
+
 def prompts(count: int = 3, seed: int = 0) -> list[tuple[int, ...]]:
     """Prompts of several lengths, a repetitive one among them."""
     rng = torch.Generator().manual_seed(seed)
