@@ -150,7 +150,7 @@ $(DOCS)/.installed: docs/requirements.txt
 GATE_RUN := $(BIN)/specbench run --method papers --limit 3 --repeats 1 --max-new-tokens 64 --device cpu --quiet
 
 gpu: setup
-	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 gate: setup
 	rm -rf build/gate

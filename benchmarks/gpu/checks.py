@@ -1,6 +1,6 @@
 """Checks that need a GPU, in two minutes: one line per check, with its value and verdict.
 
-    python -m benchmarks.gpu.checks --folder DIR [--device cuda] [--model vicuna-13b] [...]
+    python -m benchmarks.gpu.checks [--out FILE.jsonl] [--device cuda] [--model vicuna-13b] [...]
 
 1. the machine and its memory bandwidth;
 2. the statements that a capture allows;
@@ -16,6 +16,8 @@ found a problem; facts without a verdict are a "note".
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +28,6 @@ from msgspec import to_builtins
 
 from benchmarks.gpu.captures import capture_every_method, capture_statements
 from benchmarks.gpu.check import Check, CheckSettings
-from benchmarks.gpu.lines import FIGURES, append_line
 from benchmarks.gpu.operations import attention_at_new_lengths, overlapping_layers, products
 from specbench.errors import reason_of
 from specbench.machine import environment
@@ -46,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, default=6, help="prompts per method")
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--replays", type=int, default=1000, help="replays of overlapping layers")
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument(
+        "--out", type=Path, default=Path(os.devnull), help="a line of JSON for each"
+    )
     given = parser.parse_args(argv)
     device = torch.device(pick_device(given.device).name)
     if device.type == "cuda":
@@ -56,12 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         given.max_new_tokens, given.replays,
     )  # fmt: skip
     problems = []
-    for check in run_checks(CHECKERS, settings):
-        print(f"{check.verdict:8}{check.name}: {check.text}", flush=True)
-        found = {"verdict": check.verdict, "text": check.text, "value": check.value}
-        append_line(given.folder / FIGURES, {check.name: found})
-        if check.is_ok is False:
-            problems.append(check.name)
+    with given.out.open("a", encoding="utf-8") as out:
+        for check in run_checks(CHECKERS, settings):
+            print(f"{check.verdict:8}{check.name}: {check.text}", flush=True)
+            found = {"check": check.name, "verdict": check.verdict, "value": check.value}
+            print(json.dumps(found), file=out, flush=True)
+            if check.is_ok is False:
+                problems.append(check.name)
     if problems:
         print(f"PROBLEM in {', '.join(problems)}")
     return 1 if problems else 0

@@ -1,6 +1,6 @@
 """Steps far into a long context: the time of a forward against the bytes that it must read.
 
-    python -m benchmarks.gpu.contexts --model M --folder DIR [--contexts 8192 32768]
+    python -m benchmarks.gpu.contexts --model M [--contexts 8192 32768] [--out FILE.jsonl]
 
 Uses a stand-in with a long enough context, whose cache is filled by one prompt of random tokens. A
 step reads the weights, and the keys and values of the whole context.
@@ -9,6 +9,8 @@ step reads the weights, and the keys and values of the whole context.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +21,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.lines import FIGURES, append_line
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import DeviceClock
 from specbench.engine.layers.weights import pass_bytes
@@ -42,21 +43,22 @@ MORE = 256
 @torch.inference_mode()
 @without_cudnn_attention()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and write the figures of each context to the folder."""
+    """Measure, and write the figures of each context."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="llama3-8b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--contexts", type=int, nargs="+", default=[8192, 32768])
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path(os.devnull), help="lines of JSON")
     given = parser.parse_args(argv)
     device = torch.device(pick_device(given.device).name)
     target = _load(given.model, device, getattr(torch, given.dtype), max(given.contexts) + MORE)
     fastest = bandwidth(device)
-    for length in given.contexts:
-        figures = {f"context_{length}": measure(target, length, fastest)}
-        print(figures, flush=True)
-        append_line(given.folder / FIGURES, figures)
+    with given.out.open("a", encoding="utf-8") as out:
+        for length in given.contexts:
+            line = json.dumps({"context": length, **measure(target, length, fastest)})
+            print(line, flush=True)
+            print(line, file=out, flush=True)
     return 0
 
 

@@ -29,6 +29,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     from specbench.cli.runs import run_several
     from specbench.log.store import read_runs
     from specbench.measure.spec import RunSpec
+    from specbench.measure.suite.recipe import equal_runs
 
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine"):
@@ -38,6 +39,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     if call.dry_run:
         print_dry_run(spec, is_offline=call.offline)
         raise typer.Exit
+    names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
     if call.runs > 1:
         if call.ray:
             raise UserError(
@@ -45,11 +47,11 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
                 "others.",
                 "Use --repeats with --ray.",
             )
-        folder = run_several(call.runs, spec, call.output, apart_s=call.apart, view=view)
+        suite = equal_runs(spec, names, call.runs, call.apart)
+        folder = run_several(suite, call, view)
         done = read_runs(folder)
         _report(done, folder, REPORTS / folder.name, call, view)
     else:
-        names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
         done = _run(spec, call, view, given=names)
     raise typer.Exit(0 if all(record.is_ok for record in done.records) else 1)
 

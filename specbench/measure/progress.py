@@ -67,25 +67,33 @@ class Tally:
         return f"{timedelta(seconds=round(seconds * (self.total - self.num_finished)))} left"
 
 
-class Lines:
+class Messages:
+    """A `Progress` that says the messages alone."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def started(self, total: int) -> None: ...
+    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
+    def sample_finished(self, record: Record) -> None: ...
+    def finished(self) -> None: ...
+    def message(self, text: str) -> None:
+        self._say(text)
+
+
+class Lines(Messages):
     """A `Progress` that says one line per finished sample and per message."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._tally = say, Tally()
+        super().__init__(say)
+        self._tally = Tally()
 
     def started(self, total: int) -> None:
         self._tally = Tally(total)
 
-    def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
-
     def sample_finished(self, record: Record) -> None:
         self._tally.add(record)
         self._say(sample_line(record, self._tally))
-
-    def message(self, text: str) -> None:
-        self._say(text)
-
-    def finished(self) -> None: ...
 
 
 def sample_line(record: Record, tally: Tally) -> str:

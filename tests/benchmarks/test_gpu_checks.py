@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from benchmarks.gpu import checks, operations
 from benchmarks.gpu.captures import capture_every_method, capture_statements
 from benchmarks.gpu.check import Check, CheckSettings
 from benchmarks.gpu.fake_capture import FakeRecorder
-from benchmarks.gpu.lines import read_figures
 from benchmarks.layer_time import _layers
 from specbench.engine.decode import decode
 from specbench.engine.graphs.cuda import Graphs
@@ -153,11 +153,12 @@ def test_a_failed_check_is_a_problem_and_the_next_one_still_runs(
         yield Check("after", None, "a fact")
 
     monkeypatch.setattr(checks, "CHECKERS", (broken, after))
-    assert checks.main(["--device", "cpu", "--model", "tiny", "--folder", str(tmp_path)]) == 1
+    out = tmp_path / "checks.jsonl"
+    assert checks.main(["--device", "cpu", "--model", "tiny", "--out", str(out)]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said == [
         "ok      before: fine", "PROBLEM broken: fails: no such driver", "note    after: a fact",
         "PROBLEM in broken",
     ]  # fmt: skip
-    figures = read_figures(tmp_path)
-    assert figures["broken"]["verdict"] == "PROBLEM" and figures["before"]["value"] == 1
+    before, broken_one, _ = map(json.loads, out.read_text().splitlines())
+    assert broken_one["verdict"] == "PROBLEM" and before["value"] == 1

@@ -86,7 +86,7 @@ def test_a_stopped_suite_goes_on_where_it_was(
     assert "--resume" in said.err
     before = lines(Path("results/suites/two/01-tiny"))
     refused = specbench("suite", recipe)
-    assert refused.code == 2 and "holds runs of this suite already" in refused.err
+    assert refused.code == 2 and "has runs already" in refused.err
     assert specbench("suite", recipe, "--quiet", "--resume").code == 0
     assert lines(Path("results/suites/two/01-tiny")) == before
     keys = [
@@ -112,6 +112,7 @@ def test_a_recipe_that_changed_is_no_suite_to_resume(
         ("limit = 1", "limit = 0", "line 5: --limit 0 is too small"),
         ("limit = 1", 'limit = "a"', "line 5: limit='a' has the wrong type"),
         ("[values]", "[value]", "line 3: .* unknown field `value`. Did you mean 'values'"),
+        ("limit = 1", "limit_s = 0", "line 5: limit_s is 0"),
         ("[[runs]]", "[[run]]", "line 8: .* unknown field `run`. Did you mean 'runs'"),
         ("temperatures = [0, 1]", "limit = 0", "line 13: --limit 0 is too small"),
         ('models = ["tiny"]', 'models = "tiny"', "line 9: the models of .* are 'tiny'"),

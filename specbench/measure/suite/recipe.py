@@ -1,22 +1,21 @@
 """Recipes: TOML files that name the runs of a suite.
 
-    title = "EAGLE-2 on two models"
+title = "EAGLE-2 on two models"
 
-    [values]                         # of every run, by the names that `specbench.run` takes
-    temperatures = [0, 1]
-    methods = ["sps", "eagle2:depth=[3,5,7]"]
+[values]                         # of every run, by the names that `specbench.run` takes
+temperatures = [0, 1]
+methods = ["sps", "eagle2:depth=[3,5,7]"]
 
-    [[runs]]                         # one run for each of its models
-    models = ["vicuna-7b", "vicuna-13b"]
-    limit = 20                       # for these only
-
-Must not know folders of runs.
+[[runs]]                         # one run for each of its models
+models = ["vicuna-7b", "vicuna-13b"]
+limit = 20                       # for these only
+limit_s = 3600                   # seconds of each, in a process of its own, tried at most twice
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,20 +37,32 @@ class RecipeFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class SuiteRun:
-    """A run of a suite: the name of its folder, its values, and the names of those given."""
+    """A run of a suite: the name of its folder, its values, and the names of those given.
+
+    One that `is_apart` is a process of its own, which ends after `limit_s` seconds.
+    """
 
     name: str
     spec: RunSpec
     given: tuple[str, ...]
+    is_apart: bool = False
+    limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The runs of a recipe, in its order."""
+    """Runs in their order, with a pause before each but the first."""
 
     name: str
     title: str
     runs: tuple[SuiteRun, ...]
+    pause_s: float = 0.0
+
+
+def equal_runs(spec: RunSpec, given: Sequence[str], number: int, pause_s: float = 0.0) -> Suite:
+    """Several runs of one spec, each in a process of its own."""
+    runs = [SuiteRun(f"run-{i + 1}", spec, tuple(given), is_apart=True) for i in range(number)]
+    return Suite("runs", f"{number} runs", tuple(runs), pause_s)
 
 
 def read_recipe(path: Path) -> Suite:
@@ -64,7 +75,12 @@ def read_recipe(path: Path) -> Suite:
     runs: list[SuiteRun] = []
     for table in file.runs:
         values = {**file.values, **table}
-        models = values.pop("models", None)
+        models, limit_s = values.pop("models", None), values.pop("limit_s", None)
+        if not (limit_s is None or (isinstance(limit_s, int | float) and limit_s > 0)):
+            raise UserError(
+                f"Recipe {path}{_place(path, 'limit_s', limit_s)}: limit_s is {limit_s!r}.",
+                "Give a number of seconds.",
+            )
         if (
             not isinstance(models, list)
             or not models
@@ -77,7 +93,12 @@ def read_recipe(path: Path) -> Suite:
             )
         for model in models:
             spec = _spec(path, {**values, "model": model})
-            runs.append(SuiteRun(_folder(len(runs) + 1, model), spec, ("model", *values)))
+            runs.append(
+                SuiteRun(
+                    _folder(len(runs) + 1, model), spec, ("model", *values),
+                    is_apart=limit_s is not None, limit_s=limit_s,
+                )
+            )  # fmt: skip
     if not runs:
         raise UserError(f"Recipe {path} has no [[runs]].", 'Add one with models = ["tiny"].')
     return Suite(path.stem, file.title, tuple(runs))

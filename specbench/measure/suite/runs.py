@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.errors import RunFolderError, SpecbenchError, describe_error
+from specbench.errors import RunFolderError, SpecbenchError, UserError, describe_error
 from specbench.log.run import Run
-from specbench.log.store import HEADER
+from specbench.log.store import HEADER, read_run
 from specbench.measure.base import Progress
-from specbench.measure.folder import new_run, resumed_run
-from specbench.measure.plan import SetupMaker, make_plan
-from specbench.measure.session import run_plan
+from specbench.measure.plan import SetupMaker
+from specbench.measure.suite.apart import Order, complete, complete_apart
 from specbench.measure.suite.recipe import Suite
 
 
@@ -40,7 +40,7 @@ def run_suite(
     Args:
         suite: the runs.
         folder: holds a folder for each run.
-        progress: receives the events of all runs.
+        progress: receives the events of all runs in this process, and the messages of the others.
         command: arguments of the command line, for the headers.
         is_resumed: the folder may have runs already, which are continued.
         is_forced: parts of a run may be from another machine or other versions.
@@ -49,29 +49,33 @@ def run_suite(
 
     Raises:
         RunFolderError: the folder has runs already, and is not to be resumed.
+        UserError: a run has to be a process of this machine, and `setup_maker` uses others.
     """
     if not is_resumed and any((folder / run.name / HEADER).exists() for run in suite.runs):
         raise RunFolderError(
-            f"{folder} holds runs of this suite already.",
-            "Go on with them by --resume, or give another --output.",
+            f"{folder} has runs already.", "Go on with them by --resume, or give another --output."
+        )
+    if setup_maker and any(run.is_apart for run in suite.runs):
+        raise UserError(
+            "Runs with a time limit, and those of --runs, are processes of this machine, and --ray "
+            "uses others.",
+            "Leave out limit_s, or --ray.",
         )
     done: list[Run] = []
     failures: dict[str, str] = {}
     for number, run in enumerate(suite.runs, 1):
+        if number > 1 and suite.pause_s:
+            progress.message(f"Waiting {suite.pause_s:g} s …")
+            time.sleep(suite.pause_s)
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
+        path = folder / run.name
+        order = Order(run.spec, run.given, str(path), tuple(command), is_forced, is_offline)
         try:
-            choose = resumed_run if (folder / run.name / HEADER).exists() else new_run
-            chosen = choose(run.spec, run.given, folder / run.name, folder)
-            plan = make_plan(chosen.spec, is_offline=is_offline, setup_maker=setup_maker)
-            stored = run_plan(
-                plan,
-                chosen.path,
-                progress,
-                given=chosen.given,
-                command=command,
-                is_forced=is_forced,
-            )
-            done.append(stored)
+            if run.is_apart:
+                complete_apart(order, progress, run.limit_s)
+            else:
+                complete(order, progress, setup_maker)
+            done.append(read_run(path))
         except SpecbenchError as error:
             failures[run.name] = f"{error.message} {error.hint}".strip()
         except Exception as error:  # of a library: the other runs are worth having

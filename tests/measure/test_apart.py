@@ -1,0 +1,84 @@
+"""Runs in processes of their own: a limit ends them, and a second try goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from specbench.errors import SpecbenchError
+from specbench.log.store import read_run
+from specbench.measure.spec import RunSpec
+from specbench.measure.suite import apart
+from specbench.measure.suite.apart import Ended, Order, complete_apart, run_limited
+from tests.support.watching import Watcher
+
+FAMILY = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid)
+{}
+"""
+
+
+def ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("then", "limit_s", "code"),
+    [("time.sleep(600)", 0.5, None), ("print('no'); sys.exit(3)", None, 3)],
+)
+def test_a_process_ends_at_its_limit_and_all_that_it_started_with_it(
+    then: str, limit_s: float | None, code: int | None
+) -> None:
+    said: list[str] = []
+    command = (sys.executable, "-c", FAMILY.format(then))
+    found = run_limited(command, said.append, limit_s=limit_s)
+    assert found.code == code and found.last == said[-1]
+    deadline = time.monotonic() + 10
+    while not ended(int(said[0])):
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "tries", "reason"),
+    [
+        (9.0, [Ended(None, ""), Ended(0, "")], None),
+        (9.0, [Ended(1, "out of memory"), Ended(None, "")], "stopped at its limit of 9 s"),
+        (9.0, [Ended(2, "No model 'x'.")], "No model 'x'."),
+        (None, [Ended(-9, "")], "It ended with -9"),
+    ],
+)
+def test_a_run_with_a_limit_has_a_second_try(
+    limit_s: float | None,
+    tries: list[Ended],
+    reason: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(apart, "run_limited", lambda *given, **more: tries.pop(0))
+    order = Order(RunSpec(), (), "nowhere")
+    if reason is None:
+        complete_apart(order, Watcher(), limit_s)
+    else:
+        with pytest.raises(SpecbenchError, match=reason):
+            complete_apart(order, Watcher(), limit_s)
+    assert not tries
+
+
+@pytest.mark.slow
+def test_a_run_is_completed_once_and_a_mistake_is_told(tmp_path: Path) -> None:
+    spec = RunSpec(methods=("pld",), tasks=("gsm8k",), limit=1, max_new_tokens=4, repeats=1)
+    order = Order(spec, ("limit",), str(tmp_path / "one"), is_offline=True)
+    watcher = Watcher()
+    complete_apart(order, watcher, 300.0)
+    assert len(read_run(tmp_path / "one").records) == 2
+    assert any("Warming up" in text for text in watcher.messages)
+    complete_apart(order, again := Watcher(), 300.0)
+    assert not again.messages  # nothing is loaded
+    wrong = Order(RunSpec(model="no-such"), ("model",), str(tmp_path / "two"))
+    with pytest.raises(SpecbenchError, match="No model 'no-such'"):
+        complete_apart(wrong, watcher, 300.0)
