@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from specbench.data.prompts import Prompt, PromptSet
 from specbench.data.tasks import Task
@@ -88,7 +88,7 @@ class FakeSetup:
 
     methods: Mapping[str, Answer]
     no_checkpoint: tuple[str, ...] = ()
-    codec: Words = field(default_factory=Words)
+    codec: Any = field(default_factory=Words)
     context: int | None = None
     default_budget: int = 16
     title: str = "a fake model"

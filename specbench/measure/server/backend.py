@@ -1,103 +1,250 @@
-"""The servers of a run's methods, running or started: an event loop and their clients."""
+"""Servers as a backend: blocks of requests, each of one method on one task at one load.
+
+Servers answer several requests at once. A repeat begins with another method than the last one, so
+that drift of the machine hits all alike.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from time import perf_counter
-from typing import Any, Protocol, Self, TypeVar
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from time import perf_counter, thread_time
+from typing import Any, Self, TypeVar
 
-from specbench.errors import SpecbenchError, UserError
-from specbench.log.backend import BlockHeader, ServerHeader
-from specbench.measure.base import BackendInfo, Log, Plan, Progress
-from specbench.measure.server.blocks import BlockRunner
-from specbench.measure.server.client import Client
-from specbench.measure.server.counters import read_counters
-from specbench.measure.server.find import FoundServer
-from specbench.measure.server.process import ServerProcess, free_port
-from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed
-from specbench.types import Record, Request
+from specbench.errors import SpecbenchError, describe_error
+from specbench.log.backend import BlockHeader
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
+from specbench.measure.requests import make_chat, make_request, reply_key
+from specbench.measure.server.counters import increase
+from specbench.measure.server.load import at_rate, closed_loop
+from specbench.measure.server.records import make_record
+from specbench.measure.server.servers import OpenServer, ServerSource
+from specbench.measure.server.stream import ChatRequest, RequestFailed
+from specbench.measure.texts import token_ends
+from specbench.types import Record, RecordKey, Request, seed_of
 
 WARM_UP_TOKENS = 32
-DEATH_S = 3.0
-"""Seconds after which a process that has not ended is taken for one that hangs."""
-_POLL_S = 0.02
-
-START_S = 900.0
-"""Seconds that an engine has to load and compile a model."""
-MOST_STARTS = 2
-"""Starts in a row that may end badly: an engine that dies is started once more."""
-_READY_POLL_S = 0.2
-_FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
-"""The folders of an absolute path in an argument."""
-
-FindServer = Callable[[Client], Awaitable[FoundServer]]
+SETTLE_S = 0.05
+"""Seconds that a server has to bring its counters up to date."""
 
 T = TypeVar("T")
 
 
-class OpenServer:
-    """A server with its client. `death` says how a process that we started ended.
+@dataclass(frozen=True)
+class Block:
+    """The samples of one method on one task, in one repeat at one temperature and load."""
 
-    A server that is started again is another one, which is not warm.
+    method: str
+    samples: tuple[Sample, ...]
+
+    @property
+    def first(self) -> Sample:
+        return self.samples[0]
+
+    @cached_property
+    def keys(self) -> tuple[RecordKey, ...]:
+        return tuple(key for sample in self.samples for key in sample.keys(self.method))
+
+
+class BlockClock:
+    """The time of a block, without that in which records are written between requests.
+
+    With `has_rate`, requests come at times of their own: writing takes time off nothing but the
+    client.
     """
 
-    is_warm = False
+    def __init__(self, *, has_rate: bool) -> None:
+        self._has_rate, self._written_s = has_rate, 0.0
+        self._cpu_began, self.began = thread_time(), perf_counter()
+        self._ended = self.began
 
-    def __init__(
-        self, client: Client, found: FoundServer, death: Callable[[], str] | None = None
-    ) -> None:
-        self.client, self.found, self._death = client, found, death
-        self._known_by: float | None = None
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write records, while no request is under way."""
+        cpu, now = thread_time(), perf_counter()
+        self._ended = now - self._written_s
+        yield
+        self._cpu_began += thread_time() - cpu
+        if not self._has_rate:
+            self._written_s += perf_counter() - now
 
-    def death(self) -> str:
-        """The end of its process; empty while it runs, and for a server that we did not start."""
-        return self._death() if self._death else ""
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the start to the last answer."""
+        return self._ended - self.began
 
-    async def wait_for_death(self) -> str:
-        """The end of its process, for a server that no longer answers; empty if it still runs.
+    @property
+    def client_s(self) -> float:
+        """CPU seconds of the client."""
+        return thread_time() - self._cpu_began
 
-        That a server does not answer is known earlier than that its process has ended. The wait is
-        the same for all requests.
-        """
-        if self._death is None:
-            return ""
-        self._known_by = self._known_by or perf_counter() + DEATH_S
-        while not self.death() and perf_counter() < self._known_by:
-            await asyncio.sleep(_POLL_S)
-        return self.death()
 
-    async def complete(self, ask: ChatRequest) -> Answer:
-        """The answer to a request. Raises RequestFailed if there is none."""
-        return await self.client.complete(self.found.protocol, self.found.model, ask)
+def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
+    """All blocks in order.
 
-    async def counters(self) -> dict[str, float]:
-        """The server's counters now; empty if it has none."""
-        if not self.found.has_counters:
-            return {}
+    The methods take turns, on each task and load if their servers run side by side, else once a
+    repeat: a server that has to be started answers all tasks.
+    """
+    labels = list(plan.setup.labels)
+    groups: dict[tuple[object, ...], list[Sample]] = {}
+    for sample in plan.samples:
+        key = (sample.repeat, sample.temperature, sample.task, sample.load)
+        groups.setdefault(key, []).append(sample)
+    cells = [tuple(group) for group in groups.values()]
+    for repeat in range(plan.repeats):
+        own = [cell for cell in cells if cell[0].repeat == repeat]
+        shift = -repeat % len(labels)
+        order = labels[shift:] + labels[:shift]
+        if is_one_at_a_time:
+            yield from (Block(label, cell) for label in order for cell in own)
+        else:
+            yield from (Block(label, cell) for cell in own for label in order)
+
+
+@dataclass(slots=True)
+class BlockRunner:
+    """Completes a plan's samples with servers, except those that are done.
+
+    Records are written, and progress is told, while no request is under way: both take time that
+    would count as the server's.
+    """
+
+    plan: Plan
+    backend: ServerBackend
+    log: Log
+    progress: Progress
+    _known: dict[RecordKey, Record] = field(default_factory=dict)
+    _unwritten: list[Record] = field(default_factory=list)
+    _num_active: int = 0
+
+    def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
+        """Run all blocks. Yields each new record after its block is stored."""
+        self._known = {record.key: record for record in done}
+        order = blocks(self.plan, is_one_at_a_time=self.backend.source.is_one_at_a_time)
+        for block in order:
+            missing = [key for key in block.keys if key not in self._known]
+            if missing:
+                try:
+                    self.backend.run(self._block(block))
+                except BaseExceptionGroup as group:
+                    raise group.exceptions[0] from None
+                self.log.changed()
+                yield from (self._known[key] for key in missing)
+
+    async def _block(self, block: Block) -> None:
         try:
-            return read_counters(await self.client.get("/metrics"))
-        except RequestFailed:
-            return {}
+            server = await self.backend.open(block.method)
+        except SpecbenchError as error:
+            for key in block.keys:
+                if key not in self._known:
+                    self._keep(self._failed(key, 0, error))
+            self._write()
+            return
+        first = block.first
+        load, seed = first.load, self.plan.spec.seed
+        todo = [one for one in block.samples if {*one.keys(block.method)} - self._known.keys()]
+        before, num_before = await server.counters(), len(self._known)
+        clock = BlockClock(has_rate=bool(load.request_rate))
 
+        async def work(sample: Sample) -> None:
+            if not self._num_active:
+                self.progress.sample_started(block.method, sample.task, sample.prompt.sample_id)
+            self._num_active += 1
+            try:
+                await self._chat(server, block.method, sample, began=clock.began)
+            finally:
+                self._num_active -= 1
+            if not self._num_active:
+                with clock.writing():
+                    self._write()
 
-class ServerSource(Protocol):
-    """The servers of methods: some run already, some are started when their turn comes."""
+        try:
+            if load.request_rate:
+                await at_rate(todo, load.request_rate, seed + first.repeat, work)
+            else:
+                await closed_loop(todo, load.concurrency, work)
+        finally:
+            self._num_active = 0
+        client_s = clock.client_s
+        if before:
+            await asyncio.sleep(SETTLE_S)
+        new = list(self._known.values())[num_before:]
+        self.backend.blocks.append(
+            BlockHeader(
+                method=block.method,
+                temperature=first.temperature,
+                task=first.task,
+                repeat=first.repeat,
+                duration_s=round(clock.duration_s, 6),
+                num_requests=len(new),
+                num_failed=sum(not record.is_ok for record in new),
+                num_tokens=sum(record.num_tokens for record in new),
+                num_before=len(block.keys) - len(new),
+                client_s=round(client_s, 6),
+                concurrency=load.concurrency,
+                request_rate=float(load.request_rate),
+                counters=increase(before, await server.counters()) if before else {},
+            )
+        )
 
-    is_one_at_a_time: bool
+    async def _chat(self, server: OpenServer, method: str, sample: Sample, *, began: float) -> None:
+        """The turns of a sample, one after the other."""
+        for key in sample.keys(method):
+            if key not in self._known:
+                self._keep(await self._complete(server, key, sample, began=began))
 
-    async def open(self, method: str) -> OpenServer:
-        """The server of a method, answering. Raises SpecbenchError if it does not."""
-        ...
+    async def _complete(
+        self, server: OpenServer, key: RecordKey, sample: Sample, *, began: float
+    ) -> Record:
+        """One record. Whatever goes wrong becomes an error record, and the run goes on."""
+        num_prompt_tokens = 0
+        try:
+            messages = make_chat(sample.prompt.turns[: key.turn + 1], self._replies(key))
+            prompt_ids = self.plan.setup.codec.render(messages)
+            num_prompt_tokens = len(prompt_ids)
+            request = make_request(self.plan, prompt_ids, key.request)
+            answer = await server.complete(ChatRequest(request, messages))
+            is_prompt_sent = server.found.protocol.takes_tokens
+            return make_record(
+                key,
+                request,
+                answer,
+                self.plan.setup.codec,
+                began=began,
+                is_prompt_sent=is_prompt_sent,
+            )
+        except Exception as error:  # of a server, a template or a tokenizer
+            failed = self._failed(key, num_prompt_tokens, error)
+            death = await server.wait_for_death() if server.client.dead_reason else server.death()
+            return replace(failed, error=f"{failed.error} {death}") if death else failed
 
-    async def close(self) -> None: ...
-    def describe(self) -> dict[str, ServerHeader]: ...
+    def _failed(self, key: RecordKey, num_prompt_tokens: int, error: Exception) -> Record:
+        text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
+        seed = seed_of(self.plan.spec.seed, key.request)
+        return Record(key, "error", num_prompt_tokens, seed=seed, error=text)
+
+    def _replies(self, key: RecordKey) -> Sequence[Record]:
+        """Replies to the earlier turns."""
+        own = reply_key(self.plan.spec, self.plan.setup.labels[0], key)
+        earlier = (self._known.get(replace(own, turn=turn)) for turn in range(key.turn))
+        return [record for record in earlier if record is not None]
+
+    def _keep(self, record: Record) -> None:
+        self._known[record.key] = record
+        self._unwritten.append(record)
+
+    def _write(self) -> None:
+        """Write the records so far, and tell progress."""
+        records, self._unwritten = self._unwritten, []
+        for record in records:
+            ends = token_ends(self.plan.setup.codec, record.token_ids, record.text)
+            whole = replace(record, token_ends=ends)
+            self._known[record.key] = whole
+            self.log.append(whole)
+            self.progress.sample_finished(whole)
 
 
 class ServerBackend:
@@ -141,7 +288,7 @@ class ServerBackend:
         self._requests = requests
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> BlockRunner:
-        return BlockRunner(plan, self, log, progress, plan.setup.codec, block_done=log.changed)
+        return BlockRunner(plan, self, log, progress)
 
     async def open(self, method: str) -> OpenServer:
         """The server of a method, answering and warmed up.
@@ -165,181 +312,3 @@ class ServerBackend:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(number):
                         group.create_task(server.complete(ask))
-
-
-class RunningServers:
-    """Servers that run already, by method."""
-
-    is_one_at_a_time = False
-
-    def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float) -> None:
-        self._found, self._request_s = servers, request_s
-        self._open: dict[str, OpenServer] = {}
-        self._stack = AsyncExitStack()
-
-    async def open(self, method: str) -> OpenServer:
-        if method not in self._open:
-            found = self._found[method]
-            client = Client(found.root, request_s=self._request_s)
-            self._open[method] = OpenServer(await self._stack.enter_async_context(client), found)
-        server = self._open[method]
-        await server.client.check_alive()
-        if server.client.dead_reason:
-            raise SpecbenchError(server.client.dead_reason)
-        return server
-
-    async def close(self) -> None:
-        await self._stack.aclose()
-
-    def describe(self) -> dict[str, ServerHeader]:
-        return {method: server_header(found) for method, found in self._found.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The command and environment that start the server of a method.
-
-    `command` takes a folder for files of this server alone, and the port.
-    """
-
-    command: Callable[[Path, int], Sequence[str]]
-    settings: Mapping[str, str]
-
-
-class StartedServers:
-    """Servers of methods, started from `starts`. `find` asks one that answers what it is.
-
-    Their logs go to `folder`.
-    """
-
-    is_one_at_a_time = True
-
-    def __init__(
-        self, starts: Mapping[str, Start], find: FindServer, folder: Path, *, request_s: float
-    ) -> None:
-        self._starts, self._find, self._request_s = starts, find, request_s
-        self._folder = folder
-        self._scratch: TemporaryDirectory[str] | None = None
-        self._method = ""
-        self._process: ServerProcess | None = None
-        self._server: OpenServer | None = None
-        self._failures = Counter[str]()
-        self._reasons: dict[str, str] = {}
-        self._headers: dict[str, ServerHeader] = {}
-
-    async def open(self, method: str) -> OpenServer:
-        """The server of a method, started unless it runs.
-
-        Raises:
-            SpecbenchError: it did not start, or died more than once.
-        """
-        if method != self._method:
-            self._failures[method] = 0
-            await self.close()
-        elif self._server and self._process and self._process.status is None:
-            await self._server.client.check_alive()
-            if not self._server.client.dead_reason:
-                return self._server
-        if self._failures[method] >= MOST_STARTS:
-            raise SpecbenchError(self._reasons[method])
-        self._failures[method] += 1
-        await self.close()
-        self._method = method
-        try:
-            self._server = await self._started(method)
-        except (SpecbenchError, OSError) as error:
-            reason = error.message if isinstance(error, SpecbenchError) else str(error)
-            self._failures[method], self._reasons[method] = MOST_STARTS, reason
-            await self.close()
-            raise SpecbenchError(reason) from error
-        self._reasons[method] = f"The server of {method} died {MOST_STARTS} times."
-        return self._server
-
-    def describe(self) -> dict[str, ServerHeader]:
-        return dict(self._headers)
-
-    async def close(self) -> None:
-        """End the server that runs, if any."""
-        server, process = self._server, self._process
-        self._server = self._process = None
-        try:
-            if server:
-                await server.client.__aexit__()
-        finally:
-            if process:
-                await asyncio.to_thread(process.stop)
-            if self._scratch:
-                self._scratch.cleanup()
-                self._scratch = None
-
-    async def _started(self, method: str) -> OpenServer:
-        port = free_port()
-        start = self._starts[method]
-        name = "".join(sign if sign.isalnum() else "-" for sign in method)
-        self._scratch = TemporaryDirectory(prefix="specbench-")
-        command = list(start.command(Path(self._scratch.name), port))
-        process = ServerProcess(command, start.settings, self._folder / f"{name}.log")
-        self._process = process
-        client = Client(f"http://127.0.0.1:{port}", request_s=self._request_s)
-        await client.__aenter__()
-        try:
-            await _until_ready(client, process)
-            found = await self._find(client)
-        except UserError as error:
-            await client.__aexit__()
-            raise SpecbenchError(f"{error.message} {self._death()}".strip()) from error
-        except BaseException:
-            await client.__aexit__()
-            raise
-        self._headers[method] = server_header(found, map(without_folders, command))
-        return OpenServer(client, found, self._death)
-
-    def _death(self) -> str:
-        """The end of the server's process in words; empty while it runs."""
-        process = self._process
-        if process is None or process.status is None:
-            return ""
-        return (
-            f"The engine ended with status {process.status}. Its last lines: {process.last_lines()}"
-        )
-
-
-def without_folders(argument: str) -> str:
-    """An argument of a command with the names of files, and not where they are."""
-    return _FOLDERS.sub("", argument)
-
-
-async def _until_ready(client: Client, process: ServerProcess) -> None:
-    """Wait until the server answers.
-
-    Raises:
-        SpecbenchError: its process ended, or it did not answer in time.
-    """
-    began = perf_counter()
-    while perf_counter() - began < START_S:
-        if process.status is not None:
-            raise SpecbenchError(
-                f"The engine ended with status {process.status} while it started. Its last lines: "
-                f"{process.last_lines()}"
-            )
-        try:
-            await client.get("/v1/models")
-        except RequestFailed:
-            await asyncio.sleep(_READY_POLL_S)
-        else:
-            return
-    raise SpecbenchError(
-        f"The engine did not answer within {START_S:g} s. Its last lines: {process.last_lines()}"
-    )
-
-
-def server_header(found: FoundServer, command: Iterable[str] = ()) -> ServerHeader:
-    """A server's part of the header."""
-    return ServerHeader(
-        url=found.root,
-        software=found.software,
-        model=found.model,
-        protocol=found.protocol.name,
-        sends_token_ids=found.sends_token_ids,
-        command=tuple(command),
-    )

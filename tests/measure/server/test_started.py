@@ -21,13 +21,13 @@ from specbench.log.machine import Gpu
 from specbench.machine import environment
 from specbench.machine.threads import wait_briefly
 from specbench.measure.server import process as process_module
-from specbench.measure.server.backend import Start, StartedServers, without_folders
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.engines.vllm import medusa_folder
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.process import ServerProcess
+from specbench.measure.server.servers import Start, StartedServers, without_folders
 from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec

@@ -16,16 +16,16 @@ from specbench.errors import RunFolderError
 from specbench.log.backend import BlockHeader
 from specbench.measure.base import Message, Plan
 from specbench.measure.server import backend as backend_module
-from specbench.measure.server import blocks as blocks_module
-from specbench.measure.server.backend import OpenServer, RunningServers, ServerBackend
-from specbench.measure.server.blocks import BlockClock, BlockRunner, blocks
+from specbench.measure.server import servers as servers_module
+from specbench.measure.server.backend import BlockClock, BlockRunner, ServerBackend, blocks
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.find import FoundServer
+from specbench.measure.server.servers import OpenServer, RunningServers
 from specbench.measure.server.stream import StreamProtocol, completions
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, Request
-from tests.support.backend import fake_plan
+from tests.support.backend import FakeSetup, fake_plan
 from tests.support.stub_server import TEXT, Stub, serving
 from tests.support.watching import Watcher
 
@@ -34,6 +34,13 @@ PROMPTS = {
     "chat": [Prompt("chat/1", "", ("hello", "again")), Prompt("chat/2", "", ("bye",))],
     "maths": [Prompt(f"maths/{i}", "", ("1+1",)) for i in range(4)],
 }
+
+
+class Quiet:
+    """A log that nobody reads."""
+
+    def append(self, record: Record) -> None: ...
+    def changed(self) -> None: ...
 
 
 class Letters:
@@ -67,7 +74,10 @@ class Done:
 
 
 def plan_of(labels: Sequence[str], spec: RunSpec) -> Plan:
-    return fake_plan(dict.fromkeys(labels, lambda request: pytest.fail()), PROMPTS, spec)
+    plan = fake_plan(dict.fromkeys(labels, lambda request: pytest.fail()), PROMPTS, spec)
+    assert isinstance(plan.setup, FakeSetup)
+    plan.setup.codec = Letters()
+    return plan
 
 
 def run(
@@ -92,13 +102,13 @@ def run(
         backend = ServerBackend(RunningServers(found, request_s=request_s), 1)
         stored, num_active = list[Record](), list[int]()
 
-        class Sink:
+        class Kept(Quiet):
             def append(self, record: Record) -> None:
                 stored.append(record)
                 num_active.append(sum(len(one.active) for one in stubs.values()))
 
         with backend:
-            runner = BlockRunner(plan, backend, Sink(), Watcher(), Letters())
+            runner = BlockRunner(plan, backend, Kept(), Watcher())
             records = list(runner.run(done))
         return Done(records, backend.blocks, stubs, stored, num_active)
 
@@ -267,7 +277,7 @@ def test_records_are_written_only_while_no_request_is_under_way() -> None:
     assert done.num_active_at_writes == [0] * 7
 
 
-class Stopping:
+class Stopping(Quiet):
     """A sink that raises this at its third record, if anything."""
 
     def __init__(self, error: BaseException | None) -> None:
@@ -286,7 +296,7 @@ def test_what_stops_a_run_is_raised_as_it_is(error: BaseException) -> None:
         plan = plan_of(["vanilla"], RunSpec(backend="server", concurrency=(2,)))
         sink = Stopping(error)
         with ServerBackend(RunningServers({"vanilla": found}, request_s=5), 1) as backend:
-            runner = BlockRunner(plan, backend, sink, Watcher(), Letters())
+            runner = BlockRunner(plan, backend, sink, Watcher())
             with pytest.raises(type(error)):
                 list(runner.run())
     assert sink.num_records == 3
@@ -304,8 +314,8 @@ def test_the_time_of_a_block_is_without_that_of_writing_records(
     monkeypatch: pytest.MonkeyPatch, has_rate: bool, duration_s: float
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(blocks_module, "perf_counter", lambda: now)
-    monkeypatch.setattr(blocks_module, "thread_time", lambda: now / 2)
+    monkeypatch.setattr(backend_module, "perf_counter", lambda: now)
+    monkeypatch.setattr(backend_module, "thread_time", lambda: now / 2)
     clock = BlockClock(has_rate=has_rate)
     for requests_s, writing_s in ((2, 1), (4, 100)):
         now += requests_s
@@ -341,8 +351,8 @@ def test_the_end_of_a_process_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch, ends_after: int, ending: str
 ) -> None:
     """It is known later than that its server no longer answers. One that hangs does not end."""
-    monkeypatch.setattr(backend_module, "DEATH_S", 0.5)
-    monkeypatch.setattr(backend_module, "_POLL_S", 0.01)
+    monkeypatch.setattr(servers_module, "DEATH_S", 0.5)
+    monkeypatch.setattr(servers_module, "_POLL_S", 0.01)
     num_asked = 0
 
     def death() -> str:
@@ -367,6 +377,6 @@ def test_a_record_has_the_end_of_the_engine() -> None:
         found = FoundServer(stub.root, "tiny", "a stub", completions(), True)
         plan = plan_of(["vanilla"], RunSpec(backend="server"))
         with ServerBackend(Dying({"vanilla": found}, request_s=5), 1) as backend:
-            runner = BlockRunner(plan, backend, Stopping(None), Watcher(), Letters())
+            runner = BlockRunner(plan, backend, Stopping(None), Watcher())
             first = next(runner.run())
     assert (first.error or "").endswith("tokens had arrived. The engine ended with status 7.")

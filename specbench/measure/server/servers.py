@@ -1,0 +1,271 @@
+"""The servers of a run's methods: those that run already, and those that are started in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Protocol
+
+from specbench.errors import SpecbenchError, UserError
+from specbench.log.backend import ServerHeader
+from specbench.measure.server.client import Client
+from specbench.measure.server.counters import read_counters
+from specbench.measure.server.find import FoundServer
+from specbench.measure.server.process import ServerProcess, free_port
+from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed
+
+DEATH_S = 3.0
+"""Seconds after which a process that has not ended is taken for one that hangs."""
+_POLL_S = 0.02
+START_S = 900.0
+"""Seconds that an engine has to load and compile a model."""
+MOST_STARTS = 2
+"""Starts in a row that may end badly: an engine that dies is started once more."""
+_READY_POLL_S = 0.2
+_FOLDERS = re.compile(r"""(?<![^\s"'=,])/(?:[^/"',]+/)+(?=[^/"',])""")
+"""The folders of an absolute path in an argument."""
+
+FindServer = Callable[[Client], Awaitable[FoundServer]]
+
+
+class OpenServer:
+    """A server with its client. `death` says how a process that we started ended.
+
+    A server that is started again is another one, which is not warm.
+    """
+
+    is_warm = False
+
+    def __init__(
+        self, client: Client, found: FoundServer, death: Callable[[], str] | None = None
+    ) -> None:
+        self.client, self.found, self._death = client, found, death
+        self._known_by: float | None = None
+
+    def death(self) -> str:
+        """The end of its process; empty while it runs, and for a server that we did not start."""
+        return self._death() if self._death else ""
+
+    async def wait_for_death(self) -> str:
+        """The end of its process, for a server that no longer answers; empty if it still runs.
+
+        That a server does not answer is known earlier than that its process has ended. The wait is
+        the same for all requests.
+        """
+        if self._death is None:
+            return ""
+        self._known_by = self._known_by or perf_counter() + DEATH_S
+        while not self.death() and perf_counter() < self._known_by:
+            await asyncio.sleep(_POLL_S)
+        return self.death()
+
+    async def complete(self, ask: ChatRequest) -> Answer:
+        """The answer to a request. Raises RequestFailed if there is none."""
+        return await self.client.complete(self.found.protocol, self.found.model, ask)
+
+    async def counters(self) -> dict[str, float]:
+        """The server's counters now; empty if it has none."""
+        if not self.found.has_counters:
+            return {}
+        try:
+            return read_counters(await self.client.get("/metrics"))
+        except RequestFailed:
+            return {}
+
+
+class ServerSource(Protocol):
+    """The servers of methods: some run already, some are started when their turn comes."""
+
+    is_one_at_a_time: bool
+
+    async def open(self, method: str) -> OpenServer:
+        """The server of a method, answering. Raises SpecbenchError if it does not."""
+        ...
+
+    async def close(self) -> None: ...
+    def describe(self) -> dict[str, ServerHeader]: ...
+
+
+class RunningServers:
+    """Servers that run already, by method."""
+
+    is_one_at_a_time = False
+
+    def __init__(self, servers: Mapping[str, FoundServer], *, request_s: float) -> None:
+        self._found, self._request_s = servers, request_s
+        self._open: dict[str, OpenServer] = {}
+        self._stack = AsyncExitStack()
+
+    async def open(self, method: str) -> OpenServer:
+        if method not in self._open:
+            found = self._found[method]
+            client = Client(found.root, request_s=self._request_s)
+            self._open[method] = OpenServer(await self._stack.enter_async_context(client), found)
+        server = self._open[method]
+        await server.client.check_alive()
+        if server.client.dead_reason:
+            raise SpecbenchError(server.client.dead_reason)
+        return server
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    def describe(self) -> dict[str, ServerHeader]:
+        return {method: server_header(found) for method, found in self._found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The command and environment that start the server of a method.
+
+    `command` takes a folder for files of this server alone, and the port.
+    """
+
+    command: Callable[[Path, int], Sequence[str]]
+    settings: Mapping[str, str]
+
+
+class StartedServers:
+    """Servers of methods, started from `starts`. `find` asks one that answers what it is.
+
+    Their logs go to `folder`.
+    """
+
+    is_one_at_a_time = True
+
+    def __init__(
+        self, starts: Mapping[str, Start], find: FindServer, folder: Path, *, request_s: float
+    ) -> None:
+        self._starts, self._find, self._request_s = starts, find, request_s
+        self._folder = folder
+        self._scratch: TemporaryDirectory[str] | None = None
+        self._method = ""
+        self._process: ServerProcess | None = None
+        self._server: OpenServer | None = None
+        self._failures = Counter[str]()
+        self._reasons: dict[str, str] = {}
+        self._headers: dict[str, ServerHeader] = {}
+
+    async def open(self, method: str) -> OpenServer:
+        """The server of a method, started unless it runs.
+
+        Raises:
+            SpecbenchError: it did not start, or died more than once.
+        """
+        if method != self._method:
+            self._failures[method] = 0
+            await self.close()
+        elif self._server and self._process and self._process.status is None:
+            await self._server.client.check_alive()
+            if not self._server.client.dead_reason:
+                return self._server
+        if self._failures[method] >= MOST_STARTS:
+            raise SpecbenchError(self._reasons[method])
+        self._failures[method] += 1
+        await self.close()
+        self._method = method
+        try:
+            self._server = await self._started(method)
+        except (SpecbenchError, OSError) as error:
+            reason = error.message if isinstance(error, SpecbenchError) else str(error)
+            self._failures[method], self._reasons[method] = MOST_STARTS, reason
+            await self.close()
+            raise SpecbenchError(reason) from error
+        self._reasons[method] = f"The server of {method} died {MOST_STARTS} times."
+        return self._server
+
+    def describe(self) -> dict[str, ServerHeader]:
+        return dict(self._headers)
+
+    async def close(self) -> None:
+        """End the server that runs, if any."""
+        server, process = self._server, self._process
+        self._server = self._process = None
+        try:
+            if server:
+                await server.client.__aexit__()
+        finally:
+            if process:
+                await asyncio.to_thread(process.stop)
+            if self._scratch:
+                self._scratch.cleanup()
+                self._scratch = None
+
+    async def _started(self, method: str) -> OpenServer:
+        port = free_port()
+        start = self._starts[method]
+        name = "".join(sign if sign.isalnum() else "-" for sign in method)
+        self._scratch = TemporaryDirectory(prefix="specbench-")
+        command = list(start.command(Path(self._scratch.name), port))
+        process = ServerProcess(command, start.settings, self._folder / f"{name}.log")
+        self._process = process
+        client = Client(f"http://127.0.0.1:{port}", request_s=self._request_s)
+        await client.__aenter__()
+        try:
+            await _until_ready(client, process)
+            found = await self._find(client)
+        except UserError as error:
+            await client.__aexit__()
+            raise SpecbenchError(f"{error.message} {self._death()}".strip()) from error
+        except BaseException:
+            await client.__aexit__()
+            raise
+        self._headers[method] = server_header(found, map(without_folders, command))
+        return OpenServer(client, found, self._death)
+
+    def _death(self) -> str:
+        """The end of the server's process in words; empty while it runs."""
+        process = self._process
+        if process is None or process.status is None:
+            return ""
+        return (
+            f"The engine ended with status {process.status}. Its last lines: {process.last_lines()}"
+        )
+
+
+def without_folders(argument: str) -> str:
+    """An argument of a command with the names of files, and not where they are."""
+    return _FOLDERS.sub("", argument)
+
+
+async def _until_ready(client: Client, process: ServerProcess) -> None:
+    """Wait until the server answers.
+
+    Raises:
+        SpecbenchError: its process ended, or it did not answer in time.
+    """
+    began = perf_counter()
+    while perf_counter() - began < START_S:
+        if process.status is not None:
+            raise SpecbenchError(
+                f"The engine ended with status {process.status} while it started. Its last lines: "
+                f"{process.last_lines()}"
+            )
+        try:
+            await client.get("/v1/models")
+        except RequestFailed:
+            await asyncio.sleep(_READY_POLL_S)
+        else:
+            return
+    raise SpecbenchError(
+        f"The engine did not answer within {START_S:g} s. Its last lines: {process.last_lines()}"
+    )
+
+
+def server_header(found: FoundServer, command: Iterable[str] = ()) -> ServerHeader:
+    """A server's part of the header."""
+    return ServerHeader(
+        url=found.root,
+        software=found.software,
+        model=found.model,
+        protocol=found.protocol.name,
+        sends_token_ids=found.sends_token_ids,
+        command=tuple(command),
+    )
