@@ -14,9 +14,9 @@ from typing import Any
 
 from specbench.audit import contract_checks as checks
 from specbench.audit.contract import run_contract
+from specbench.audit.results import ALPHA, Audit, GreedyAudit
 from specbench.audit.run import audit
 from specbench.audit.subject import Subject
-from specbench.audit.verdicts import ALPHA, Audit, GreedyAudit
 from specbench.audit.white_box import Effort
 from specbench.engine.drafter import Drafter
 from specbench.engine.load import load_target
@@ -126,7 +126,7 @@ def _found_by_audit(target: Target, drafter: Drafter, ground: Ground, effort: Ef
         found += [result for result in one.methods if result.method == PLANTED]
         greedy += one.greedy
     tests = sorted(_failures(found), key=lambda test: test[1])
-    is_found = "bug" in {*(one.verdict for one in found), *(one.verdict for one in greedy)}
+    is_found = "bug" in {*(one.status for one in found), *(one.status for one in greedy)}
     return {
         "audit": is_found,
         "answers": sum(one.num_answers for one in found),
@@ -174,8 +174,8 @@ def audit_real(ground: Ground, seeds: Iterable[int], effort: Effort = REPEATED) 
             ground.target, ground.drafters, texts, budget=SHORT, first_seed=1000 * seed
         )
         found = _audited(model, effort, (TEMPERATURE,) if i else (0.0, TEMPERATURE))
-        failed = {one.method for one in found.methods if one.verdict == "bug"}
-        failed |= {one.agreement.method for one in found.greedy if one.verdict == "bug"}
+        failed = {one.method for one in found.methods if one.status == "bug"}
+        failed |= {one.agreement.method for one in found.greedy if one.status == "bug"}
         alarms += [f"{name}, seed {seed}" for name in sorted(failed)]
         num += len(ground.drafters)
     return {"audits": num, "alarms": alarms}

@@ -1,7 +1,7 @@
 """The answers that an audit tests: recorded ones, completed again and watched, and drawn ones.
 
 A recorded answer is completed again with its own seed, so caches and memories are those of the run.
-Its recorded tokens are tested, also if they come out differently now. Judges nothing.
+Its recorded tokens are tested, also if they come out differently now.
 """
 
 from __future__ import annotations
@@ -123,6 +123,9 @@ def _new_requests(
 
 
 def spread(records: Sequence[Record]) -> list[Record]:
-    """The records in an order of which every beginning is spread over the run."""
-    places = np.arange(len(records)) * ((np.sqrt(5) - 1) / 2) % 1  # steps of the golden ratio
+    """The records shuffled, so that the first few are spread evenly over the whole run.
+
+    Record i gets the place i * 0.618 mod 1: each new place falls into one of the widest gaps.
+    """
+    places = np.arange(len(records)) * ((np.sqrt(5) - 1) / 2) % 1
     return [records[i] for i in np.argsort(np.argsort(places))]

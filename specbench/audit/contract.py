@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from specbench.audit.contract_checks import CHECKS, Check
+from specbench.audit.results import ALPHA
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import smallest_tv
-from specbench.audit.verdicts import ALPHA
 from specbench.audit.white_box import corrected
 from specbench.errors import SpecbenchError, containing
-from specbench.log.audit import AuditTest, MethodAudit, Verdict
+from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 
 
 def run_contract(
@@ -34,14 +34,14 @@ def run_contract(
         except SpecbenchError as error:
             faults.append(error.message)
     (result,) = corrected([MethodAudit(name, 0.0, 0.0, tests=tuple(tests))])
-    verdict: Verdict = "no difference"
+    status: AuditStatus = "no difference"
     if faults or result.failures:
-        verdict = "bug" if faults or not _is_allowed(result, is_lossless) else "lossy"
+        status = "bug" if faults or not _is_allowed(result, is_lossless) else "lossy"
     found = subject.sampled
     num_tests = sum(test.p_value is not None for test in tests)
     return replace(
         result,
-        verdict=verdict,
+        status=status,
         fault="; ".join(faults),
         num_tokens=len(found) if found else 0,
         smallest_tv=smallest_tv(found, ALPHA / num_tests) if found else None,

@@ -1,7 +1,7 @@
 """The checks of a method, each a test of the kind that an audit stores.
 
 They run the method's own drafter on a target, with its own drafts and with right guesses planted in
-its trees. Knows drafters and targets, no files.
+its trees.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from specbench.audit.evidence import (
     watched_evidence,
 )
 from specbench.audit.oracle import Planted
+from specbench.audit.results import EPSILON, deviation_limit
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import guess_tests, logit_tests, rule_test, token_tests
-from specbench.audit.verdicts import EPSILON, deviation_limit
 from specbench.audit.watch import WatchedDrafter
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.log.audit import AuditTest
@@ -183,32 +183,35 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
 
 
 def memory(subject: Subject) -> Iterator[AuditTest]:
-    """The first guesses: as good after accepted paths as from a fresh start, and not shifted."""
-    carried: list[bool] = []
-    fresh: list[bool] = []
-    shifted: dict[int, list[bool]] = {shift: [] for shift in (0, *SHIFTS)}
+    """The first guesses: as good after accepted paths as from a fresh start, and not shifted.
+
+    A drafter whose cache is wrong after an accepted path goes on guessing, only worse than a fresh
+    one after the same text. One with a wrong draft vocabulary hits tokens beside the right ones.
+    """
+    steps = [*_steps_of_both(subject)]
+    carried = [right in own for right, own, _ in steps]
+    fresh = [right in other for right, _, other in steps]
+    yield _worse("guesses after accepted paths", carried, fresh)
+    hits = {shift: [right + shift in own[:1] for right, own, _ in steps] for shift in (0, *SHIFTS)}
+    for shift in SHIFTS:
+        yield _worse(f"guesses against those shifted by {shift}", hits[0], hits[shift])
+
+
+def _steps_of_both(subject: Subject) -> Iterator[tuple[int, list[int], list[int]]]:
+    """The right token of a step, and the first guesses of the used drafter and of a fresh one."""
     starter = subject.build()
     pairs = zip(subject.prompts, subject.answers, strict=True)
     for (prompt, answer), first_step in product(pairs, range(NUM_ROUNDS)):
-        own = Planted(subject.drafter, (*prompt, *answer), first_step)
-        subject.complete(own, prompt)
-        for at, tree in own.trees.items():
-            text = (*prompt, *answer)[:at]
-            if at >= len(prompt) + len(answer) or at <= len(prompt) + 1:
+        text = (*prompt, *answer)
+        used = Planted(subject.drafter, text, first_step)
+        subject.complete(used, prompt)
+        for at, tree in used.trees.items():
+            if not len(prompt) + 1 < at < len(text):  # a fresh start needs a prompt of its own
                 continue
-            clean = Planted(starter, (*prompt, *answer))
-            subject.complete(clean, text[:-1], max_new_tokens=3)
-            other = clean.trees.get(at)
-            if other is None:
-                continue
-            right = answer[at - len(prompt)]
-            carried.append(right in _first_guesses(tree))
-            fresh.append(right in _first_guesses(other))
-            for shift, hits in shifted.items():
-                hits.append(right + shift in _first_guesses(tree)[:1])
-    yield _worse("guesses after accepted paths", carried, fresh)
-    for shift in SHIFTS:
-        yield _worse(f"guesses against those shifted by {shift}", shifted[0], shifted[shift])
+            fresh = Planted(starter, text)
+            subject.complete(fresh, text[: at - 1], max_new_tokens=3)
+            if at in fresh.trees:
+                yield text[at], _first_guesses(tree), _first_guesses(fresh.trees[at])
 
 
 def _first_guesses(tree: DraftTree) -> list[int]:

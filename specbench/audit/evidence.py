@@ -1,7 +1,7 @@
 """Numbers that show if tokens were drawn from the target's distribution, and logits were right.
 
 The reference is one plain forward of the model over prompt and answer, without the engine's cache,
-masks or kernels. Knows targets and drafters; judges nothing.
+masks or kernels.
 """
 
 from __future__ import annotations
@@ -240,6 +240,11 @@ def _chunk(
     surprise = -log.gather(1, tokens)[:, 0]
     likelier = p.masked_fill(p <= own, 0.0).sum(-1)
     rank = likelier + p.masked_fill(p != own, 0.0).sum(-1) / 2
+    # The rank is the middle of the drawn token's own stretch of [0, 1), on which tokens lie end to
+    # end by falling probability. A uniform point of [0, 1) has variance 1/12 and no third moment.
+    # Given its stretch of length w and middle m it has mean m, variance w**2/12 and no third
+    # moment; so its moments are those of m plus E[w**2/12] and 3 E[(m - 1/2) w**2/12], where the
+    # stretch has probability w. What is left are the moments of m, which is the rank.
     ordered = p.sort(-1, descending=True).values
     middle = ordered.cumsum(-1) - ordered / 2 - 0.5
     rank_variance = (1 - (ordered**3).sum(-1)) / 12

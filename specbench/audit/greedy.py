@@ -17,7 +17,7 @@ from specbench.analysis.divergence import Agreement, Divergence
 from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.audit.model import RunModel
-from specbench.audit.verdicts import Difference, GreedyAudit, near_tie
+from specbench.audit.results import Difference, GreedyAudit, near_tie
 from specbench.log.header import RunHeader
 from specbench.models.cards import DTYPES
 from specbench.types import Record, Request
@@ -60,7 +60,7 @@ class _Examiner:
         self._run_dtype, self._own_dtype = dtypes
 
     def examine(self, divergence: Divergence) -> Difference:
-        """The verdict on one difference, from the logits at its position."""
+        """The status on one difference, from the logits at its position."""
         own = self._records[divergence.key]
         # The baseline's prompt: with a history of its own, the method's would be another text.
         prompt = self._model.prompt_ids(self._records[replace(own.key, method=BASELINE)])

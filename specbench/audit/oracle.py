@@ -1,7 +1,7 @@
 """Oracle drafters, whose drafts are accepted: the right tokens planted, or the target plus noise.
 
 Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree would
-not be tested. Judges nothing.
+not be tested.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stored run's model, loaded again: the prompts of its records, its logits and its methods.
 
-Restores what a run was made with, and refuses anything else. Judges nothing.
+Restores what a run was made with, and refuses anything else.
 """
 
 from __future__ import annotations

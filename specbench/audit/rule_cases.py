@@ -1,7 +1,6 @@
 """Acceptance rules on small trees with known p and q: the outcomes that they give.
 
-The output cannot show a rule that is a little lenient; here every probability is known. Knows rules
-and trees. Judges nothing.
+The output cannot show a rule that is a little lenient; here every probability is known.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace as replace_part
 
-from specbench.audit.verdicts import Audit, GreedyAudit
+from specbench.audit.results import Audit, GreedyAudit
 from specbench.errors import RunFolderError
 from specbench.log.audit import AuditTest, MethodAudit, StoredAudit, write_audit
 from specbench.log.run import Run
@@ -42,9 +42,9 @@ def to_stored(audit: Audit, num_records: int) -> StoredAudit:
 
 
 def _joined(result: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
-    """The result with the greedy answers' own; the worse verdict counts."""
-    verdicts = {result.verdict, greedy.verdict}
-    verdict = next((one for one in ("bug", "lossy") if one in verdicts), greedy.verdict)
+    """The result with the greedy answers' own; the worse status counts."""
+    statuses = {result.status, greedy.status}
+    status = next((one for one in ("bug", "lossy") if one in statuses), greedy.status)
     agreement = greedy.agreement
     test = AuditTest(
         "answers",
@@ -52,9 +52,9 @@ def _joined(result: MethodAudit, greedy: GreedyAudit) -> MethodAudit:
         agreement.num_compared,
         len(agreement.divergences),
         "answers",
-        is_failed=greedy.verdict in ("bug", "lossy"),
+        is_failed=greedy.status in ("bug", "lossy"),
     )
-    return replace_part(result, verdict=verdict, tests=(test, *result.tests))
+    return replace_part(result, status=status, tests=(test, *result.tests))
 
 
 def _finite(result: MethodAudit) -> MethodAudit:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specbench.audit.evidence import NUM_BEST, TokenNumbers, plain_logits
-from specbench.audit.verdicts import EPSILON, near_tie
+from specbench.audit.results import EPSILON, near_tie
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit
 from specbench.audit.token_tests import POWER
-from specbench.audit.verdicts import ALPHA, Audit, Difference, GreedyAudit
-from specbench.log.audit import AuditTest, MethodAudit, Subject, Verdict
+from specbench.log.audit import AuditStatus, AuditTest, MethodAudit, Subject
 from specbench.log.header import RunHeader
 from specbench.report import formats
 from specbench.report.export.terminal import print_parts
@@ -17,7 +17,7 @@ from specbench.report.layout import draw
 from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
 
 MOST_DIFFERENCES = 20
-_TONES: dict[Verdict, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
+_TONES: dict[AuditStatus, Tone] = {"bug": "bad", "numerics": "unsure", "lossy": "unsure"}
 
 
 def print_audit(audit: Audit, info: RunHeader, console: Console, *, is_full: bool = False) -> None:
@@ -44,11 +44,11 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
     parts: list[RenderableType] = []
     parts += _tests_table([(result.method, result)], console.width, is_full=is_full)
     num, failed = len(result.tests), len(result.failures)
-    if result.verdict == "no difference":
+    if result.status == "no difference":
         parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))
     else:
-        what = "not lossless, as it says" if result.verdict == "lossy" else "FAILED"
-        style = "bold yellow" if result.verdict == "lossy" else "bold red"
+        what = "not lossless, as it says" if result.status == "lossy" else "FAILED"
+        style = "bold yellow" if result.status == "lossy" else "bold red"
         parts.append(Text(f"{what}: {failed} of {num} tests of {result.method}.", style=style))
     if result.smallest_tv is not None:
         parts.append(
@@ -65,8 +65,8 @@ def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) 
     return Table("", tuple(map(Column, headings)), (Group("", tuple(rows)),), heading)
 
 
-def _row(method: str, label: str, texts: Iterable[str], verdict: Verdict) -> Row:
-    return Row(method, label, (*map(Cell, texts), Cell(verdict, _TONES.get(verdict, ""))))
+def _row(method: str, label: str, texts: Iterable[str], status: AuditStatus) -> Row:
+    return Row(method, label, (*map(Cell, texts), Cell(status, _TONES.get(status, ""))))
 
 
 def _greedy(audit: Audit, info: RunHeader) -> Table:
@@ -80,8 +80,8 @@ def _greedy(audit: Audit, info: RunHeader) -> Table:
             "" if one.largest_gap is None else f"{one.largest_gap:.3g}",
         )
         label = info.method(agreement.method).label
-        rows.append(_row(agreement.method, label, texts, one.verdict))
-    return _table(["identical", "first\ndifference", "largest\ngap", "verdict"], rows)
+        rows.append(_row(agreement.method, label, texts, one.status))
+    return _table(["identical", "first\ndifference", "largest\ngap", "status"], rows)
 
 
 def _differences(audit: Audit, info: RunHeader, width: int) -> Iterable[RenderableType]:
@@ -94,14 +94,14 @@ def _differences(audit: Audit, info: RunHeader, width: int) -> Iterable[Renderab
     if audit.recheck_dtype:
         headings.append(f"again in\n{audit.recheck_dtype}")
     rows = [_difference(*pair, audit, info=info) for pair in found[:MOST_DIFFERENCES]]
-    yield from draw(_table([*headings, "verdict"], rows, heading="Difference"), width)
+    yield from draw(_table([*headings, "status"], rows, heading="Difference"), width)
     if len(found) > MOST_DIFFERENCES:
         yield Text(f"… and {len(found) - MOST_DIFFERENCES} more with smaller gaps\n", style="dim")
 
 
 def _severity(difference: Difference) -> tuple[bool, float]:
     gap = float("inf") if difference.gap is None else difference.gap
-    return difference.verdict == "bug", gap / difference.threshold
+    return difference.status == "bug", gap / difference.threshold
 
 
 def _difference(one: GreedyAudit, difference: Difference, audit: Audit, *, info: RunHeader) -> Row:
@@ -120,8 +120,8 @@ def _difference(one: GreedyAudit, difference: Difference, audit: Audit, *, info:
     if audit.recheck_dtype:
         again = {None: formats.NONE, True: "same", False: "differs"}
         texts.append(again[difference.is_same_again])
-    is_allowed = difference.verdict == "bug" and not one.is_lossless
-    return _row(key.method, label, texts, "lossy" if is_allowed else difference.verdict)
+    is_allowed = difference.status == "bug" and not one.is_lossless
+    return _row(key.method, label, texts, "lossy" if is_allowed else difference.status)
 
 
 def _methods(audit: Audit, info: RunHeader) -> Table:
@@ -135,10 +135,10 @@ def _methods(audit: Audit, info: RunHeader) -> Table:
             str(one.num_tokens or ""),
             "" if one.smallest_tv is None else f"{one.smallest_tv:.3f}",
         )
-        rows.append(_row(one.method, info.method(one.method).label, texts, one.verdict))
+        rows.append(_row(one.method, info.method(one.method).label, texts, one.status))
     headings = (
         "T", "same\nagain", "logits\n(epsilon)", "p of\nguesses", "p of\ntokens", "p of\nrule",
-        "tokens\ntested", "smallest\nTV", "verdict",
+        "tokens\ntested", "smallest\nTV", "status",
     )  # fmt: skip
     return _table(headings, rows)
 
@@ -163,12 +163,12 @@ def _tests_table(
     rows = []
     for label, one in results:
         if one.fault:
-            rows.append(_row(one.method, label, ("answers", "", one.fault, ""), one.verdict))
+            rows.append(_row(one.method, label, ("answers", "", one.fault, ""), one.status))
         for test in one.tests if is_full else one.failures:
-            verdict: Verdict = one.verdict if test.is_failed else "no difference"
-            rows.append(_row(one.method, label, _test(test), verdict))
+            status: AuditStatus = one.status if test.is_failed else "no difference"
+            rows.append(_row(one.method, label, _test(test), status))
     if rows:
-        headings = ("test", "of", "effect", "p, or\nlimit", "verdict")
+        headings = ("test", "of", "effect", "p, or\nlimit", "status")
         yield from draw(_table(headings, rows, heading="Test"), width)
 
 
@@ -181,10 +181,10 @@ def _test(test: AuditTest) -> tuple[str, str, str, str]:
 def _sentences(audit: Audit) -> Iterable[str]:
     """The result, then how to read the columns."""
     if audit.has_bug:
-        yield "A method that claims to be lossless is not: see the verdict bug."
+        yield "A method that claims to be lossless is not: see the rows with status bug."
     else:
         yield "No bug found: every method that claims to be lossless passed."
-    if audit.greedy and audit.verdicts & {"numerics", "bug"}:
+    if audit.greedy and audit.statuses & {"numerics", "bug"}:
         yield (
             "gap: how far the method's token lies below the best one in the target's logits. "
             "Rounding explains gaps up to the near-tie, and none beyond it."

@@ -2,7 +2,7 @@
 
 One sample is tested against its own expectations, so no second sample adds noise. Each residual has
 a known mean, variance and skewness given the tokens before it; sums of them are compared with
-Pearson's type III distribution. Knows arrays, no models.
+Pearson's type III distribution.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 
 
 def _strata(tokens: TokenNumbers) -> dict[str, Any]:
-    """Tokens by what is known before they are drawn. Acceptance is not: it favours likely ones."""
+    """Groups of tokens by what is known before a token is drawn.
+
+    Accepted and rejected tokens are no such groups: likely tokens are accepted more often, so the
+    accepted ones alone are not draws from p.
+    """
     depth, has_draft = tokens.depth, tokens.has_draft
     return {
         "": np.ones(len(tokens), dtype=bool),

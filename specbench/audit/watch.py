@@ -1,7 +1,7 @@
 """Watched completions: each step's tree, and the target's logits along the accepted path.
 
 A watched drafter passes everything on to the method's own, so the loop, its caches and its graphs
-are those of a measured completion. Judges nothing.
+are those of a measured completion.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.significance import holm
 from specbench.audit.answers import Answers, draw, recorded, replay, spread
 from specbench.audit.model import RunModel
+from specbench.audit.results import ALPHA, EPSILON, deviation_limit
 from specbench.audit.token_tests import (
     guess_tests,
     logit_tests,
@@ -25,7 +26,6 @@ from specbench.audit.token_tests import (
     smallest_tv,
     token_tests,
 )
-from specbench.audit.verdicts import ALPHA, EPSILON, deviation_limit
 from specbench.errors import MethodFault, NonFiniteError, UserError
 from specbench.log.audit import AuditTest, MethodAudit
 from specbench.log.header import RunHeader
@@ -137,7 +137,7 @@ def _with_verdict(result: MethodAudit, info: RunHeader) -> MethodAudit:
     if not result.failures and not result.fault:
         return result
     is_bug = bool(result.fault) or info.method(result.method).is_lossless
-    return replace_part(result, verdict="bug" if is_bug else "lossy")
+    return replace_part(result, status="bug" if is_bug else "lossy")
 
 
 class _Tester:

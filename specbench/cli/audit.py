@@ -100,7 +100,7 @@ def audit_method(name: str, model: str, *, is_full: bool, is_offline: bool) -> N
     subject, is_lossless = load_subject(name, model, is_offline=is_offline)
     result = run_contract(name, subject, is_lossless=is_lossless, say=say)
     print_contract(result, report_console(), is_full=is_full)
-    raise typer.Exit(1 if result.verdict == "bug" else 0)
+    raise typer.Exit(1 if result.status == "bug" else 0)
 
 
 def _audit_run(

@@ -22,7 +22,7 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
         for temperature in baseline.spec.values.temperatures:
             key = CellKey(method.spelling, float(temperature), MEAN)
             results = audit.at(method.spelling, temperature) if audit else ()
-            failed = [one for one in results if one.verdict == "bug"]
+            failed = [one for one in results if one.status == "bug"]
             if failed:
                 at = f" at T={failed[0].level:g}" if failed[0].is_raised else ""
                 text = f"{audit_failure(failed[0])}{at}"

@@ -1,6 +1,6 @@
 """Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
-Knows ratios of a subject's values to a reference's (see `pairs`). Runs on servers are compared load
+Runs on servers are compared load
 by load, and the engine with a server that has one request at a time. What changes for a whole run,
 such as a clock or another program on the machine, only several runs a side show: with one, no
 difference in speed is significant.

@@ -1,7 +1,6 @@
 """A comparison of runs as a table: rows, sentences and notes.
 
-Knows letters for the runs (A is the reference, unless methods are crossed). Knows no markup, colour
-or width.
+The runs have letters: A is the reference, unless methods are crossed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

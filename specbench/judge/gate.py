@@ -1,6 +1,6 @@
 """The CI gate: checks a run against its baseline run.
 
-Knows what a maintainer wants to be stopped by. The checks of each cell of the baseline are:
+The checks of each cell of the baseline are:
 
 - samples: every completion of the baseline is there, and none failed that had not.
 - output: at temperature 0, a lossless method still gives vanilla's tokens where it did, and vanilla

@@ -1,7 +1,4 @@
-"""Hashes of a run: those of prompts are computed again, those of weights must be there.
-
-Loads no model and uses no network.
-"""
+"""Hashes of a run: those of prompts are computed again, those of weights must be there."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def is_embedded(header: RunHeader) -> bool:
 
 
 def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Hashes that are none, or not those of what they name; and samples of no prompt."""
+    """Missing and wrong hashes, and samples that belong to no prompt; a sentence each."""
     yield from _files("The model", header.model.files)
     for spelling, about in header.methods.items():
         yield from _files(spelling, about.weights.files if about.weights else {})
@@ -45,7 +42,7 @@ def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
 
 
 def unknown_hashes(header: RunHeader) -> Iterator[str]:
-    """Hashes that this program has nothing to compare with, a sentence each."""
+    """Hashes that cannot be checked on this machine, a sentence each."""
     if is_embedded(header):
         known = identify(Path(find_model("tiny").repo)).files
         changed = [name for name in known if known[name] != header.model.files.get(name)]

@@ -1,7 +1,4 @@
-"""Reasons that keep a sound run off the leaderboard: its machine, its model, its audit.
-
-Knows the header, the audit and the records' states. Computes no number.
-"""
+"""Reasons that keep a sound run off the leaderboard: its machine, its model, its audit."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
         yield "There is no audit of these records. Run `specbench audit` on the run."
         return
     for one in audit.results:
-        if one.verdict == "bug":
+        if one.status == "bug":
             text = audit_failure(one)
             yield f"{header.method(one.method).label} failed the audit at T={one.level:g}: {text}."
     missing = [

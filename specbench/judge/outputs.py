@@ -1,7 +1,4 @@
-"""Checks that count: missing and failed completions, and changed greedy answers.
-
-Knows the records of a run and of its baseline run. Knows no statistics except the sign test.
-"""
+"""Checks that count: missing and failed completions, and changed greedy answers."""
 
 from __future__ import annotations
 

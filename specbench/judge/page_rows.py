@@ -1,7 +1,4 @@
-"""The rows of the page: a number of a run, or of a paper, with everything it is filtered by.
-
-Knows measured runs and published values. Knows no HTML.
-"""
+"""The rows of the page: a number of a run, or of a paper, with everything it is filtered by."""
 
 from __future__ import annotations
 

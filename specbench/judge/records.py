@@ -1,6 +1,6 @@
 """Faults of a run's records that only show in several lines, or against the header.
 
-Knows headers and records. Faults of single lines are found while they are read (`log.checks`).
+Faults of single lines are found while they are read (`log.checks`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLOCK_S = 2.0
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """Everything that no run can have written, a sentence each."""
+    """What `specbench run` cannot have written, a sentence each."""
     yield from _times(records)
     yield from _ends(records, header.spec.values.max_new_tokens)
     yield from _seeds(records, header.spec.values.seed)
@@ -123,7 +123,7 @@ def _duration(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
             if end is not None
         ]
     except (ValueError, TypeError):
-        yield "created and finished are no two times in ISO 8601."
+        yield "created or finished is not a time in ISO 8601."
         return
     if any(seconds < 0 for seconds in elapsed):
         yield f"The run ended at {header.finished}, before it began at {header.created}."

@@ -1,7 +1,4 @@
-"""`audit.json`: the result of the last audit of a run.
-
-Knows the file and its fields, not how outputs are tested.
-"""
+"""`audit.json`: the result of the last audit of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from specbench.types import doc
 AUDIT = "audit.json"
 
 Subject = Literal["answers", "logits", "guesses", "tokens", "rule"]
-Verdict = Literal["identical", "numerics", "no difference", "bug", "lossy"]
+AuditStatus = Literal["identical", "numerics", "no difference", "bug", "lossy"]
 """Of greedy output: `identical`, or different by rounding (`numerics`) or by a `bug`.
 
 Of sampled output: `no difference` between the distributions, or a `bug`. A bug in a method that
@@ -50,7 +47,9 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
         float,
         doc("sampling temperature of the answers; draws at a raised one come after the run's"),
     ]
-    verdict: Annotated[Verdict, doc("verdict on the method's answers")] = "no difference"
+    status: Annotated[AuditStatus, doc("status of the method's answers")] = msgspec.field(
+        default="no difference", name="verdict"
+    )
     num_answers: Annotated[int, doc("answers that were completed again or drawn")] = 0
     num_replayed: Annotated[int, doc("recorded answers among them")] = 0
     num_same: Annotated[int, doc("recorded answers that came out the same again")] = 0
@@ -92,7 +91,7 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
 
     @property
     def smallest_tv(self) -> float | None:
-        """The largest of the methods' values: what no method can have hidden."""
+        """The largest of the methods' values: a larger difference would have been found in each."""
         return max((one.smallest_tv for one in self.results if one.smallest_tv), default=None)
 
 

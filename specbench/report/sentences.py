@@ -157,7 +157,7 @@ def audit_text(audit: StoredAudit | None) -> str:
     """The result of a stored audit, and what it would have found; empty without one."""
     if audit is None:
         return ""
-    num_failed = len({one.method for one in audit.results if one.verdict == "bug"})
+    num_failed = len({one.method for one in audit.results if one.status == "bug"})
     count = "1 method" if num_failed == 1 else f"{num_failed} methods"
     result = f"{count} failed" if num_failed else "no bug found"
     found = audit.smallest_tv
@@ -168,7 +168,7 @@ def audit_text(audit: StoredAudit | None) -> str:
 def audit_warnings(run: RunMetrics) -> Iterable[str]:
     """Methods that failed the stored audit."""
     for one in run.audit.results if run.audit else ():
-        if one.verdict == "bug":
+        if one.status == "bug":
             yield (
                 f"{_label(run, one.method)} failed the audit at T={one.level:g}: "
                 f"{audit_failure(one)}. Its output is not the target's: `specbench audit` on the "

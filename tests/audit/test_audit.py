@@ -10,8 +10,8 @@ import torch
 
 from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.records import make_table
+from specbench.audit.results import Audit, near_tie
 from specbench.audit.run import audit
-from specbench.audit.verdicts import Audit, near_tie
 from specbench.audit.white_box import Effort
 from specbench.engine.accept import Sampler, select
 from specbench.engine.decode import decode
@@ -69,8 +69,8 @@ def test_accepting_tokens_that_the_target_rejects_is_a_bug(
     methods = {"pld": Broken(), "sps": Copier()}
     model = toy(target, methods)
     found = audited(model.run(0.0), model, is_recheck=is_recheck)
-    verdicts = {one.agreement.method: one.verdict for one in found.greedy}
-    assert verdicts == {"pld": "bug", "sps": "identical"}
+    statuses = {one.agreement.method: one.status for one in found.greedy}
+    assert statuses == {"pld": "bug", "sps": "identical"}
     assert found.has_bug
     broken = found.greedy[0]
     assert broken.largest_gap is not None
@@ -85,7 +85,7 @@ def test_a_lossy_method_is_called_lossy(target: Target) -> None:
     described = values_of(run.header)
     described["methods"] = {**described["methods"], "pld": {"title": "PLD", "is_lossless": False}}
     found = audited(make_run(run.records, described), model)
-    assert [one.verdict for one in found.greedy] == ["lossy"]
+    assert [one.status for one in found.greedy] == ["lossy"]
     assert not found.has_bug
 
 
@@ -113,23 +113,23 @@ def test_a_tie_of_two_tokens_is_numerics(is_recheck: bool) -> None:
     run, model, position = twins(1 + 1e-9)
     (one,) = audited(run, model, is_recheck=is_recheck).greedy
     (difference,) = one.differences
-    assert (one.verdict, difference.divergence.position) == ("numerics", position)
+    assert (one.status, difference.divergence.position) == ("numerics", position)
     assert difference.gap == pytest.approx(0, abs=1e-6)
     assert difference.is_same_again is (True if is_recheck else None)
 
 
 @pytest.mark.parametrize(
-    ("stored", "verdict"),
+    ("stored", "status"),
     [("", "bug"), ("int8", "bug"), ("dequantised fp8", "bug"), ("awq int4", "numerics")],
 )
 def test_stored_formats_that_compute_in_half_precision_are_judged_by_it(
-    stored: str, verdict: str
+    stored: str, status: str
 ) -> None:
     run, model, _ = twins(1.001)
     described = values_of(run.header)
     described["model"] = {**described["model"], "quantization": stored}
     (one,) = audited(make_run(run.records, described), model).greedy
-    assert one.verdict == verdict
+    assert one.status == status
 
 
 def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target) -> None:
@@ -139,7 +139,7 @@ def test_an_answer_that_stops_early_is_a_bug_whatever_the_logits(target: Target)
         replace(r, token_ids=r.token_ids[:-2]) if r.key.method == "pld" else r for r in run.records
     ]
     (one,) = audited(make_run(records, run.header), model).greedy
-    assert one.verdict == "bug"
+    assert one.status == "bug"
     assert one.differences[0].divergence.own_token is None
 
 
@@ -150,7 +150,7 @@ def test_without_a_difference_no_model_is_loaded(target: Target) -> None:
         raise AssertionError("loaded")
 
     found = audit(run, refuse, is_recheck=False, effort=Effort(0), say=lambda _: None)
-    assert [one.verdict for one in found.greedy] == ["identical"]
+    assert [one.status for one in found.greedy] == ["identical"]
 
 
 def test_a_run_of_vanilla_alone_has_nothing_to_audit(target: Target) -> None:

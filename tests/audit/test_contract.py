@@ -45,7 +45,7 @@ def test_the_catalogue_has_at_least_20_bugs_and_every_check_finds_one() -> None:
 def test_a_planted_bug_is_found_by_the_check_that_is_for_it(bug: Variant) -> None:
     with bug.patch():
         result = run_contract(bug.name, subject(bug), checks=[getattr(checks, bug.check)])
-    assert result.verdict == "bug"
+    assert result.status == "bug"
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_a_sound_method_passes(sound: Variant, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(checks, "NUM_TOKENS", 150)
     monkeypatch.setattr(checks, "NUM_OUTCOMES", 500)
     result = run_contract(sound.name, subject(sound))
-    assert (result.verdict, result.fault, result.failures) == ("no difference", "", ())
+    assert (result.status, result.fault, result.failures) == ("no difference", "", ())
     assert result.num_tokens >= 150
     assert result.smallest_tv is not None
 
@@ -73,8 +73,8 @@ def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
         return drafter
 
     one = Subject(target, build, prompts(), budget=20)
-    assert run_contract("m", one, checks=[checks.rule], is_lossless=False).verdict == "lossy"
-    assert run_contract("m", one, checks=[checks.rule]).verdict == "bug"
+    assert run_contract("m", one, checks=[checks.rule], is_lossless=False).status == "lossy"
+    assert run_contract("m", one, checks=[checks.rule]).status == "bug"
 
 
 def tree(parents: list[int], tokens: list[int]) -> DraftTree:

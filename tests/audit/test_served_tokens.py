@@ -36,7 +36,7 @@ def audited(
 
 def test_tokens_of_the_model_itself_pass() -> None:
     found, _ = audited(RUN.records)
-    assert {name: one.verdict for name, one in found.items()} == {
+    assert {name: one.status for name, one in found.items()} == {
         "vanilla": "no difference", "sps": "no difference",
     }  # fmt: skip
     assert {test.subject for one in found.values() for test in one.tests} == {"tokens"}
@@ -49,8 +49,8 @@ def test_a_server_that_draws_at_another_temperature_is_found() -> None:
         [other[record.key.sample_id] if record.key.method == "sps" else record
          for record in RUN.records]
     )  # fmt: skip
-    assert found["vanilla"].verdict == "no difference"
-    assert found["sps"].verdict == "bug"
+    assert found["vanilla"].status == "no difference"
+    assert found["sps"].status == "bug"
 
 
 def replace_temperature(temperature: float) -> dict[str, Record]:

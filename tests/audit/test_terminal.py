@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
+from specbench.audit.results import Audit
 from specbench.audit.terminal import print_audit
-from specbench.audit.verdicts import Audit
 from specbench.log.audit import AuditTest, MethodAudit
 from tests.analysis.run_factory import header, make_run
 

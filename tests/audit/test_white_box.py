@@ -48,14 +48,14 @@ def test_a_bug_above_temperature_0_is_found(name: str) -> None:
     bug = planted(name)
     target = bug.target(MODEL)
     own = audited(target, bug.drafter(target), 0.5)
-    assert "bug" in {one.verdict for one in own}
+    assert "bug" in {one.status for one in own}
 
 
 def test_a_sound_method_passes_at_every_temperature() -> None:
     target = Target(MODEL)
     own = audited(target, NoisyTarget(target), 0.0, 0.8)
     assert [(one.temperature, one.level) for one in own] == [(0.0, 0.0), (0.8, 0.8), (0.8, 2.0)]
-    assert {one.verdict for one in own} == {"no difference"}
+    assert {one.status for one in own} == {"no difference"}
     greedy, sampled, raised = own
     assert (greedy.num_same, greedy.num_replayed) == (6, 6)
     assert (sampled.num_same, sampled.num_replayed) == (6, 6)
@@ -86,7 +86,7 @@ def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
     bug = planted("stale keys in one layer")
     targets = (Target(model, execution), bug.target(model, execution))
     sound, found = (audited(target, NoisyTarget(target), 0.0)[0] for target in targets)
-    assert sound.verdict == "no difference"
+    assert sound.status == "no difference"
     assert [test.effect for test in sound.tests if test.name == "bits"] == [0.0]
     assert "bits" in {test.name for test in found.failures}
 
@@ -100,7 +100,7 @@ class Failing(Drafter):
 
 def test_a_method_that_fails_in_the_audit_is_named_with_its_reason() -> None:
     own = audited(Target(MODEL), Failing(), 1.0)
-    assert [one.verdict for one in own] == ["no difference", "bug"]
+    assert [one.status for one in own] == ["no difference", "bug"]
     assert "KeyError: 'hot'" in own[1].fault
 
 
@@ -138,5 +138,5 @@ def test_an_answer_that_is_not_reproduced_is_tested_as_recorded() -> None:
     )  # fmt: skip
     own = next(one for one in found.methods if one.method == "sps" and not one.is_raised)
     assert own.num_same == 0 < own.num_replayed
-    assert own.verdict == "bug"
+    assert own.status == "bug"
     assert {test.subject for test in own.failures} == {"tokens"}

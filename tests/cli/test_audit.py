@@ -1,4 +1,4 @@
-"""specbench audit, from a run to its verdicts."""
+"""specbench audit, from a run to its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_lossless_run_passes(specbench: Specbench, model: Path, prompt_file: P
     assert "smallest TV" in said.out
     audit = read_run(Path("out")).audit
     assert audit is not None
-    assert {(one.method, one.level, one.verdict) for one in audit.results} >= {
+    assert {(one.method, one.level, one.status) for one in audit.results} >= {
         ("pld", 0.0, "identical"), ("pld", 1.0, "no difference"), ("pld", 2.0, "no difference"),
     }  # fmt: skip
     assert "no bug found" in specbench("report", "out", "--full").out

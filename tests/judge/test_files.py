@@ -111,7 +111,7 @@ BLOCK = {"method": "pld", "temperature": 0.0, "task": "gsm8k", "repeat": 0, "dur
             "pld: the file b has no sha256",
         ),
         ({"finished": "2026-11-20T11:00:00+00:00"}, "before it began"),
-        ({"finished": "yesterday"}, "no two times in ISO 8601"),
+        ({"finished": "yesterday"}, "is not a time in ISO 8601"),
         (
             {"spec": {"values": {**HEADER["spec"]["values"], "limit": 1}}},
             "not those of gsm8k.jsonl with the run's options",

@@ -1,14 +1,11 @@
-"""Verdicts of an audit, on each difference and on each method: numerics or a bug.
-
-Knows numbers and thresholds. Knows no model.
-"""
+"""What an audit found, by difference and by method: rounding (numerics) or a bug; its limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from specbench.analysis.divergence import Agreement, Divergence
-from specbench.log.audit import MethodAudit, Verdict
+from specbench.log.audit import AuditStatus, MethodAudit
 
 ALPHA = 0.01
 """A corrected p-value below this is a difference between distributions."""
@@ -63,7 +60,7 @@ class Difference:
     is_bug_again: bool = False
 
     @property
-    def verdict(self) -> Verdict:
+    def status(self) -> AuditStatus:
         if self.gap is None or self.baseline_gap is None or self.is_bug_again:
             return "bug"
         return "bug" if max(self.gap, self.baseline_gap) > self.threshold else "numerics"
@@ -78,12 +75,12 @@ class GreedyAudit:
     is_lossless: bool
 
     @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of its differences."""
-        verdicts = {difference.verdict for difference in self.differences}
-        if "bug" in verdicts:
+    def status(self) -> AuditStatus:
+        """The worst status of its differences."""
+        statuses = {difference.status for difference in self.differences}
+        if "bug" in statuses:
             return "bug" if self.is_lossless else "lossy"
-        return "numerics" if verdicts else "identical"
+        return "numerics" if statuses else "identical"
 
     @property
     def largest_gap(self) -> float | None:
@@ -92,7 +89,7 @@ class GreedyAudit:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All verdicts on a run.
+    """All statuses on a run.
 
     `dtype` is the run's, `recheck_dtype` the dtype in which steps were run again, if any were.
     `device` is the audit's, empty if no model was needed.
@@ -107,11 +104,11 @@ class Audit:
     device: str = ""
 
     @property
-    def verdicts(self) -> frozenset[Verdict]:
-        """The verdicts that occur."""
-        greedy = {one.verdict for one in self.greedy}
-        return frozenset(greedy | {one.verdict for one in self.methods})
+    def statuses(self) -> frozenset[AuditStatus]:
+        """The statuses that occur."""
+        greedy = {one.status for one in self.greedy}
+        return frozenset(greedy | {one.status for one in self.methods})
 
     @property
     def has_bug(self) -> bool:
-        return "bug" in self.verdicts
+        return "bug" in self.statuses
