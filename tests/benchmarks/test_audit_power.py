@@ -1,15 +1,13 @@
 """The short form of benchmarks/audit_power.py, on a small random model."""
 
-import json
-import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from benchmarks import audit_power
-from benchmarks.audit_power import Ended, Summary, parts_of, run_part
+from benchmarks.audit_power import Ended, Summary
 from benchmarks.planting import Ground, audit_bug, audit_real, audit_sound, random_ground
 from specbench.audit import contract_checks as checks
 from specbench.audit.white_box import Effort
@@ -50,11 +48,6 @@ def ended(part: str, **figures: object) -> Ended:
     return Ended(part, 2.0, figures)
 
 
-def add(path: Path, one: Ended) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        print(json.dumps(asdict(one)), file=file)
-
-
 def test_missed_bugs_and_more_than_two_alarms_are_counted() -> None:
     good = {"contract": True, "audit": True, "answers": 40}
     parts = [
@@ -77,33 +70,6 @@ def test_missed_bugs_and_more_than_two_alarms_are_counted() -> None:
         other = {one.part: one for one in parts}
         other[part] = ended(part, **{**other[part].figures, **change})
         assert not Summary(other).is_passed
-
-
-def test_a_later_call_goes_on_and_then_judges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "results.jsonl"
-    monkeypatch.setattr(sys, "argv", ["audit_power", "--jobs=1", "--minutes=0", f"--out={path}"])
-    parts = parts_of(audit_power.NUM_SEEDS)
-    assert len(parts) == len(BUGS) + len(SOUND) + 2 * 10
-    for part in parts[1:]:
-        figures: dict[str, object] = {"audits": 1, "alarms": []}
-        if part.startswith("bug"):
-            figures = {"contract": True, "audit": True, "answers": 1}
-        if part.startswith("sound"):
-            figures = {"contract": [], "audit": []}
-        add(path, ended(part, **figures))
-    with pytest.raises(SystemExit, match=f"1 of {len(parts)} parts are left"):
-        audit_power.main()
-    add(path, ended(parts[0], contract=True, audit=None))
-    with pytest.raises(SystemExit) as exit_:
-        audit_power.main()
-    assert exit_.value.code == 0
-    assert "the contract misses none" in capsys.readouterr().out
-
-
-def test_no_part_begins_after_the_limit() -> None:
-    assert run_part(0.0, f"bug: {BUGS[0].name}") is None
 
 
 def test_the_documented_numbers_of_bugs_and_variants_are_the_catalogues() -> None:

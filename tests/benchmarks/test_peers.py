@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import pytest
-import requests
 
 from benchmarks import peers
 
@@ -44,72 +39,3 @@ def test_all_programs_complete_the_same_number_of_tokens() -> None:
     with peers.peers(given, 1) as found:
         assert {complete(peers.prompt_ids("Hello")) for complete in found.values()} == {8}
     assert len(found) == 6
-
-
-def test_a_busy_neighbour_ends_with_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = []
-    monkeypatch.setattr(peers, "SETTLE_S", 0.0)
-    monkeypatch.setattr(peers, "BUSY", "import time; time.sleep(60)")
-    started = subprocess.Popen
-
-    def start(*words: object, **options: object) -> object:
-        ended.append(started(*words, **options))  # type: ignore[call-overload]
-        return ended[0]
-
-    monkeypatch.setattr("benchmarks.peers.subprocess.Popen", start)
-    with peers.neighbour(True):
-        assert ended[0].poll() is None
-    assert ended[0].poll() is not None
-
-
-SERVER = """#!{python}
-import json, os, sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_): pass
-    def do_GET(self): self.send_response(200); self.end_headers()
-    def do_POST(self):
-        ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert ask["prompt"] == [1, 5] and ask["ignore_eos"] and ask["temperature"] == 0
-        answer = json.dumps({answer}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-assert {expected}
-port = sys.argv[sys.argv.index("--port") + 1]
-HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
-"""
-LLAMA = {
-    "answer": """{"tokens_predicted": ask["n_predict"] + ask["cache_prompt"]}""",
-    "expected": """sys.argv[1:7] == ["-m", "tiny.gguf", "-t", "3", "-tb", "3"]""",
-}
-VLLM = {
-    "answer": """{"usage": {"completion_tokens": ask["max_tokens"] + (ask["model"] != "tiny")}}""",
-    "expected": """os.environ["OMP_NUM_THREADS"] == "3" and sys.argv[1] == "serve" """,
-}
-
-
-@pytest.mark.parametrize(("start", "texts"), [(peers.llama_cpp, LLAMA), (peers.vllm, VLLM)])
-def test_a_server_is_asked_with_token_ids_and_ends_with_the_block(
-    start: Callable[[ExitStack, peers.Given, int], peers.Complete],
-    texts: Mapping[str, str],
-    tmp_path: Path,
-) -> None:
-    program = tmp_path / "server"
-    program.write_text(SERVER.format(python=sys.executable, **texts))
-    program.chmod(0o755)
-    given = peers.Given(7, 2, program, Path("tiny.gguf"), program)
-    with ExitStack() as stack:
-        complete = start(stack, given, 3)
-        assert complete([1, 5]) == 7
-    with pytest.raises(requests.ConnectionError):
-        complete([1, 5])
-
-
-def test_a_server_that_does_not_start_is_one_message() -> None:
-    given = peers.Given(7, 2, Path("/bin/false"), Path("tiny.gguf"), None)
-    with ExitStack() as stack, pytest.raises(SystemExit, match="does not answer"):
-        peers.llama_cpp(stack, given, 1)

@@ -13,6 +13,7 @@ import pytest
 import specbench
 from specbench.log.machine import Git, Gpu
 from specbench.machine.environment import capture, git_state, gpus
+from tests.machine.fake_nvml import MISSING, FakeNvml
 
 
 def test_a_run_records_hardware_and_versions_as_plain_json() -> None:
@@ -84,45 +85,17 @@ def test_a_package_installed_inside_somebody_elses_repository_has_no_commit(
     assert git_state() is None
 
 
-class _Nvml(types.ModuleType):
-    """A fake driver with two GPUs, one without a power limit."""
-
-    class NVMLError(Exception):
-        pass
-
-    has_driver = True
-
-    def nvmlInit(self) -> None:
-        if not self.has_driver:
-            raise self.NVMLError("driver not loaded")
-
-    def nvmlShutdown(self) -> None: ...
-    def nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"570.10"
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return f"GPU {handle}"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> types.SimpleNamespace:
-        return types.SimpleNamespace(total=80 * 2**30)
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return (9, 0)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
-        if handle:
-            raise self.NVMLError("not supported")
-        return 700_000
-
-
 def test_gpus_are_read_from_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", _Nvml("pynvml"))
+    nvml = FakeNvml(
+        nvmlSystemGetDriverVersion=b"570.10",
+        nvmlDeviceGetCount=2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda handle: f"GPU {handle}",
+        nvmlDeviceGetMemoryInfo=types.SimpleNamespace(total=80 * 2**30),
+        nvmlDeviceGetCudaComputeCapability=(9, 0),
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: MISSING if handle else 700_000,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     first, second = gpus()
     assert first == Gpu(
         name="GPU 0",
@@ -137,12 +110,10 @@ def test_gpus_are_read_from_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_without_driver_or_bindings_has_no_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nvml = _Nvml("pynvml")
-    nvml.has_driver = False
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert gpus() == []
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpus() == []
+    nvml = FakeNvml(nvmlSystemGetDriverVersion="NVML_ERROR_UNINITIALIZED")
+    for bindings in (nvml, None):
+        monkeypatch.setitem(sys.modules, "pynvml", bindings)
+        assert gpus() == []
 
 
 def test_a_busy_machine_gives_a_warning_and_an_idle_one_does_not(

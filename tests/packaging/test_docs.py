@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,7 +32,6 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 SHOWN = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
-PROGRAMS = {"docker", "make", "pip", "python", "ray", "specbench", "uv"}
 LINK = re.compile(r"\]\(([^)#]+)\)")
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 INLINE = re.compile(r"`((?:specbench|make) [^`]+)`")
@@ -101,21 +99,6 @@ def test_every_make_target_shown_exists(document: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", text(ROOT / "Makefile"), re.MULTILINE))
     shown = {argument for line in commands(document, "make") for argument in line}
     assert {argument for argument in shown if "=" not in argument} <= targets
-
-
-@each_document
-def test_every_program_of_a_shell_block_is_known(document: Path) -> None:
-    lines = "\n".join(BLOCK.findall(text(document))).splitlines()
-    for line in (shlex.split(line, comments=True) for line in lines):
-        if line[:2] == ["python", "-m"]:
-            assert find_spec(line[2]), line
-        assert not line or line[0] in PROGRAMS, line
-
-
-@each_document
-def test_every_python_block_is_a_file_or_is_run(document: Path) -> None:
-    for match in re.finditer(r"(.*)\n```python\n", text(document)):
-        assert re.match(r"<!-- (file: \S+|runs) -->", match[1]), match[0]
 
 
 @pytest.mark.slow
