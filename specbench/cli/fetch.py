@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from specbench.cli import complete
-from specbench.cli.options import Many, say, split
+from specbench.cli.options import say, takes
 from specbench.errors import UserError
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
 
 
-def fetch(
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A model, with all its draft weights.",
-            autocompletion=complete.models,
-        ),
-    ] = None,
-    dataset: Annotated[
-        Many,
-        typer.Option(
-            metavar="TASK,...",
-            help="Tasks, for the papers' prompts.",
-            autocompletion=complete.datasets,
-        ),
-    ] = None,
-) -> None:
+@takes(*options(SpecValues, "model", "tasks"))
+def fetch(values: dict[str, Any]) -> None:
     """Download prompts, models and draft weights ahead of a run."""
     from specbench.measure.fetch import fetch as fetch_files
 
-    tasks = split(dataset) or (() if model else None)
+    model = values.get("model")
+    tasks = values.get("tasks") or (() if model else None)
     errors: list[UserError] = []
     for fetched in fetch_files(tasks, model):
         if fetched.error is None:

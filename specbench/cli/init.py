@@ -33,7 +33,7 @@ def init(
         raise unknown_name("kind of package", kind, ["method"])
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or iskeyword(name):
         hint = "Use lower-case letters, digits and underscores, such as my_idea."
-        raise UserError(f"{name!r} is no name for a method.", hint)
+        raise UserError(f"{name!r} cannot be the name of a method.", hint)
     if name in registry.names():
         hint = "See `specbench list methods`, and choose another name."
         raise UserError(f"There is a method {name!r} already.", hint)

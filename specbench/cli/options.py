@@ -23,8 +23,6 @@ from specbench.report.export import FORMATS
 
 REPORTS = Path("reports")
 """Default folder of the reports of runs."""
-Many = list[str] | None
-"""A parameter that repeats; most take commas too."""
 _RAY, _RAY_WORDS = "--ray", ("local", "auto")
 
 
@@ -137,7 +135,6 @@ Device = Annotated[str, _shared(SpecValues, "device")]
 Template = Annotated[str, _shared(SpecValues, "template")]
 Offline = Annotated[bool, _shared(Call, "offline")]
 Full = Annotated[bool, _shared(Call, "full")]
-Sort = Annotated[str, _shared(Call, "sort")]
 RunArgument = Annotated[
     Path,
     typer.Argument(
@@ -160,12 +157,6 @@ Format = Annotated[
     str,
     typer.Option(metavar="FORMAT", help=f"{', '.join(FORMATS)}.", autocompletion=complete.formats),
 ]
-
-
-def split(values: Many) -> tuple[str, ...]:
-    """The parts of comma-separated values."""
-    parts = [part.strip() for value in values or () for part in value.split(",")]
-    return tuple(part for part in parts if part)
 
 
 def given(context: typer.Context) -> list[str]:

@@ -8,19 +8,20 @@ from typing import Annotated
 
 import typer
 
-from specbench.cli.options import Format, Full, RunArguments, Sort, say, write_data
+from specbench.cli.options import Call, Format, RunArguments, say, takes, write_data
 from specbench.engine.garbage import no_garbage_collection
+from specbench.log.options import options
 from specbench.report.export import FORMATS
 
 
+@takes(*options(Call, "full", "sort"))
 def report(
     run: RunArguments,
+    call: Call,
     format: Format = FORMATS[0],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for all formats and the plots.")
     ] = None,
-    full: Full = False,
-    sort: Sort = "paper",
     arithmetic: Annotated[
         str, typer.Option(metavar="KIND", help="ours, or paper: the ratio of mean tokens/s.")
     ] = "ours",
@@ -45,7 +46,6 @@ def report(
     from specbench.report.export import load_format
     from specbench.report.export.terminal import print_report
     from specbench.report.files import write_report
-    from specbench.report.results import check_sort
 
     if plan:
         print_power(run)
@@ -54,10 +54,10 @@ def report(
     with no_garbage_collection():  # among a million records, a search takes seconds
         stored = [read_runs(path, is_lenient=lenient) for path in run]
         made = make_report(
-            [Run.pooled(stored)] if pool else stored, arithmetic=formula, sort=check_sort(sort)
+            [Run.pooled(stored)] if pool else stored, arithmetic=formula, sort=call.sort
         )
     if format == FORMATS[0]:
-        print_report(made, is_full=full)
+        print_report(made, is_full=call.full)
     else:
         write_data(exporter.render(made))
     if out is not None:

@@ -7,7 +7,7 @@ Knows which numbers stand together and which are the best of their column. Knows
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
@@ -15,7 +15,6 @@ from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.errors import unknown_name
 from specbench.log.header import RunHeader
 from specbench.log.loads import loads_of
 from specbench.report import facts, formats
@@ -129,18 +128,6 @@ class Results:
     def is_one_run(self) -> bool:
         """True if runs need no label."""
         return len({run.run for block in self.blocks for run in block.runs}) < 2
-
-
-def check_sort(name: str) -> Sort:
-    """The order of that name.
-
-    Raises:
-        UserError: there is no such order.
-    """
-    for known in get_args(Sort):
-        if name == known:
-            return known
-    raise unknown_name("order", name, get_args(Sort))
 
 
 def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:

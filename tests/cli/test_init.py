@@ -31,8 +31,8 @@ def test_a_new_method_has_its_name_everywhere(specbench: Specbench, tmp_path: Pa
     ("words", "message"),
     [
         (("method", "eagle2"), "There is a method 'eagle2' already"),
-        (("method", "My-Idea"), "'My-Idea' is no name for a method"),
-        (("method", "class"), "'class' is no name for a method"),
+        (("method", "My-Idea"), "'My-Idea' cannot be the name of a method"),
+        (("method", "class"), "'class' cannot be the name of a method"),
         (("methd", "mine"), "Did you mean 'method'"),
         (("method", "mine", "--out", "."), "exists already"),
     ],
