@@ -140,9 +140,9 @@ def compare(
     """
     if not is_forced:
         require_same_work(reference.header, subject.header)
-    runs = _MeasuredRun(reference), _MeasuredRun(subject)
-    methods = {method: method for method in runs[0].methods if method in runs[1].methods}
-    compared = _compare(*runs, methods=methods, bootstrap=bootstrap)
+    sides = _Cells(reference), _Cells(subject)
+    methods = {method: method for method in sides[0].methods if method in sides[1].methods}
+    compared = _compare(*sides, methods=methods, bootstrap=bootstrap)
     if not (compared.cells or may_be_empty):
         raise UserError(
             f"The runs {compared.reference.id} and {compared.subject.id} have no finished sample "
@@ -169,38 +169,37 @@ def cross(
     """
     if not is_forced:
         require_same_work(reference.header, subject.header)
-    runs = _MeasuredRun(reference), _MeasuredRun(subject)
-    for run, method in zip(reversed(runs), methods, strict=True):
-        if method not in run.methods:
-            raise unknown_name(f"method in run {run.info.id}", method, run.methods)
+    sides = _Cells(reference), _Cells(subject)
+    for cells, method in zip(reversed(sides), methods, strict=True):
+        if method not in cells.methods:
+            raise unknown_name(f"method in run {cells.run.header.id}", method, cells.methods)
     own, other = methods
-    compared = _compare(*runs, methods={own: other}, bootstrap=bootstrap)
+    compared = _compare(*sides, methods={own: other}, bootstrap=bootstrap)
     return replace(compared, reference_method=other, unshared=())
 
 
-class _MeasuredRun:
-    """A run, with the methods, temperatures and tasks of its measured records."""
+class _Cells:
+    """The methods, temperatures and tasks of a run's measured records."""
 
     def __init__(self, run: Run) -> None:
-        self.header, self.info, self.records = run.header, run.header, run.records
-        self.run_of_repeat = run.run_of_repeat
-        table = make_table(run.records, self.run_of_repeat)
-        frame, self.num_units = table.frame, table.num_units
-        self.has_phases = bool(frame["draft_s"].notna().any())
-        self.frame = frame[frame["is_measured"]]
+        self.run = run
+        table = make_table(run.records, run.run_of_repeat)
+        self.num_units = table.num_units
+        self.has_phases = bool(table.frame["draft_s"].notna().any())
+        self.frame = table.frame[table.frame["is_measured"]]
         found = self.frame["method"].unique()
-        listed = [method.spelling for method in self.info.method_labels if method.spelling in found]
+        listed = [one.spelling for one in run.header.method_labels if one.spelling in found]
         ordered = dict.fromkeys([*listed, *found])
         self.methods = tuple(sorted(ordered, key=lambda method: method != BASELINE))
         self.temperatures = tuple(sorted(self.frame["temperature"].unique().tolist()))
-        columns, tasks = self.info.columns, {*self.frame["task"]}
+        columns, tasks = run.header.columns, {*self.frame["task"]}
         known = [*columns, *self.frame["task"].unique()]
-        self.tasks = {task: self.info.task_title(task) for task in known if task in tasks}
+        self.tasks = {task: run.header.task_title(task) for task in known if task in tasks}
 
 
 def _compare(
-    reference: _MeasuredRun,
-    subject: _MeasuredRun,
+    reference: _Cells,
+    subject: _Cells,
     methods: Mapping[str, str],
     bootstrap: Bootstrap | None,
 ) -> Comparison:
@@ -231,14 +230,14 @@ def _compare(
         for task in (*tasks, MEAN, POOLED):
             cells[replace(key, task=task)] = by_task[task]
     return Comparison(
-        reference=reference.info,
-        subject=subject.info,
+        reference=reference.run.header,
+        subject=subject.run.header,
         methods=tuple(methods),
         temperatures=tuple(temperatures),
         tasks=tasks,
         cells=cells,
-        differences=COMPARE.conflicts(reference.header, subject.header),
-        cautions=COMPARE.cautions(reference.header, subject.header),
+        differences=COMPARE.conflicts(reference.run.header, subject.run.header),
+        cautions=COMPARE.cautions(reference.run.header, subject.run.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
         significant=find_claims(cells, MEAN, has_times=repetition.is_judged),
@@ -251,23 +250,24 @@ def _unshared_loads(first: Run, second: Run) -> Iterator[str]:
             yield f"only in {run.header.id}: {', '.join(alone)}"
 
 
-def _repetition(reference: _MeasuredRun, subject: _MeasuredRun) -> Repetition:
+def _repetition(reference: _Cells, subject: _Cells) -> Repetition:
     """Passes or runs that both have: those of a pool, or of the same run named twice."""
     number = min(reference.num_units, subject.num_units)
-    is_one_run = (reference.header, reference.records) == (subject.header, subject.records)
-    if reference.run_of_repeat and subject.run_of_repeat:
+    runs = reference.run, subject.run
+    is_one_run = (runs[0].header, runs[0].records) == (runs[1].header, runs[1].records)
+    if all(run.run_of_repeat for run in runs):
         return Repetition(Scope("runs", number), is_one_run)
     return Repetition(Scope("passes", number), is_one_run)
 
 
-def _unshared(reference: _MeasuredRun, subject: _MeasuredRun) -> Iterator[str]:
-    for run, other in ((reference, subject), (subject, reference)):
-        alone = [run.info.method(m).label for m in run.methods if m not in other.methods]
-        alone += [title for task, title in run.tasks.items() if task not in other.tasks]
-        alone += [f"T={t:g}" for t in run.temperatures if t not in other.temperatures]
+def _unshared(reference: _Cells, subject: _Cells) -> Iterator[str]:
+    for cells, other in ((reference, subject), (subject, reference)):
+        alone = [cells.run.header.method(m).label for m in cells.methods if m not in other.methods]
+        alone += [title for task, title in cells.tasks.items() if task not in other.tasks]
+        alone += [f"T={t:g}" for t in cells.temperatures if t not in other.temperatures]
         if alone:
-            yield f"only in {run.info.id}: {', '.join(alone)}"
+            yield f"only in {cells.run.header.id}: {', '.join(alone)}"
     numbers = reference.num_units, subject.num_units
     if numbers[0] != numbers[1]:
-        kind = "runs" if reference.run_of_repeat and subject.run_of_repeat else "repeats"
+        kind = "runs" if reference.run.run_of_repeat and subject.run.run_of_repeat else "repeats"
         yield f"{kind} after the first {min(numbers)}, which only one side has"

@@ -11,9 +11,9 @@ from specbench.errors import RunFolderError
 from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.judge.hashes import hash_faults, unknown_hashes
 from specbench.judge.leaderboard import find_exclusions
-from specbench.judge.records import find_faults
+from specbench.log.faults import find_faults
 from specbench.log.run import Run
-from specbench.log.store import SAMPLES, read_run
+from specbench.log.store import is_cut, read_run
 from specbench.report.notes import Note
 from specbench.report.sentences import audit_text
 
@@ -28,7 +28,7 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
     """
     try:
         run = read_run(path, is_lenient=True)
-        cut = ["The last line of samples.jsonl is cut off."] * _is_cut(path / SAMPLES)
+        cut = ["The last line of samples.jsonl is cut off."] * is_cut(path)
     except RunFolderError as error:
         return _checked(path.resolve().name, None, {"lines": [error.message]}, for_leaderboard)
     faults = {
@@ -87,15 +87,3 @@ def _notes(
     if audit:
         yield Note("Audit", audit)
     yield Note("Skipped", "no baseline: files only")
-
-
-def _is_cut(file: Path) -> bool:
-    """True if the file's last line has no end. Raises RunFolderError if it cannot be read."""
-    try:
-        with file.open("rb") as content:
-            if not content.seek(0, 2):
-                return False
-            content.seek(-1, 2)
-            return content.read(1) != b"\n"
-    except OSError as error:
-        raise RunFolderError(f"{file} cannot be read: {error.strerror or error}.") from error

@@ -33,7 +33,7 @@ class LineFile:
             try:
                 self._lock()
                 self.check_in_place()
-                os.ftruncate(self._descriptor, _end_of_last_line(self._descriptor))
+                os.ftruncate(self._descriptor, end_of_last_line(self._descriptor))
             except BaseException:
                 self.close()
                 raise
@@ -112,7 +112,7 @@ def folder_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _end_of_last_line(descriptor: int) -> int:
+def end_of_last_line(descriptor: int) -> int:
     """The number of bytes up to the last newline."""
     end = os.fstat(descriptor).st_size
     while end:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from specbench.log.backend import BlockHeader
 from specbench.log.spec import SpecValues
+from specbench.types import RecordKey
 
 
 class Load(NamedTuple):
@@ -25,6 +27,11 @@ class Load(NamedTuple):
 NO_LOAD = Load()
 """The load of the engine in this process, which completes one request after the other."""
 ONE_AT_A_TIME = Load(concurrency=1)
+
+
+def load_of(measured: BlockHeader | RecordKey) -> Load:
+    """The load at which a block or a record was measured."""
+    return Load(measured.concurrency, measured.request_rate)
 
 
 def loads_of(values: SpecValues) -> tuple[Load, ...]:

@@ -13,11 +13,10 @@ from msgspec import structs
 
 from specbench.errors import UserError
 from specbench.log.audit import StoredAudit
-from specbench.log.backend import BlockHeader
 from specbench.log.differences import POOL, in_words
 from specbench.log.header import RunHeader
-from specbench.log.loads import ONE_AT_A_TIME, Load, loads_of
-from specbench.types import Record, RecordKey
+from specbench.log.loads import ONE_AT_A_TIME, Load, load_of, loads_of
+from specbench.types import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +61,10 @@ class Run:
         header = structs.replace(
             self.header,
             spec=structs.replace(spec, values=values),
-            blocks=tuple(one for one in self.header.blocks if _load(one) == load),
+            blocks=tuple(one for one in self.header.blocks if load_of(one) == load),
             warnings=self.header.warnings if is_first else (),
         )
-        records = tuple(record for record in self.records if _load(record.key) == load)
+        records = tuple(record for record in self.records if load_of(record.key) == load)
         left_out = self.left_out if is_first else ()
         return replace(self, header=header, records=records, left_out=left_out)
 
@@ -102,10 +101,6 @@ class Run:
             left_out=tuple(line for run in runs for line in run.left_out),
             run_of_repeat=tuple(run_of_repeat),
         )
-
-
-def _load(of: BlockHeader | RecordKey) -> Load:
-    return Load(of.concurrency, of.request_rate)
 
 
 def _renumbered(record: Record, offset: int) -> Record:

@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 from specbench.errors import RunFolderError, printable_values
 from specbench.log.audit import read_audit
 from specbench.log.checks import ImpossibleRecord, RecordCheck
-from specbench.log.files import LineFile, folder_errors, write_whole
+from specbench.log.files import LineFile, end_of_last_line, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
 from specbench.log.record import RecordLine, RecordReader, to_line
 from specbench.log.run import Run
@@ -141,6 +141,21 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     if audit and audit.num_records != len(records):  # of the run before it went on
         audit = None
     return Run(header, records, path, tuple(left_out), audit)
+
+
+def is_cut(path: Path) -> bool:
+    """True if the last line of the run in a folder has no end.
+
+    Raises:
+        RunFolderError: the run has no records, or they cannot be read.
+    """
+    try:
+        with (path / SAMPLES).open("rb") as file:
+            return end_of_last_line(file.fileno()) != file.seek(0, 2)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path / SAMPLES} cannot be read: {error.strerror or error}."
+        ) from error
 
 
 def read_runs(path: Path, *, is_lenient: bool = False) -> Run:

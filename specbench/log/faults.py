@@ -12,7 +12,7 @@ from datetime import datetime
 
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
-from specbench.log.loads import Load
+from specbench.log.loads import load_of
 from specbench.types import Record, RequestKey, seed_of
 
 _SLACK = 1.001
@@ -143,11 +143,11 @@ def _blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterato
     counts: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0, 0])
     for one in records:
         key = one.key
-        sums = counts[key.method, key.temperature, key.task, key.repeat, *_load(key)]
+        sums = counts[key.method, key.temperature, key.task, key.repeat, *load_of(key)]
         sums[0] += 1
         sums[1] += one.num_tokens
     times = defaultdict[tuple[object, ...], int](int)
-    named = [(b, (b.method, b.temperature, b.task, b.repeat, *_load(b))) for b in blocks]
+    named = [(b, (b.method, b.temperature, b.task, b.repeat, *load_of(b))) for b in blocks]
     for _, name in named:
         times[name] += 1
     for block, name in named:
@@ -159,10 +159,6 @@ def _blocks(blocks: Sequence[BlockHeader], records: Sequence[Record]) -> Iterato
                 f"The block of {block.method} on {block.task} counts {block.num_requests} requests "
                 f"and {block.num_tokens} tokens, its records {requests} and {tokens}."
             )
-
-
-def _load(of: BlockHeader | RequestKey | object) -> Load:
-    return Load(getattr(of, "concurrency", 0), getattr(of, "request_rate", 0))
 
 
 def _name(record: Record) -> str:
