@@ -58,7 +58,7 @@ class Datastore:
         """Read a file that `save` wrote.
 
         Raises:
-            CheckpointError: it is no datastore.
+            CheckpointError: it is not a datastore.
         """
         try:
             parts = load_file(path)
@@ -120,7 +120,7 @@ def read_datastore(context: BuildContext) -> Datastore:
     """The datastore that a method was given as its weights.
 
     Raises:
-        CheckpointError: it is no datastore, or not one of the target's tokens.
+        CheckpointError: it is not a datastore, or not one of the target's tokens.
     """
     assert isinstance(context.weights, Path)
     found = Datastore.load(context.weights)

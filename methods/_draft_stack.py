@@ -119,7 +119,7 @@ class DraftStack:
 
         `attended` [n, input] are the attention's inputs; its output is added to `residual`
         [n, hidden]. `wanted` is increasing. Rows after its last are padding: their keys and values
-        are scratch. `cache_span` counts the rows up to the last one that is no scratch.
+        are scratch. `cache_span` counts the rows up to the last one that is not scratch.
         """
         n, last = attended.shape[0], len(self._layers) - 1
         slots = self._slots(start + torch.arange(n, device=self._device))

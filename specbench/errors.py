@@ -70,7 +70,7 @@ class NonFiniteError(SpecbenchError):
 
 
 class MethodFault(SpecbenchError):
-    """The code of a method raised something that is no message to users."""
+    """The code of a method raised an error that does not address users."""
 
 
 class ContractFault(MethodFault):
@@ -121,7 +121,7 @@ _UNSEEN = {
         0xFFFD,
     ),
 }  # fmt: skip
-"""Control characters, marks that reorder text, and what is no character, each as a visible sign."""
+"""Control characters, marks that reorder text and invalid code points, with visible signs."""
 _PROSE = {code: sign for code, sign in _UNSEEN.items() if chr(code) not in "\n\t"}
 _LEADING_COLONS = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
 _COMMAND = "##["

@@ -50,7 +50,7 @@ class CheckedStep:
 
         Raises:
             ContractFault: the root is not the pending token, a token is not in the vocabulary,
-                siblings carry the same token, or the rule accepted what is no path below the root.
+                siblings carry the same token, or the rule accepted nodes that are not a path.
         """
         if reason := _token_fault(self.tokens, self.parents, self.num_verify, vocab_size):
             raise ContractFault(f"The draft {reason}.", _HINT)
@@ -62,7 +62,7 @@ class CheckedStep:
     def _verdict_fault(self) -> str | None:
         path, (*drafted, _) = self.verdict.path, self.verdict.token_ids
         if path[0] != 0 or [self.parents[node] for node in path[1:]] != [*path[:-1]]:
-            return f"accepted the nodes {[*path]}, which are no path from the root"
+            return f"accepted the nodes {[*path]}, which are not a path from the root"
         if path[-1] >= self.num_verify:
             return f"accepted node {path[-1]}, but only {self.num_verify} nodes may be accepted"
         if drafted != [self.tokens[node] for node in path[1:]]:

@@ -1,6 +1,7 @@
 """Chats in the layouts of public data sets: lists of `messages`, and ShareGPT's `conversations`.
 
-What cannot be trained on is left out and counted, by reason; a row of no known layout is an error.
+Chats that cannot be trained on are left out and counted by reason; a row in an unknown layout is an
+error.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:
     """The requests and answers of a chat; None if it has to be left out.
 
     Raises:
-        ValueError: the chat is no list of messages.
+        ValueError: the chat is not a list of messages.
     """
     roles: list[str] = []
     texts: list[str] = []
@@ -65,10 +66,10 @@ def _messages(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The role and the text of each message."""
     name = next(name for name in LISTS if name in row)
     if not isinstance(row[name], list):
-        raise ValueError(f"`{name}` is no list")
+        raise ValueError(f"`{name}` is not a list")
     for message in row[name]:
         if not isinstance(message, dict):
-            raise ValueError(f"`{name}` holds something that is no message")
+            raise ValueError(f"`{name}` holds something that is not a message")
         role = message.get("role", message.get("from"))
         text = message.get("content", message.get("value"))
         if isinstance(text, list):  # parts, of which a chat of text has one

@@ -139,9 +139,9 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
     for name in ("turns", "reference"):
         value = row.get(name)
         if not isinstance(value, list) or not value:
-            raise ValueError(f"`{name}` is missing, or no list of strings")
+            raise ValueError(f"`{name}` is missing, or is not a list of strings")
         if not all(isinstance(text, str) and text.strip() for text in value):
-            raise ValueError(f"`{name}` holds something that is empty or no string")
+            raise ValueError(f"`{name}` holds something that is empty or not a string")
     if len(row["turns"]) != len(row["reference"]):
         raise ValueError(f"{len(row['turns'])} turns, but {len(row['reference'])} answers")
     return Example(tuple(row["turns"]), tuple(row["reference"]))

@@ -70,7 +70,7 @@ def test_chats_that_cannot_be_trained_on_are_left_out_with_a_reason(
 def test_an_entry_that_is_no_chat_is_told_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "chats.json"
     path.write_text(json.dumps([chat(("user", "a"), ("assistant", "b")), {"messages": "none"}]))
-    with pytest.raises(UserError, match="entry 2: `messages` is no list"):
+    with pytest.raises(UserError, match="entry 2: `messages` is not a list"):
         read_examples(path, Counter())
     path.write_text("[1, ")
     with pytest.raises(UserError, match=r"chats\.json: "):

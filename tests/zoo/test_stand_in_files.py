@@ -107,6 +107,6 @@ def test_a_folder_with_somebody_elses_files_is_left_alone(
     theirs = tmp_path / "target" / "model-00001.safetensors"
     theirs.parent.mkdir()
     theirs.write_text("weights of theirs")
-    with pytest.raises(UserError, match="holds files, and they are no stand-in's"):
+    with pytest.raises(UserError, match="holds files that are not a stand-in's"):
         write(stand_in, tmp_path)
     assert theirs.read_text() == "weights of theirs"

@@ -118,7 +118,7 @@ def _clear(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / _MARK).is_file():
         raise UserError(
-            f"{folder} holds files, and they are no stand-in's.",
+            f"{folder} holds files that are not a stand-in's.",
             "Name a folder that is empty or not there yet.",
         )
     _write(folder / _MARK, {})

@@ -33,7 +33,7 @@ def plan_stand_in(name: str, shape: Shape, draft: Shape | None = None, *, seed: 
     Every tensor's noise comes from `seed`.
 
     Raises:
-        UserError: the shape is no Llama-like model's, or too small to hold tiny.
+        UserError: the shape is not that of a Llama-like model, or too small to hold tiny.
     """
     placement, of = place(TINY / "target", shape), f"the stand-in of {name}"
     _check(f"A stand-in of {name}", placement)
@@ -86,6 +86,6 @@ def _check(what: str, placement: Placement) -> None:
     ]
     if lacking:
         raise UserError(
-            f"{what} cannot be made, for tiny does not fit into it: {'; '.join(lacking)}.",
+            f"{what} cannot be made, because tiny does not fit into it: {'; '.join(lacking)}.",
             "Use a larger model's shape, or run tiny itself: `--model tiny`.",
         )
