@@ -5,14 +5,13 @@ Counters of the system and one thread. Must not know what the process does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Event, Thread
-from typing import Self
+
+from msgspec.structs import astuple
 
 from specbench.log.machine import CpuUse, Span
-
-INTERVAL_S = 1.0
+from specbench.machine.sampler import Sampler, Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +27,15 @@ class CpuMoment:
     clock_mhz: float | None = None
 
 
-class CpuSampler:
-    """Samples the processor each second. Use it as a context manager."""
+class CpuSampler(Sampler):
+    """Samples the processor each second."""
+
+    interval_s = 1.0
 
     def __init__(self, read: Callable[[], CpuMoment] | None = None) -> None:
         self._read = read or read_moment
-        self._end = Event()
-        self._thread = Thread(target=self._sample_often, name="cpu-sampler", daemon=True)
         self._last = self._read()
-        self._shares: list[float] = []
-        self._clocks: list[float] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._end.set()
-        self._thread.join()
+        self._shares, self._clocks = Spread(), Spread()
 
     def sample(self) -> None:
         """Add the time since the last sample."""
@@ -55,25 +45,20 @@ class CpuSampler:
         if cores_s <= 0:
             return
         others_s = (now.work_s - last.work_s) - (now.own_s - last.own_s)
-        self._shares.append(min(max(others_s / cores_s, 0.0), 1.0))
-        if now.clock_mhz:
-            self._clocks.append(now.clock_mhz)
+        self._shares.add(min(max(others_s / cores_s, 0.0), 1.0))
+        self._clocks.add(now.clock_mhz or None)
 
     def describe(self) -> CpuUse | None:
         """The samples so far; None without any."""
-        if not self._shares:
+        shares, clocks = _rounded(self._shares), _rounded(self._clocks)
+        if shares is None:
             return None
-        clocks = _span(self._clocks) if self._clocks else None
-        return CpuUse(len(self._shares), INTERVAL_S, _span(self._shares), clocks)
-
-    def _sample_often(self) -> None:
-        while not self._end.wait(INTERVAL_S):
-            self.sample()
+        return CpuUse(self._shares.count, self.interval_s, shares, clocks)
 
 
-def _span(values: Sequence[float]) -> Span:
-    numbers = min(values), sum(values) / len(values), max(values)
-    return Span(*(round(number, 4) for number in numbers))
+def _rounded(values: Spread) -> Span | None:
+    span = values.span()
+    return span and Span(*(round(number, 4) for number in astuple(span)))
 
 
 def read_moment() -> CpuMoment:

@@ -8,11 +8,13 @@ import platform
 import subprocess
 import sys
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from specbench import types
 from specbench.log.machine import Cpu, Environment, Git, Gpu, Torch
+from specbench.machine.nvml import driver
 from specbench.machine.threads import usable_threads
 
 VARIABLES = (
@@ -51,7 +53,7 @@ def capture() -> Environment:
         cpu=cpu(),
         gpus=tuple(gpus()),
         torch=_torch(),
-        transformers=_version_of("transformers"),
+        transformers=metadata.version("transformers"),
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
 
@@ -88,22 +90,15 @@ def cpu() -> Cpu:
 
 def gpus() -> list[Gpu]:
     """The NVIDIA GPUs of this machine, asked of the driver; none if there is no driver."""
-    try:
-        import pynvml
-    except ImportError:
-        return []
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        count = pynvml.nvmlDeviceGetCount()
-        return [_gpu(pynvml, pynvml.nvmlDeviceGetHandleByIndex(i), driver) for i in range(count)]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
+    with driver() as nvml:
+        if nvml is None:
+            return []
+        try:
+            version = _text(nvml.nvmlSystemGetDriverVersion())
+            count = nvml.nvmlDeviceGetCount()
+            return [_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(i), version) for i in range(count)]
+        except nvml.NVMLError:
+            return []
 
 
 def git_state() -> Git | None:
@@ -130,17 +125,17 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _gpu(pynvml: Any, handle: Any, driver: str) -> Gpu:
+def _gpu(nvml: Any, handle: Any, version: str) -> Gpu:
     capability = limit = None
-    with suppress(pynvml.NVMLError):  # not every card answers
-        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    with suppress(nvml.NVMLError):  # not every card answers
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
         capability = f"{major}.{minor}"
-    with suppress(pynvml.NVMLError):
-        limit = pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
+    with suppress(nvml.NVMLError):
+        limit = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
     return Gpu(
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
-        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-        driver=driver,
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        driver=version,
         compute_capability=capability,
         power_limit_w=limit,
     )
@@ -162,15 +157,6 @@ def _torch() -> Torch:
         float32_matmul_precision=torch.get_float32_matmul_precision(),
         attention_kernels=kernels,
     )
-
-
-def _version_of(package: str) -> str | None:
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu_model() -> str:

@@ -6,17 +6,16 @@ the run: nothing waits for it, and no answer that it gets, or does not get, ends
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from specbench.log.machine import GpuUse, Span
+from specbench.log.machine import GpuUse
 from specbench.machine.nvml import Card, open_card
+from specbench.machine.sampler import Sampler, Spread
 
-INTERVAL_S = 0.1
 PROCESS_ROUNDS = 20
 """Samples between two listings of processes, which cost more than the rest."""
 
@@ -30,31 +29,17 @@ THROTTLING = {
 """NVML's bits for what lowers the clocks against the user's will; being idle is none of them."""
 
 
-class _Values:
-    """Minimum, mean and maximum of the numbers that were added."""
-
-    def __init__(self) -> None:
-        self._count, self._total = 0, 0.0
-        self._low, self._high = float("inf"), float("-inf")
-
-    def add(self, value: float) -> None:
-        self._count += 1
-        self._total += value
-        self._low, self._high = min(self._low, value), max(self._high, value)
-
-    def span(self) -> Span | None:
-        """None if nothing was added."""
-        if not self._count:
-            return None
-        return Span(min=self._low, mean=self._total / self._count, max=self._high)
+_SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memory_used_bytes")
 
 
-class GpuSampler:
-    """Samples one card. `sample` is what the thread between `start` and `stop` calls.
+class GpuSampler(Sampler):
+    """Samples one card ten times a second.
 
     `is_partition` says that the card is cut up (MIG): its power is then not this run's alone, and
     gives no energy. `holds_card` tells whether this process is on the card by now.
     """
+
+    interval_s = 0.1
 
     def __init__(
         self,
@@ -71,29 +56,17 @@ class GpuSampler:
         rates = card.query("nvmlDeviceGetUtilizationRates")
         self.percent_before = None if rates is None else int(rates.gpu)
         self.others_before = self.others_most = self._others()
-        self._spans = {
-            name: _Values()
-            for name in (
-                "sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memory_used_bytes"
-            )
-        }  # fmt: skip
+        self._spans = {name: Spread() for name in _SPANS}
         self._reasons: Counter[int] = Counter()
         self._num_samples = 0
-        self._is_over = threading.Event()
-        self._thread: threading.Thread | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._card.is_lost
 
     def start(self) -> None:
-        """Sample in the background until `stop`."""
-        self._is_over.clear()
-        self._thread = threading.Thread(target=self._loop, name="gpu-sampler", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the sampling; to be called however the run ends, and as often as one likes."""
-        self._is_over.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self.sample()
+        super().start()
 
     def energy_j(self) -> float | None:
         """Joules that the card has used since some moment; None where it does not tell.
@@ -112,26 +85,22 @@ class GpuSampler:
 
     def sample(self) -> None:
         """One look at the card."""
-        nvml = self._card.nvml
-        milliwatts = self._card.query("nvmlDeviceGetPowerUsage")
-        memory = self._card.query("nvmlDeviceGetMemoryInfo")
+        query, nvml = self._card.query, self._card.nvml
+        milliwatts, memory = query("nvmlDeviceGetPowerUsage"), query("nvmlDeviceGetMemoryInfo")
         seen = {
-            "sm_clock_mhz": self._card.query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": self._card.query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-            "temperature_c": self._card.query(
-                "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU
-            ),
+            "sm_clock_mhz": query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            "temperature_c": query("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             "power_w": None if milliwatts is None else milliwatts / 1e3,
             "memory_used_bytes": None if memory is None else int(memory.used),
         }
-        reasons = self._card.query("nvmlDeviceGetCurrentClocksEventReasons")
+        reasons = query("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # drivers and bindings before the name changed
-            reasons = self._card.query("nvmlDeviceGetCurrentClocksThrottleReasons")
+            reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons")
         if self._card.is_lost:
             return
         for name, value in seen.items():
-            if value is not None:
-                self._spans[name].add(value)
+            self._spans[name].add(value)
         self._reasons.update(bit for bit in THROTTLING if (reasons or 0) & bit)
         if seen["power_w"] is not None:
             self._integrate(seen["power_w"])
@@ -146,7 +115,7 @@ class GpuSampler:
             source = "counter" if self._has_counter else "power" if self._integral else None
         return GpuUse(
             num_samples=self._num_samples,
-            interval_s=INTERVAL_S,
+            interval_s=self.interval_s,
             **{name: values.span() for name, values in self._spans.items()},
             throttled={THROTTLING[bit]: share for bit, share in self._throttled().items()},
             percent_busy_before=self.percent_before,
@@ -160,12 +129,6 @@ class GpuSampler:
     def warnings(self) -> list[str]:
         """Reasons to doubt the run's times, in sentences."""
         return self.describe().warnings
-
-    def _loop(self) -> None:
-        while not self._card.is_lost:
-            self.sample()
-            if self._is_over.wait(INTERVAL_S):
-                return
 
     def _throttled(self) -> dict[int, float]:
         return {bit: count / self._num_samples for bit, count in sorted(self._reasons.items())}

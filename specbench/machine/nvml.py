@@ -43,19 +43,37 @@ class Card:
 
 
 @contextmanager
-def open_card(device: str) -> Iterator[Card | None]:
-    """The GPU of "cuda" or "cuda:1", the first of "cuda:0-1"; None on a CPU or without a driver."""
-    nvml = _open_nvml() if device.startswith("cuda") else None
-    if nvml is None:
+def driver() -> Iterator[Any]:
+    """NVML, to be asked while the block runs; None without its bindings or a driver."""
+    try:
+        import pynvml as nvml
+    except ImportError:
         yield None
         return
-    import torch
-
     try:
-        first = gpu_numbers(device)[0]
-        yield find_card(nvml, torch.cuda.get_device_properties(first))
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        yield None
+        return
+    try:
+        yield nvml
     finally:
         nvml.nvmlShutdown()
+
+
+@contextmanager
+def open_card(device: str) -> Iterator[Card | None]:
+    """The GPU of "cuda" or "cuda:1", the first of "cuda:0-1"; None on a CPU or without a driver."""
+    if not device.startswith("cuda"):
+        yield None
+        return
+    with driver() as nvml:
+        if nvml is None:
+            yield None
+            return
+        import torch
+
+        yield find_card(nvml, torch.cuda.get_device_properties(gpu_numbers(device)[0]))
 
 
 def find_card(nvml: Any, properties: Any) -> Card | None:
@@ -75,15 +93,3 @@ def find_card(nvml: Any, properties: Any) -> Card | None:
         except nvml.NVMLError:
             continue
     return None
-
-
-def _open_nvml() -> Any:
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Event, Lock, Thread, get_ident
-from typing import Self
+from threading import Lock, get_ident
 
-INTERVAL_S = 0.05
+from specbench.machine.sampler import Sampler
+
 LEAST_S = 0.2
-"""Seconds between two looks at the clocks, and the least of a pause."""
+"""Seconds from which a gap between two looks is a pause."""
 _WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -25,47 +25,36 @@ class Moment:
     work_s: float
 
 
-class PauseWatch:
+class PauseWatch(Sampler):
     """Looks at the clocks often. Where much time passes between two looks, in which the thread that
-    opened it hardly worked either, nothing of the process ran.
+    made it hardly worked either, nothing of the process ran.
 
-    Use it as a context manager in the thread whose work is timed. A thread that only waits, for a
-    GPU or other threads, lets the looks go on.
+    Use it in the thread whose work is timed. A thread that only waits, for a GPU or other threads,
+    lets the looks go on.
     """
+
+    interval_s = 0.05
 
     def __init__(self, read: Callable[[], Moment] | None = None) -> None:
         self._read = read or _clocks_of_this_thread()
-        self._lock, self._end = Lock(), Event()
-        self._thread = Thread(target=self._look_often, name="pause-watch", daemon=True)
+        self._lock = Lock()
         self._last = self._read()
         self._paused_s = 0.0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._end.set()
-        self._thread.join()
-
     def take(self) -> float:
         """Seconds of pauses since the last call."""
-        self.look()
+        self.sample()
         with self._lock:
             paused_s, self._paused_s = self._paused_s, 0.0
         return paused_s
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Compare the clocks with the last look."""
         with self._lock:
             last, self._last = self._last, self._read()
             gap_s = self._last.clock_s - last.clock_s - (self._last.work_s - last.work_s)
             if gap_s >= LEAST_S:
                 self._paused_s += gap_s
-
-    def _look_often(self) -> None:
-        while not self._end.wait(INTERVAL_S):
-            self.look()
 
 
 def _clocks_of_this_thread() -> Callable[[], Moment]:

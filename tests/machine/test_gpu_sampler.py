@@ -151,7 +151,7 @@ def test_a_card_that_disappears_ends_the_sampling_and_not_the_run() -> None:
 
 
 def num_sampling() -> int:
-    return sum(thread.name == "gpu-sampler" for thread in threading.enumerate())
+    return sum(thread.name == "GpuSampler" for thread in threading.enumerate())
 
 
 def test_the_thread_samples_until_it_is_stopped() -> None:
