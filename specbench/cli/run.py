@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 @takes(*options(SpecValues), *options(Call))
 def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     """Measure methods on tasks; keep the run and its report."""
-    from specbench.cli.dry_run import print_dry_run
     from specbench.cli.progress import progress_view
-    from specbench.cli.runs import run_several
-    from specbench.log.store import read_runs
     from specbench.measure.spec import RunSpec
-    from specbench.measure.suite.recipe import equal_runs
 
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine"):
@@ -37,10 +33,16 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     spec = RunSpec(**{"repeats": None} | values)
     view = progress_view(is_quiet=call.quiet, is_json=call.log_json)
     if call.dry_run:
+        from specbench.cli.dry_run import print_dry_run
+
         print_dry_run(spec, is_offline=call.offline)
         raise typer.Exit
     names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
     if call.runs > 1:
+        from specbench.cli.runs import run_several
+        from specbench.log.store import read_runs
+        from specbench.measure.suite.recipe import equal_runs
+
         if call.ray:
             raise UserError(
                 f"--runs {call.runs} makes each run in a process of this machine, and --ray on "

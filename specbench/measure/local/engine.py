@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from specbench.engine.clock import Stopwatch
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
-    from specbench.measure.local.engine_setup import EngineSetup
+    from specbench.measure.local.parts import EngineParts
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
@@ -60,7 +60,7 @@ class EngineBackend:
 
     def __init__(
         self,
-        setup: EngineSetup,
+        setup: EngineParts,
         *,
         is_metered: bool = False,
         loaded: LoadedEngine | None = None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specbench.engine.graphs.execution import Execution
     from specbench.engine.target import Target
     from specbench.measure.local.device import Mode
-    from specbench.measure.local.engine_setup import EngineSetup
+    from specbench.measure.local.parts import EngineParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LoadedEngine:
     ledger: MemoryLedger
 
 
-def load_engine(setup: EngineSetup) -> LoadedEngine:
+def load_engine(setup: EngineParts) -> LoadedEngine:
     """Load the target and the drafters of all methods."""
     began = perf_counter()
     target = load_model(setup)
@@ -43,7 +43,7 @@ def load_engine(setup: EngineSetup) -> LoadedEngine:
     return LoadedEngine(target, drafters, perf_counter() - began, ledger)
 
 
-def load_model(setup: EngineSetup) -> Target:
+def load_model(setup: EngineParts) -> Target:
     """Load the target onto its device, or spread over its GPUs."""
     import torch
 

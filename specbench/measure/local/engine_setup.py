@@ -6,7 +6,7 @@ Files are found and checked, memory is estimated. Loads no weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from specbench.errors import CheckpointError, UserError
 from specbench.log.header import ModelHeader, RunHeader
 from specbench.measure.base import SetupInfo
-from specbench.measure.local.device import EAGER, Device, Mode, fitted, pick_mode
+from specbench.measure.local.device import Device, Mode, fitted, pick_mode
 from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.parts import EngineParts
 from specbench.measure.methods import (
     RunMethod,
     check_scopes,
@@ -30,8 +31,8 @@ from specbench.measure.stand_ins import (
     find_weights,
     stand_in_of,
 )
-from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
-from specbench.models.chat import ChatCodec, load_codec
+from specbench.models.cards import ModelCard, find_model, pick_dtype
+from specbench.models.chat import load_codec
 from specbench.models.checkpoints import (
     check_same_vocabulary,
     identify,
@@ -44,7 +45,7 @@ from specbench.models.memory import check_fits
 from specbench.models.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
-    from specbench.zoo.stand_in.plan import StandIn
+    pass
 
 SPREAD_WARNING = (
     "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "
@@ -54,33 +55,8 @@ EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
 """Default new tokens: of `tiny` and stand-ins, and of real models, as in papers."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSetup:
-    """A model and its methods, ready to be loaded.
-
-    `missing` are methods without a checkpoint. A stand-in has the card of the model whose shape it
-    takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run, and why.
-    `quantize` is the format to which weights are quantised while they are loaded, `quantization`
-    this format or the checkpoint's own.
-    """
-
-    card: ModelCard
-    path: Path
-    device: Device
-    dtype: Dtype
-    codec: ChatCodec
-    methods: tuple[RunMethod, ...]
-    missing: tuple[RunMethod, ...]
-    broken: tuple[str, ...] = ()
-    stand_in: StandIn | None = None
-    mode: Mode = EAGER
-    has_phases: bool = False
-    is_traced: bool = False
-    checks_drafts: bool = False
-    quantize: str = ""
-    quantization: str = ""
-    draft_bytes: int = 0
-    threads: int | None = None
+class EngineSetup(EngineParts):
+    """A model and its methods, ready to be loaded."""
 
     @property
     def title(self) -> str:
