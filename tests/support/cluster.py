@@ -123,13 +123,14 @@ class FakeActor:
     def _call(self, name: str, *args: Any) -> Any:
         ray = self._ray
         ray.here = self._number
-        if name == "complete":
-            ray.given.append((f"node-{self._number}", args[0], args[1]))
-            if ray.dies(args[0]):
+        job = args[1] if name == "complete" else None
+        if name == "complete" and self._number in ray.refusals:
+            raise TaskError(ray.refusals[self._number])
+        if job is not None:
+            ray.given.append((f"node-{self._number}", job.sample, job.known))
+            if ray.dies(job.sample):
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")
-        if name == "ready" and self._number in ray.refusals:
-            raise TaskError(ray.refusals[self._number])
         try:
             result = getattr(self._worker, name)(*args)
         except SpecbenchError as error:

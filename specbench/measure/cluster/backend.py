@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -18,14 +18,9 @@ from specbench.errors import SpecbenchError, UserError
 from specbench.log.header import MethodHeader, RunHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
-from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample, SetupInfo
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, SetupInfo
 from specbench.measure.cluster.ray_cluster import RayCluster, WorkerLost
-from specbench.measure.cluster.worker import (
-    Opening,
-    RemoteSetup,
-    Result,
-    WorkerState,
-)
+from specbench.measure.cluster.worker import Job, Opening, RemoteSetup, Result, WorkerState
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, Request, RequestKey, seed_of
 
@@ -122,19 +117,20 @@ def _about_all(reports: Sequence[RemoteSetup]) -> SetupInfo:
     )
 
 
-class Job(NamedTuple):
-    """A sample to complete, with the records of it that are known."""
-
-    sample: Sample
-    known: Sequence[Record]
-
-
 @dataclass(slots=True, eq=False)
 class _Worker:
     """An actor of Ray, under the name of the process that it has now."""
 
     actor: Any
     name: str = "A worker"
+
+
+class _Lost(Exception):
+    """A worker that is gone, and what it was to do."""
+
+    def __init__(self, worker: _Worker, job: Job | None, reason: str) -> None:
+        super().__init__(reason)
+        self.worker, self.job, self.reason = worker, job, reason
 
 
 class ClusterBackend:
@@ -147,6 +143,7 @@ class ClusterBackend:
         self.cluster, self._about, self._num_named = setup.cluster, setup.describe(), num_named
         self._states: dict[str, WorkerState] = {}
         self.idle = deque[_Worker]()
+        self.calls: dict[Any, tuple[_Worker, Job | None]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -183,35 +180,47 @@ class ClusterBackend:
         Raises:
             SpecbenchError: a worker refused the model, or none is ready.
         """
-        opening = Opening(self._about, requests[0].max_new_tokens, tuple(requests))
-        self.opening, reason = self.cluster.ray.put(opening), "no worker is free"
-        calls = {self.load(worker): worker for worker in map(_Worker, self.cluster.actors)}
-        while done := self.cluster.wait(calls, None):
-            worker = calls.pop(done[0])
+        self._opening = self.cluster.ray.put(Opening(self._about, requests))
+        for actor in self.cluster.actors:
+            self.submit(_Worker(actor))
+        reason = "no worker is free"
+        while self.calls:
             try:
-                self.is_new(worker, self.cluster.get(done[0]))
-            except WorkerLost as error:
-                reason = error.message
-            else:
-                self.idle.append(worker)
+                self.next_result(None)
+            except _Lost as lost:
+                reason = lost.reason
         if not self.idle:
             raise SpecbenchError(
                 f"No worker could load the model: {reason}",
                 "See `ray logs` or the dashboard, then go on with --resume.",
             )
 
-    def load(self, worker: _Worker) -> Any:
-        """Begin to load the model in a worker, if need be after Ray has started it again."""
-        return worker.actor.ready.options(max_task_retries=-1).remote(self.opening)
+    def submit(self, worker: _Worker, job: Job | None = None) -> None:
+        """Begin a job; without one, to load the model, if need be after Ray started it again."""
+        complete = worker.actor.complete.options(max_task_retries=0 if job else -1)
+        self.calls[complete.remote(self._opening, job)] = worker, job
 
-    def is_new(self, worker: _Worker, result: Result) -> bool:
-        """Name the worker's process, if this is its first result."""
-        if result.state is None:
-            return False
-        self._num_named += 1
-        worker.name = f"worker-{self._num_named}"
-        self._states[worker.name] = result.state
-        return True
+    def next_result(self, timeout_s: float | None) -> tuple[_Worker, Result] | None:
+        """Wait until a call ends; None after the timeout. The worker is idle then.
+
+        Raises:
+            _Lost: its worker is gone.
+            SpecbenchError: its worker refuses the model.
+        """
+        done = self.cluster.wait(self.calls, timeout_s)
+        if not done:
+            return None
+        worker, job = self.calls.pop(done[0])
+        try:
+            result: Result = self.cluster.get(done[0])
+        except WorkerLost as error:
+            raise _Lost(worker, job, f"{error.message.rstrip('.')}.") from error
+        if result.state is not None:
+            self._num_named += 1
+            worker.name = f"worker-{self._num_named}"
+            self._states[worker.name] = result.state
+        self.idle.append(worker)
+        return worker, result
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> ClusterRunner:
         """The driver of the workers, who look for pauses themselves.
@@ -233,7 +242,6 @@ class ClusterRunner:
     workers: ClusterBackend
     log: Log
     progress: Progress
-    _calls: dict[Any, tuple[_Worker, Job | None]] = field(default_factory=dict)
     _waiting: deque[Job] = field(default_factory=deque)
     _num_lost: Counter[RequestKey] = field(default_factory=Counter)
 
@@ -248,66 +256,51 @@ class ClusterRunner:
         is_open = self.plan.spec.until_ci is not None
         jobs = _jobs(self.plan, done)
         for _, one_pass in groupby(jobs, key=lambda job: job.sample.repeat if is_open else 0):
-            yield from self._run(one_pass)
-
-    def _run(self, jobs: Iterator[Job]) -> Iterator[Record]:
-        while self._has_more(jobs) or self._is_working:
-            while self.workers.idle and self._has_more(jobs):
-                worker, job = self.workers.idle.popleft(), self._waiting.popleft()
-                call = worker.actor.complete.remote(job.sample, job.known, self.workers.opening)
-                self._calls[call] = worker, job
-            for record in self._next_records():
-                self.log.append(record)
-                self.progress.sample_finished(record)
-                yield record
-
-    def _has_more(self, jobs: Iterator[Job]) -> bool:
-        if not self._waiting:
-            self._waiting.extend(islice(jobs, 1))
-        return bool(self._waiting)
+            self._waiting.extend(one_pass)
+            while self._waiting or self._is_working:
+                while self.workers.idle and self._waiting:
+                    self.workers.submit(self.workers.idle.popleft(), self._waiting.popleft())
+                for record in self._next_records():
+                    self.log.append(record)
+                    self.progress.sample_finished(record)
+                    yield record
 
     @property
     def _is_working(self) -> bool:
-        return any(job for _, job in self._calls.values())
+        return any(job for _, job in self.workers.calls.values())
 
     def _next_records(self) -> Sequence[Record]:
         """Wait until a call ends. Returns its records, or error records of what it was to do."""
-        cluster = self.workers.cluster
-        done = cluster.wait(self._calls, None if self._is_working else RESTART_S)
-        if not done:
+        try:
+            found = self.workers.next_result(None if self._is_working else RESTART_S)
+        except _Lost as lost:
+            return self._lost(lost)
+        if found is None:
             raise SpecbenchError(
                 f"No worker is left, and none came back within {RESTART_S:.0f} s.",
                 "Repair the cluster (`ray status`), then go on with --resume.",
             )
-        worker, job = self._calls.pop(done[0])
-        try:
-            result: Result = cluster.get(done[0])
-        except SpecbenchError as error:
-            return self._lost(worker, job, error)
-        if self.workers.is_new(worker, result):
+        worker, result = found
+        if result.state is not None:
             self.log.changed()
             self.progress.message(f"{worker.name} has joined.")
-        self.workers.idle.append(worker)
         return [replace(record, worker=worker.name) for record in result.records]
 
-    def _lost(self, worker: _Worker, job: Job | None, error: SpecbenchError) -> Sequence[Record]:
-        """Hand the job of a lost worker to another one, or give it up.
-
-        A worker that refuses the model is not asked again.
-        """
-        reason = f"{error.message.rstrip('.')}."
+    def _lost(self, lost: _Lost) -> Sequence[Record]:
+        """Hand the job of a lost worker to another one, or give it up."""
+        job = lost.job
         again = f" Another worker repeats {job.sample.prompt.sample_id}." if job else ""
-        self.progress.message(f"{worker.name} is lost: {reason}{again}")
-        if isinstance(error, WorkerLost) and job:
-            self._calls[self.workers.load(worker)] = worker, None
+        self.progress.message(f"{lost.worker.name} is lost: {lost.reason}{again}")
         if job is None:
             return ()
+        self.workers.submit(lost.worker)
         key = job.sample.key(0)
         self._num_lost[key] += 1
         if self._num_lost[key] < MOST_ATTEMPTS:
             self._waiting.appendleft(job)
             return ()
-        return _failed_records(self.plan, job, f"{MOST_ATTEMPTS} workers were lost at it: {reason}")
+        error = f"{MOST_ATTEMPTS} workers were lost at it: {lost.reason}"
+        return _failed_records(self.plan, job, error)
 
 
 def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:

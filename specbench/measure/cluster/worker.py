@@ -55,8 +55,14 @@ class Opening(NamedTuple):
     """
 
     about: SetupInfo
-    max_new_tokens: int
-    requests: tuple[Request, ...]
+    requests: Sequence[Request]
+
+
+class Job(NamedTuple):
+    """A sample to complete, with the records of it that are known."""
+
+    sample: Sample
+    known: Sequence[Record]
 
 
 class WorkerState(NamedTuple):
@@ -125,14 +131,22 @@ class Worker:
             about=replace(about, warnings=(*about.warnings, *([busy] if busy else []))),
         )
 
-    def ready(self, opening: Opening) -> Result:
-        """Load the model and warm up, unless this process has done so.
+    def complete(self, opening: Opening, job: Job | None) -> Result:
+        """The records of a sample that are not known yet; without one, the model is loaded only."""
+        is_new = self._runner is None
+        runner = self._runner = self._runner or self._load(opening)
+        state = self._state() if is_new else None
+        if job is None:
+            return Result(state)
+        known = {record.key: record for record in job.known}
+        return Result(state, tuple(runner.run_sample(job.sample, known)))
+
+    def _load(self, opening: Opening) -> Runner:
+        """Load the model and warm up.
 
         Raises:
             CheckpointError: the model or a drafter has other files here than the run's.
         """
-        if self._runner is not None:
-            return Result(None)
         self._backend = self._stack.enter_context(self._setup.open(Path()))
         self._stack.enter_context(self._sampler)
         about = self._setup.describe()
@@ -145,19 +159,11 @@ class Worker:
                     "Let every machine have the same files, then go on with --resume.",
                 )
         self._backend.warm_up(opening.requests)
-        plan = Plan(self._spec, self._setup, (), opening.max_new_tokens)
+        plan = Plan(self._spec, self._setup, (), opening.requests[0].max_new_tokens)
         runner = self._backend.runner(plan, self, Lines(lambda text: None))
         assert isinstance(runner, Runner)
         self._stack.enter_context(runner.watch)
-        self._runner = runner
-        return Result(self._state())
-
-    def complete(self, sample: Sample, known: Sequence[Record], opening: Opening) -> Result:
-        """The records of a sample that are not known yet."""
-        state = self.ready(opening).state
-        assert self._runner is not None
-        new = self._runner.run_sample(sample, {record.key: record for record in known})
-        return Result(state, tuple(new))
+        return runner
 
     def close(self) -> WorkerState:
         """Free the model. Returns the last state."""
