@@ -49,25 +49,9 @@ def resolve_model(
 
 def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
     """The folder with a model's tokenizer and configuration; its weights may be missing."""
-    if (folder := Path(card.repo).expanduser()).is_dir():
-        return folder
     what = f"The tokenizer of {card.name}"
-    failure: HubFailure | None = None
-    if not (offline or _is_offline_by_environment()):
-        found = _from_hub(card.repo, card.revision, what, _files_without_weights)
-        if isinstance(found, Path):
-            return found
-        failure = found
-    cached = _cached(card.repo, card.revision)
-    if cached is not None:
-        return cached
-    if failure is not None:
-        _raise_refusal(failure, card.repo, card.revision, what)
-    reason = "the run is offline" if failure is None else failure.reason
-    raise CheckpointError(
-        f"{what}: {card.repo} is not in the Hugging Face cache, and {reason}.",
-        f"Where there is network: `hf download {card.repo} --include '*.json' '*.model'`; or give "
-        "the folder of the model by --model.",
+    return resolve(
+        card.repo, card.revision, offline=offline, what=what, alias=card.name, needs_weights=False
     )
 
 
@@ -94,6 +78,7 @@ def resolve(
     offline: bool,
     what: str,
     needs_tokenizer: bool = True,
+    needs_weights: bool = True,
     alias: str = "NAME",
     before_download: Callable[[], object] | None = None,
 ) -> Path:
@@ -111,18 +96,22 @@ def resolve(
         raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
     failure: HubFailure | None = None
     if not (offline or _is_offline_by_environment()):
-        found = _from_hub(repo, revision, what, wanted_files, before_download)
+        wanted = wanted_files if needs_weights else _files_without_weights
+        found = _from_hub(repo, revision, what, wanted, before_download)
         if isinstance(found, Path):
             return found
         failure = found
     cached = _cached(repo, revision)
-    missing = missing_files(cached, needs_tokenizer=needs_tokenizer) if cached else ["config.json"]
-    if cached is not None and not missing:
-        return cached
+    missing = ["config.json"]
+    if cached is not None:
+        missing = missing_files(cached, needs_tokenizer=needs_tokenizer) if needs_weights else []
+        if not missing:
+            return cached
     if failure is not None:
         _raise_refusal(failure, repo, revision, what)
-    kinds = "config.json, weights and tokenizer" if needs_tokenizer else "config.json and weights"
-    lack = f"{repo} is not in the Hugging Face cache (needed: {kinds})"
+    kinds = {"config.json": True, "weights": needs_weights, "tokenizer": needs_tokenizer}
+    needed = ", ".join(name for name, is_needed in kinds.items() if is_needed)
+    lack = f"{repo} is not in the Hugging Face cache (needed: {needed})"
     if cached is not None:
         lack = f"the Hugging Face cache has {repo} without {', '.join(missing)}"
     reason = "the run is offline" if failure is None else failure.reason

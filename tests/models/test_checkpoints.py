@@ -14,17 +14,11 @@ from specbench.models.checkpoints import (
     check_checkpoint,
     check_same_vocabulary,
     identify,
-    missing_files,
     stored_format,
     weight_files,
 )
 from specbench.models.memory import GRAPH_RESERVE, check_fits, estimate
 from tests.models.making import make_checkpoint, make_tokenizer, refusal, write_safetensors
-
-
-def test_a_whole_checkpoint_passes(folder: Path) -> None:
-    check_checkpoint(folder, what="Model mine")
-    assert missing_files(folder, needs_tokenizer=True) == []
 
 
 @pytest.mark.parametrize(
@@ -38,18 +32,6 @@ def test_a_whole_checkpoint_passes(folder: Path) -> None:
 def test_a_missing_file_is_named(folder: Path, name: str, said: str) -> None:
     (folder / name).unlink()
     assert said in refusal(folder)
-
-
-def test_a_drafter_needs_no_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    check_checkpoint(folder, what="The eagle drafter", needs_tokenizer=False)
-    assert "lacks a tokenizer" in refusal(folder)
-
-
-@pytest.mark.parametrize("content", ["{", "[]"])
-def test_a_config_that_is_no_json_object_is_an_error(folder: Path, content: str) -> None:
-    (folder / "config.json").write_text(content)
-    assert "config.json" in refusal(folder)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 20, -1])

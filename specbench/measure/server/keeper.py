@@ -6,7 +6,6 @@ A script of its own, which imports nothing of the package.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,12 +16,10 @@ import psutil
 
 WAIT_S = 10.0
 """Seconds between the request to end and the kill."""
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> int:
     """Run the command; its exit status, or 1 if it was ended."""
-    adopt_orphans()
     stop = threading.Event()
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, lambda number, frame: stop.set())
@@ -42,26 +39,22 @@ def main() -> int:
     while child.poll() is None and not stop.wait(0.02):
         pass
     status = child.poll()
-    end_descendants()
+    end_all(child.pid)
     return 1 if status is None else status
 
 
-def adopt_orphans() -> None:
-    """Let processes whose parent ends become children of this one, where the system can do so."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def end_descendants() -> None:
-    """End all descendants, and kill those that do not end."""
+def end_all(child: int) -> None:
+    """End a child, its descendants and its process group, and kill those that do not end."""
     found = psutil.Process().children(recursive=True)
     for one in found:
         with contextlib.suppress(psutil.Error):
             one.terminate()
     psutil.wait_procs(found, timeout=WAIT_S)
-    for one in psutil.Process().children(recursive=True):
+    for one in found:
         with contextlib.suppress(psutil.Error):
             one.kill()
+    with contextlib.suppress(OSError):  # of descendants whose parent has ended
+        os.killpg(child, signal.SIGKILL)
 
 
 def _wait_for_end_of_input(stop: threading.Event) -> None:

@@ -170,12 +170,6 @@ def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch
     assert "specbench[ray]" in error.value.hint
 
 
-def test_a_word_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", object())
-    with pytest.raises(UserError, match="somewhere cannot be reached: it is not an address"):
-        RayCluster("somewhere").__enter__()
-
-
 def test_errors_keep_their_class_and_hint_between_processes() -> None:
     error = pickle.loads(pickle.dumps(CheckpointError("No model.", "Fetch it.")))
     assert isinstance(error, SpecbenchError)

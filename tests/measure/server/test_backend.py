@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pytest
 
 from specbench.data.prompts import Prompt
@@ -120,12 +119,6 @@ def test_every_planned_record_is_made_once_and_stored() -> None:
     assert len(keys) == len(set(keys)) == 2 * 2 * 2 * 7
     assert set(keys) == set(plan.keys) == {record.key for record in done.records}
     assert all(record.is_ok for record in done.records)
-
-
-def test_a_block_is_written_as_it_is_read() -> None:
-    for one in run({"vanilla": Stub()}, concurrency=(2,)).blocks:
-        text = msgspec.json.encode(one)
-        assert msgspec.json.encode(msgspec.json.decode(text, type=BlockHeader)) == text
 
 
 def test_methods_take_turns_and_a_repeat_begins_with_another_one() -> None:
@@ -365,11 +358,6 @@ def test_the_end_of_a_process_is_waited_for_once(
     num_before = num_asked
     assert asyncio.run(server.wait_for_death()) == ending
     assert num_asked - num_before <= 2
-
-
-def test_a_server_that_we_did_not_start_has_no_process_to_wait_for() -> None:
-    server = OpenServer(Client(NOWHERE), FoundServer(NOWHERE, "", "", completions(), True))
-    assert asyncio.run(server.wait_for_death()) == server.death() == ""
 
 
 def test_a_record_has_the_end_of_the_engine() -> None:

@@ -128,13 +128,6 @@ def test_times_are_of_the_client_and_grow() -> None:
     assert times[-1] - times[0] >= 4 * 0.004
 
 
-def test_the_steps_of_a_server_are_read_from_its_last_event() -> None:
-    with serving(Stub(accepted_per_step=(2, 1))) as stub:
-        counts = complete(stub).counts
-    assert (counts.num_drafts, counts.num_accepted, counts.accepted_per_step) == (2, 3, (2, 1))
-    assert (counts.prefill_s, counts.decode_s) == (0.0174, 0.0569)
-
-
 FAULTS = {
     "500": "HTTP status 500: boom",
     "400": "HTTP status 400: prompt too long",

@@ -191,6 +191,18 @@ def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None
         program.kill()
 
 
+def test_what_an_engine_that_was_killed_had_started_is_ended(tmp_path: Path) -> None:
+    children = tmp_path / "children"
+    command = [sys.executable, str(FAKE), "--port", "0", "--children", str(children)]
+    process = ServerProcess(command, {}, tmp_path / "log")
+    assert wait_until(lambda: children.exists() and len(children.read_text().split()) == 2)
+    engine, child = pids(children)
+    os.kill(engine, signal.SIGKILL)
+    assert wait_until(lambda: process.status is not None)
+    assert are_gone([child])
+    process.stop()
+
+
 def launch(tmp_path: Path, method: str, weights: Path | None = None) -> Launch:
     return Launch(
         model=tmp_path, served_name="tiny", method=method, weights=weights, num_tokens=4,
