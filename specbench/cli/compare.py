@@ -31,8 +31,12 @@ def compare(
     The first run is the reference. A folder of several runs, as of `run --runs`, is one side.
     """
     from specbench.judge.comparison import compare_runs
-    from specbench.judge.comparison_formats import check_format, render_comparison, write_comparison
-    from specbench.judge.comparison_terminal import print_comparison
+    from specbench.judge.comparison_formats import (
+        check_format,
+        print_comparison,
+        render_comparison,
+        write_comparison,
+    )
     from specbench.log.store import read_runs
 
     check_format(format)

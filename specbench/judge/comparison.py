@@ -1,9 +1,8 @@
 """Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
-Runs on servers are compared load
-by load, and the engine with a server that has one request at a time. What changes for a whole run,
-such as a clock or another program on the machine, only several runs a side show: with one, no
-difference in speed is significant.
+Runs on servers are compared load by load, and the engine with a server that has one request at a
+time. What changes for a whole run, such as a clock or another program on the machine, only several
+runs a side show: with one, no difference in speed is significant.
 
 The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of ratios may
 be above 1 although the subject's mean is below the reference's.
@@ -96,17 +95,20 @@ def compare_runs(
             "Name two or more. To compare two methods of one run, name it twice and add "
             "--cross METHOD METHOD.",
         )
-    if methods is None:
-        compared = []
-        for number, run in enumerate(runs[1:]):
-            alone = tuple(_unshared_loads(runs[0], run))
-            for pair in _pairs(runs[0], run):
-                one = compare(*pair, is_forced=is_forced)
-                compared.append(replace(one, number=number, unshared=(*one.unshared, *alone)))
-        return compared
-    if len(runs) > 2:
+    if methods and len(runs) > 2:
         raise UserError(f"--cross compares two runs, not {len(runs)}.", "Name two.")
-    return [cross(*pair, methods, is_forced=is_forced) for pair in _pairs(*runs)]
+    if methods:
+        return [
+            compare(other, own, crossed=methods, is_forced=is_forced)
+            for own, other in _pairs(*runs)
+        ]
+    compared = []
+    for number, run in enumerate(runs[1:]):
+        alone = tuple(_unshared_loads(runs[0], run))
+        for pair in _pairs(runs[0], run):
+            one = compare(*pair, is_forced=is_forced)
+            compared.append(replace(one, number=number, unshared=(*one.unshared, *alone)))
+    return compared
 
 
 def _pairs(first: Run, second: Run) -> list[tuple[Run, Run]]:
@@ -129,53 +131,38 @@ def compare(
     reference: Run,
     subject: Run,
     *,
+    crossed: tuple[str, str] | None = None,
     is_forced: bool = False,
     may_be_empty: bool = False,
     bootstrap: Bootstrap | None = None,
 ) -> Comparison:
     """Compare two runs of one load in every method, temperature and task that both have.
 
+    With `crossed`, compare this method of the subject with this one of the reference, as on two
+    machines or backends.
+
     Raises:
-        UserError: the runs are not comparable (unless forced) or share nothing (unless allowed).
+        UserError: the runs are not comparable (unless forced), share nothing (unless allowed), or
+            lack a crossed method.
     """
     if not is_forced:
         require_same_work(reference.header, subject.header)
     sides = _Cells(reference), _Cells(subject)
+    if crossed:
+        for cells, method in zip(reversed(sides), crossed, strict=True):
+            if method not in cells.methods:
+                raise unknown_name(f"method in run {cells.run.header.id}", method, cells.methods)
+        compared = _compare(*sides, methods=dict([crossed]), bootstrap=bootstrap)
+        return replace(compared, reference_method=crossed[1], unshared=())
     methods = {method: method for method in sides[0].methods if method in sides[1].methods}
     compared = _compare(*sides, methods=methods, bootstrap=bootstrap)
     if not (compared.cells or may_be_empty):
         raise UserError(
-            f"The runs {compared.reference.id} and {compared.subject.id} have no finished sample "
+            f"The runs {reference.header.id} and {subject.header.id} have no finished sample "
             "of the same method, temperature and task.",
             "`specbench show RUN` lists what a run has.",
         )
     return compared
-
-
-def cross(
-    subject: Run,
-    reference: Run,
-    methods: tuple[str, str],
-    *,
-    is_forced: bool = False,
-    bootstrap: Bootstrap | None = None,
-) -> Comparison:
-    """Compare a method of one run with a method of another run, as on two machines or backends.
-
-    `methods` are the subject's and the reference's, in this order.
-
-    Raises:
-        UserError: the runs are not comparable (unless forced), or a run lacks its method.
-    """
-    if not is_forced:
-        require_same_work(reference.header, subject.header)
-    sides = _Cells(reference), _Cells(subject)
-    for cells, method in zip(reversed(sides), methods, strict=True):
-        if method not in cells.methods:
-            raise unknown_name(f"method in run {cells.run.header.id}", method, cells.methods)
-    own, other = methods
-    compared = _compare(*sides, methods={own: other}, bootstrap=bootstrap)
-    return replace(compared, reference_method=other, unshared=())
 
 
 class _Cells:

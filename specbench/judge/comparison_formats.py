@@ -1,4 +1,4 @@
-"""A comparison as Markdown for readers, and as CSV and JSON for machines.
+"""A comparison on a terminal, as Markdown, and as CSV and JSON for machines.
 
 A number that is missing is empty in CSV and null in JSON; a dash stands for it in Markdown.
 """
@@ -7,6 +7,9 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 from specbench.analysis.frames import value_or_none
 from specbench.analysis.metrics import POOLED
@@ -23,7 +26,10 @@ from specbench.judge.pairs import Pair
 from specbench.log.differences import Difference
 from specbench.report.export.csv import csv_text
 from specbench.report.export.markdown import escape, table_lines
+from specbench.report.export.terminal import notes_grid, print_parts, report_console
 from specbench.report.files import write_files
+from specbench.report.layout import draw, first_that_fits
+from specbench.report.notes import Note
 
 _IDENTITY = (
     "reference", "subject", "is_comparable", "method", "reference_method", "temperature", "task",
@@ -42,6 +48,21 @@ def check_format(name: str) -> str:
     if name not in FORMATS:
         raise unknown_name("format", name, FORMATS)
     return name
+
+
+def print_comparison(comparisons: Sequence[Comparison], console: Console | None = None) -> None:
+    """Print a comparison on stdout, or on the console given."""
+    table, console = build_comparison(comparisons), console or report_console()
+    parts: list[RenderableType] = []
+    if not table.is_comparable:
+        parts += [Text(NOT_COMPARABLE, style="bold red"), Text()]
+    parts += [notes_grid([Note(*pair) for pair in table.legend]), Text()]
+    for block in table.blocks:
+        fitting = first_that_fits([block.table, block.short_table], console.width)
+        parts += [Text(block.heading, style="bold"), Text(), *draw(fitting, console.width)]
+        parts += [Text(block.sentence, style="" if table.is_comparable else "red"), Text()]
+    parts.append(notes_grid(table.notes))
+    print_parts(parts, console)
 
 
 def render_comparison(comparisons: Sequence[Comparison], form: str) -> str:

@@ -9,7 +9,7 @@ from specbench.analysis.cells import WITH_PHASES
 from specbench.analysis.metrics import POOLED, measure
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.errors import UserError
-from specbench.judge.comparison import MEAN, compare, compare_runs, cross
+from specbench.judge.comparison import MEAN, compare, compare_runs
 from specbench.judge.pairs import NO_SHARED
 from specbench.log.run import Run
 from specbench.types import Phases, Record, Serving
@@ -160,7 +160,7 @@ def test_what_only_one_run_has_is_named() -> None:
 
 def test_crossing_a_run_with_itself_gives_the_speedup_of_its_report() -> None:
     run = full_run()
-    crossed = cross(run, run, ("sps", "vanilla"))
+    crossed = compare(run, run, crossed=("sps", "vanilla"))
     assert crossed.methods == ("sps",)
     report = measure(run)
     for task in TASKS:
@@ -176,16 +176,18 @@ def test_crossing_a_run_with_itself_gives_the_speedup_of_its_report() -> None:
 
 def test_the_first_method_is_the_first_runs() -> None:
     slow, fast = small(pld=8.0), small(pld=1.0)
-    pair = cross(slow, fast, ("pld", "vanilla")).cell("pld", 0.0, "gsm8k").tokens_per_s
+    pair = compare(fast, slow, crossed=("pld", "vanilla")).cell("pld", 0.0, "gsm8k").tokens_per_s
     assert number(pair.ratio) == 0.5
-    pair = cross(slow, fast, ("vanilla", "pld")).cell("vanilla", 0.0, "gsm8k").tokens_per_s
+    pair = (
+        compare(fast, slow, crossed=("vanilla", "pld")).cell("vanilla", 0.0, "gsm8k").tokens_per_s
+    )
     assert number(pair.ratio) == 0.25
 
 
 def test_a_method_that_a_run_lacks_cannot_be_crossed() -> None:
     run = full_run(methods=("vanilla", "pld"))
     with pytest.raises(UserError, match=r"No method in run .*'plt'. Did you mean 'pld'"):
-        cross(run, run, ("plt", "vanilla"))
+        compare(run, run, crossed=("plt", "vanilla"))
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from specbench.judge.comparison import Comparison, compare, compare_runs, cross
-from specbench.judge.comparison_formats import COLUMNS, FORMATS, render_comparison, write_comparison
+from specbench.judge.comparison import Comparison, compare, compare_runs
+from specbench.judge.comparison_formats import (
+    COLUMNS,
+    FORMATS,
+    print_comparison,
+    render_comparison,
+    write_comparison,
+)
 from specbench.judge.comparison_table import NOT_COMPARABLE, build_comparison
-from specbench.judge.comparison_terminal import print_comparison
 from specbench.log.run import Run
 from tests.analysis.run_factory import TASKS, full_run, make_run
 from tests.judge.changing import at_loads, several, slower, with_header
@@ -86,7 +91,7 @@ def test_without_vanilla_tokens_per_second_are_compared() -> None:
 
 def test_a_cross_comparison_is_one_sentence_about_two_machines() -> None:
     small = new({"pld": 1.0}, environment__cpu__model="Small CPU")
-    crossed = cross(small, RUN, ("pld", "vanilla"))
+    crossed = compare(RUN, small, crossed=("pld", "vanilla"))
     text = shown([crossed])
     assert "PLD on the Small CPU is 1." in text
     assert "times as fast as Vanilla on the Example CPU 9000, by the mean of the tasks." in text
@@ -97,7 +102,7 @@ def test_a_cross_comparison_is_one_sentence_about_two_machines() -> None:
 
 
 def test_runs_of_one_machine_are_named_by_their_letters() -> None:
-    assert sentences(cross(RUN, RUN, ("pld", "vanilla"))).startswith("PLD in A is 1.")
+    assert sentences(compare(RUN, RUN, crossed=("pld", "vanilla"))).startswith("PLD in A is 1.")
 
 
 def test_three_runs_are_two_tables_against_the_first() -> None:
@@ -182,6 +187,6 @@ def test_all_forms_are_written_into_a_folder(tmp_path: Path) -> None:
 def test_an_ascii_console_gets_ascii_signs() -> None:
     raw = BytesIO()
     console = Console(file=TextIOWrapper(raw, "ascii"), width=120)
-    print_comparison([cross(RUN, RUN, ("pld", "vanilla"))], console)
+    print_comparison([compare(RUN, RUN, crossed=("pld", "vanilla"))], console)
     console.file.flush()
     assert b" ~ 0.0" in raw.getvalue()
