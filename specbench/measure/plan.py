@@ -12,7 +12,6 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from specbench.data.long_prompts import long_prompt_sets, read_text
 from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.measure.backends import make_setup
@@ -28,7 +27,7 @@ MOST_PASSES = 20
 
 
 class SetupMaker(Protocol):
-    """Makes the setup of a spec: `run.backends.make_setup`, or that of a cluster."""
+    """Makes the setup of a spec: `backends.make_setup`, or that of a cluster."""
 
     def __call__(self, spec: RunSpec, *, is_offline: bool) -> Setup: ...
 
@@ -62,13 +61,16 @@ def make_plan(
     """
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    text = read_text(spec.prompts) if spec.pad_to else None
-    sets: tuple[PromptSet, ...] = ()
-    if text is None:
-        sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
-    setup = (setup_maker or make_setup)(spec, is_offline=is_offline)
-    if text is not None:
+    make = setup_maker or make_setup
+    if spec.pad_to:
+        from specbench.data.long_prompts import long_prompt_sets, read_text
+
+        text = read_text(spec.prompts)
+        setup = make(spec, is_offline=is_offline)
         sets = long_prompt_sets(text, spec.pad_to, partial(_length, setup), spec.limit)
+    else:
+        sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+        setup = make(spec, is_offline=is_offline)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
     budget = spec.max_new_tokens or setup.default_budget

@@ -19,7 +19,6 @@ from specbench.measure.base import Backend, Plan, Progress
 from specbench.measure.header import make_header, now
 from specbench.measure.passes import finished_header, until_width
 from specbench.measure.requests import warm_up_requests
-from specbench.measure.resume import check_keys, check_memory, resumed_header
 from specbench.types import Record
 
 
@@ -51,6 +50,8 @@ def run_plan(
         before: RunHeader | None = None
         done: Sequence[Record] = ()
         if folder.has_run():
+            from specbench.measure.resume import check_keys, check_memory, resumed_header
+
             stored = read_run(path)
             header = before = resumed_header(stored, new, is_forced=is_forced)
             check_keys(plan, stored)

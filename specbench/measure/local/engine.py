@@ -20,7 +20,6 @@ from specbench.errors import ContractFault, MethodFault, SpecbenchError, contain
 from specbench.log.backend import ExecutionHeader, Kernels, Preparation, RooflineHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
-from specbench.machine.gpu_sampler import GpuSampler, gpu_sampler
 from specbench.measure.base import BackendInfo, Log, Plan, Progress
 from specbench.measure.local.drafters import layer_inputs
 from specbench.measure.local.engine_load import LoadedEngine, load_engine
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from specbench.engine.clock import Stopwatch
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
+    from specbench.machine.gpu_sampler import GpuSampler
     from specbench.measure.local.parts import EngineParts
 
 PRIMING_TOKENS = 3
@@ -84,8 +84,9 @@ class EngineBackend:
         import torch
 
         with ExitStack() as stack:
-            if self._is_metered:
-                device = self._setup.device
+            if self._is_metered and (device := self._setup.device).num_gpus:
+                from specbench.machine.gpu_sampler import gpu_sampler
+
                 self._sampler = stack.enter_context(gpu_sampler(device.name))
                 # The energy of one GPU would be a part of what a step takes.
                 self._meter = self._sampler if device.num_gpus == 1 else None

@@ -69,16 +69,18 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     """The execution of steps on a device, which becomes the current one."""
     import torch
 
-    from specbench.engine.graphs.cuda import Graphs
     from specbench.engine.graphs.execution import Eager
-    from specbench.engine.graphs.recorder import CudaRecorder
-    from specbench.engine.kernels.native_build import user_folder
     from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
 
     if device.type == "cuda":
         torch.cuda.set_device(device)  # kernels and graphs go to the current one
     if mode.name == "graph":
+        from specbench.engine.graphs.cuda import Graphs
+        from specbench.engine.graphs.recorder import CudaRecorder
+
         return Graphs(CudaRecorder(device), pick_ops(device, dtype))
     if device.type == "cpu":
+        from specbench.engine.kernels.native_build import user_folder
+
         return Eager(pick_native_ops(dtype, user_folder()))
     return Eager()
