@@ -12,16 +12,19 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from specbench.engine import load
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
+from specbench.engine.graphs import cuda as graphs
+from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers.windows import attention_kinds, windowed
 from specbench.engine.load import load_target
 from specbench.engine.model_parts import decoder, decoder_layers, with_first_layers
-from specbench.engine.probe import TESTED, tree_fault
+from specbench.engine.probe import TESTED, replay_fault, tree_fault
 from specbench.engine.target import Needs, Target
 from specbench.errors import CheckpointError
 from specbench.types import Request
 from tests.engine.test_target import Oracle
 from tests.support.architectures import FULL, LIMITED, WINDOW, config_of, random_of
 from tests.support.models import generated, save
+from tests.support.tracing import TraceRecorder
 
 PROMPT = (1, 7, 8, 9, 10, 11)
 
@@ -34,14 +37,20 @@ def known(model_type: str) -> Any:
 
 @pytest.mark.parametrize("model_type", [*FULL, *LIMITED])
 def test_a_tree_has_the_tokens_of_generate_and_the_logits_of_plain_forwards(
-    model_type: str,
+    model_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Step by step and, where the model runs its own forward, replayed as a graph."""
+    monkeypatch.setattr(graphs, "BUCKET", 16)
     model = random_of(known(model_type))
     answer = generated(model, PROMPT, 24)
-    target = Target(model)
-    done = decode(target, Oracle(answer), Request(PROMPT, 24))
-    assert list(done.token_ids) == answer
-    assert done.accept_lengths == (4,) * 5 + (3,)
+    target, replaying = Target(model), Graphs(TraceRecorder())
+    for one in (target, Target(model, replaying))[: 2 if target.unfused_reason else 1]:
+        done = decode(one, Oracle(answer), Request(PROMPT, 24))
+        assert list(done.token_ids) == answer
+        assert done.accept_lengths == (4,) * 5 + (3,)
+    if target.unfused_reason:
+        assert one.eager_reason is None and replay_fault(one) is None
+        assert replaying.failures == set() and replaying.num_recordings > 2
     assert tree_fault(target) is None
     if model_type in LIMITED:
         target._kinds.update(dict.fromkeys(target._kinds))

@@ -11,11 +11,9 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from specbench.engine.decode import decode
-from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers.models import is_known
 from specbench.engine.load import load_target
-from specbench.engine.probe import replay_fault
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Request
@@ -34,24 +32,6 @@ UNFUSED = [
 ]
 EAGER = {"falcon", "phimoe"}
 """Model types whose code copies from the host, which a capture on a GPU refuses."""
-
-
-@pytest.mark.parametrize("name", UNFUSED)
-def test_replayed_steps_of_a_model_give_the_tokens_of_eager_ones(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(graphs, "BUCKET", 16)
-    model = random_of(config_of(name))
-    answer = list(decode(Target(model), Oracle([]), Request(PROMPT, 24)).token_ids)
-    replaying = Graphs(TraceRecorder())
-    target = Target(model, replaying)
-    assert target.unfused_reason and target.eager_reason is None
-    done = decode(target, Oracle(answer), Request(PROMPT, 24))
-    assert list(done.token_ids) == answer
-    assert done.accept_lengths == (4,) * 5 + (3,)
-    assert replaying.failures == set()
-    assert replaying.num_recordings > 2
-    assert replay_fault(target) is None
 
 
 @pytest.mark.parametrize("name", UNFUSED)
