@@ -30,12 +30,14 @@ def slow(found: CheckedRun) -> set[str]:
     return {one.cell.method for one in found.failures if one.cell and one.name == "speed"}
 
 
+@pytest.mark.slow
 def test_a_slow_method_is_caught_through_bursts_and_the_drift_of_whole_runs() -> None:
     simulator = Simulator(8, drift=0.06, bursts=0.05)
     for seed, method in enumerate(["pld", "eagle2", "eagle3", "medusa"]):
         assert slow(gate(simulator, seed, {method: 0.2})) == {method}
 
 
+@pytest.mark.slow
 def test_equal_runs_pass_however_far_whole_runs_differ() -> None:
     simulator = Simulator(8, drift=0.06, bursts=0.05)
     assert [slow(gate(simulator, seed)) for seed in range(10, 16)] == [set()] * 6

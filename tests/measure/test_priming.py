@@ -18,6 +18,7 @@ from specbench.measure.local.peak_memory import MemoryLedger
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
 from tests.support.models import prompts, random_llama
+from tests.support.products import each_once
 from tests.support.weights import build
 
 
@@ -49,8 +50,9 @@ def test_a_request_is_begun_by_its_own_method_with_a_few_tokens(
     ]
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)], ids=["greedy", "sampling"])
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    ("name", "sampling"), each_once(names(), [Sampling(), Sampling(1.0)]), ids=str
+)
 def test_tokens_and_steps_are_those_of_an_unprimed_completion(
     name: str, sampling: Sampling, tmp_path: Path
 ) -> None:
