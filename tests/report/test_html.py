@@ -153,7 +153,7 @@ def test_the_command_names_every_setting() -> None:
     described["spec"]["values"] |= {"top_p": 0.9, "methods": ["vanilla", "pld:ngram=2"]}
     text = re.sub(r"\s*\\\n\s*", " ", page(make_run([record(), record("pld:ngram=2")], described)))
     assert (
-        "specbench run --method pld:ngram=2 --model tiny --dataset gsm8k,alpaca --prompts bundled "
+        "specbench run --model tiny --method pld:ngram=2 --dataset gsm8k,alpaca --prompts bundled "
         "--temperature 0,1 --top-p 0.9 --max-new-tokens 128 --repeats 1 --seed 0 --device cpu "
         "--dtype float32" in text
     )
