@@ -123,7 +123,8 @@ def _load(name: str, about: Listed) -> Any:
         made = program
     command: Any = typer.main.get_command(made)
     command.now = about.now
-    _put_in_words(command)
+    for one in (command, *getattr(command, "commands", {}).values()):
+        _put_in_words(one)
     return command
 
 

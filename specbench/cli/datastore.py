@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from specbench.cli.options import Offline, Template, quiet_libraries, say
+from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
 
 commands = typer.Typer(
     help="Make a datastore for the methods rest and sam.",
@@ -23,6 +25,7 @@ def _group() -> None:
 
 
 @commands.command()
+@takes(*options(SpecValues, "template"), *options(Call, "offline"))
 def build(
     data: Annotated[
         Path,
@@ -34,8 +37,8 @@ def build(
         str, typer.Option(metavar="MODEL", help="The target: a known model, a folder or a Hub id.")
     ],
     output: Annotated[Path, typer.Option(metavar="FILE", help="The datastore to write.")],
-    template: Template = "auto",
-    offline: Offline = False,
+    values: dict[str, Any],
+    call: Call,
 ) -> None:
     """Sort the tokens of a corpus into a datastore."""
     from specbench.errors import UserError
@@ -53,7 +56,9 @@ def build(
     examples = read_examples(data, left_out)
     card = find_model(model)
     quiet_libraries()
-    codec = load_codec(resolve_model(card, offline=offline), card, template)
+    codec = load_codec(
+        resolve_model(card, offline=call.offline), card, SpecValues(**values).template
+    )
     longest = 1 << 40  # nothing is cut
     texts = [row.ids for row in encode(codec, examples, longest, 1.0, left_out)]
     if not texts:

@@ -16,7 +16,6 @@ from msgspec import Struct
 from specbench.cli import complete
 from specbench.errors import terminal_text
 from specbench.log.options import Group, Option, option, options
-from specbench.log.spec import SpecValues
 from specbench.log.state import run_folder, run_folders
 from specbench.measure.folder import RUNS as RUNS
 from specbench.report.export import FORMATS
@@ -126,15 +125,8 @@ def shown(declared: Option) -> Any:
     )
 
 
-def _shared(struct: type[Struct], name: str) -> Any:
-    (declared,) = options(struct, name)
-    return shown(declared)
-
-
-Device = Annotated[str, _shared(SpecValues, "device")]
-Template = Annotated[str, _shared(SpecValues, "template")]
-Offline = Annotated[bool, _shared(Call, "offline")]
-Full = Annotated[bool, _shared(Call, "full")]
+Offline = Annotated[bool, shown(*options(Call, "offline"))]
+Full = Annotated[bool, shown(*options(Call, "full"))]
 RunArgument = Annotated[
     Path,
     typer.Argument(

@@ -5,15 +5,20 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import Device, Offline, Template, quiet_libraries, say
+from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
 
 
+@takes(*options(SpecValues, "device", "template"), *options(Call, "resume", "offline"))
 def train(
+    values: dict[str, Any],
+    call: Call,
     method: Annotated[
         str,
         typer.Argument(
@@ -44,10 +49,6 @@ def train(
             "--format", metavar="NAME", help="safeailab (official) or speculators (eagle3 only)."
         ),
     ] = "safeailab",
-    device: Device = "auto",
-    template: Template = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a training.")] = False,
-    offline: Offline = False,
 ) -> None:
     """Train a method's head for a model that has none."""
     from specbench.measure.local.device import pick_device
@@ -58,10 +59,11 @@ def train(
     from specbench.training.layouts import check_format
     from specbench.training.recipe import Settings
 
+    spec = SpecValues(model=model, **values)
     check_method(method)
     check_format(format_, method)
     card = find_model(model)
-    path = resolve_model(card, offline=offline)
+    path = resolve_model(card, offline=call.offline)
     quiet_libraries()
     with resumable(out, "--out", sys.argv[1:]):
         train_head(
@@ -69,13 +71,13 @@ def train(
             model_dir=path,
             data=data,
             out=out,
-            codec=load_codec(path, card, template),
+            codec=load_codec(path, card, spec.template),
             settings=Settings(
                 num_steps=steps, num_rows=rows, length=length, seed=seed, layout=format_
             ),
             source=card.repo,
-            device=pick_device(device).name,
-            is_resumed=resume,
+            device=pick_device(spec.device).name,
+            is_resumed=call.resume,
             say=say,
         )
     command = ["specbench", "run", "--model", model, "--method", f"{method}:weights={out}"]
