@@ -69,7 +69,7 @@ class NotSignificant:
         if hopeless := [label for label, factor in labels.items() if factor == math.inf]:
             text += f" No number of prompts would show one for {', '.join(hopeless)}: use more "
             text += "passes or runs."
-        return f"{text} `specbench plan` counts them."
+        return f"{text} `specbench report RUN --plan` counts them."
 
 
 @dataclass(frozen=True, slots=True)

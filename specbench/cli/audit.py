@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from specbench.cli import complete
-from specbench.cli.options import Full, Offline, given, quiet_libraries, say
+from specbench.cli.options import Call, quiet_libraries, say, takes
 from specbench.errors import UserError
+from specbench.log.options import option, options
 from specbench.log.state import run_folder
 
-Model = Annotated[
-    str,
-    typer.Option(
-        metavar="MODEL", help="The model to audit a method on.", autocompletion=complete.models
-    ),
-]
-_OF_A_RUN = ("dtype", "device", "tokens", "power")
+
+class Audit(Struct, frozen=True):
+    """The options of an audit: the model of a method's, and the others of a run's."""
+
+    # fmt: off
+    model: Annotated[str, option(
+        "The model to audit a method on.", "model", "note", "MODEL")] = "tiny"
+    dtype: Annotated[str | None, option(
+        "Audit in this dtype, and run steps that differ again: float32 finds most.",
+        "model", "note", "DTYPE")] = None
+    device: Annotated[str | None, option(
+        "Audit on cpu, cuda or cuda:1", "model", "note", "DEVICE", unset="the run's")] = None
+    tokens: Annotated[int, option(
+        "Tokens to test per method and temperature; 0: compare recorded answers only.",
+        "measure", "note", least=0)] = 2000
+    power: Annotated[float | None, option(
+        "Draw as many tokens as finding this total variation needs, such as 0.02.",
+        "measure", "note", "TV")] = None
+    # fmt: on
 
 
+@takes(*options(Audit), *options(Call, "full", "offline"))
 def audit(
-    context: typer.Context,
+    values: Mapping[str, Any],
+    call: Call,
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN]",
+            metavar="RUN",
             help="A run's folder, or a file in it.",
             callback=lambda path: path and run_folder(path),
             autocompletion=complete.runs,
@@ -40,79 +58,37 @@ def audit(
             autocompletion=complete.methods,
         ),
     ] = None,
-    model: Model = "tiny",
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DTYPE",
-            help="Audit in this dtype, and run steps that differ again: float32 finds most.",
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DEVICE",
-            help="Audit on cpu, cuda or cuda:1 [default: the run's].",
-            autocompletion=complete.choice("cpu", "cuda"),
-        ),
-    ] = None,
-    tokens: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Tokens to test per method and temperature; 0: compare recorded answers only.",
-            min=0,
-        ),
-    ] = 2000,
-    power: Annotated[
-        float | None,
-        typer.Option(
-            metavar="TV",
-            help="Draw as many tokens as finding this total variation needs, such as 0.02.",
-        ),
-    ] = None,
-    full: Full = False,
-    offline: Offline = False,
 ) -> None:
     """Check that outputs are lossless; tell numerics from bugs."""
     if (run is None) is (method is None):
         raise UserError("Audit a run or a method.", "Give RUN, or --method METHOD.")
-    useless = ("model",) if run else _OF_A_RUN
-    if wrong := [name for name in given(context) if name in useless]:
-        raise UserError(
-            f"--{wrong[0]} is not for the audit of {'a run' if run else 'a method'}.",
-            "Leave it out.",
-        )
+    for name in values:
+        if (name == "model") is (run is not None):
+            what = "a method" if method else "a run"
+            raise UserError(f"--{name} is not for the audit of {what}.", "Leave it out.")
+    asked = Audit(**values)
+    for one in options(Audit):
+        one.check(getattr(asked, one.name))
     if method:
-        audit_method(method, model, is_full=full, is_offline=offline)
+        audit_method(method, asked.model, call)
     if run:
-        _audit_run(run, tokens, power, dtype=dtype, device=device, is_full=full, is_offline=offline)
+        _audit_run(run, asked, call)
 
 
-def audit_method(name: str, model: str, *, is_full: bool, is_offline: bool) -> None:
+def audit_method(name: str, model: str, call: Call) -> None:
     """Audit a method on a model in float32, print the result and end the program."""
-    from specbench.audit.contract import run_contract
-    from specbench.audit.load import load_subject
+    from specbench.audit.contract import load_subject, run_contract
     from specbench.audit.terminal import print_contract
     from specbench.report.export.terminal import report_console
 
     quiet_libraries()
-    subject, is_lossless = load_subject(name, model, is_offline=is_offline)
+    subject, is_lossless = load_subject(name, model, is_offline=call.offline)
     result = run_contract(name, subject, is_lossless=is_lossless, say=say)
-    print_contract(result, report_console(), is_full=is_full)
+    print_contract(result, report_console(), is_full=call.full)
     raise typer.Exit(1 if result.status == "bug" else 0)
 
 
-def _audit_run(
-    run: Path,
-    tokens: int,
-    power: float | None,
-    *,
-    dtype: str | None,
-    device: str | None,
-    is_full: bool,
-    is_offline: bool,
-) -> None:
+def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     from specbench.audit.replay import Replay
     from specbench.audit.run import audit as audit_run
     from specbench.audit.store import store_audit
@@ -121,18 +97,19 @@ def _audit_run(
     from specbench.log.store import read_run
     from specbench.report.export.terminal import report_console
 
-    effort = make_effort(tokens, power)
+    effort = make_effort(asked.tokens, asked.power)
     stored = read_run(run)
     quiet_libraries()
+    replay = partial(
+        Replay, stored, dtype=asked.dtype, device=asked.device, is_offline=call.offline
+    )
     found = audit_run(
         stored,
-        lambda methods: Replay(
-            stored, dtype=dtype, device=device, has_methods=methods, is_offline=is_offline
-        ),
-        is_recheck=dtype is not None,
+        lambda methods: replay(has_methods=methods),
+        is_recheck=asked.dtype is not None,
         effort=effort,
         say=say,
     )
-    print_audit(found, stored.header, report_console(), is_full=is_full)
+    print_audit(found, stored.header, report_console(), is_full=call.full)
     store_audit(found, stored, say)
     raise typer.Exit(1 if found.has_bug else 0)

@@ -65,7 +65,7 @@ def show(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="[FILE]",
+            metavar="FILE",
             help="Of schema: header (run.json), record (samples.jsonl), trace or audit.",
         ),
     ] = "",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
-from specbench.cli.audit import Model, audit_method
+from specbench.cli.audit import Audit, audit_method
 from specbench.cli.catalog import print_schema
 from specbench.cli.check import Json, Leaderboard, check_all_files
-from specbench.cli.options import Full, Offline, RunArguments
+from specbench.cli.options import Call, RunArguments, takes
 from specbench.cli.report import print_power
+from specbench.log.options import options
 
 
 def verify(run: RunArguments, leaderboard: Leaderboard = False, json: Json = False) -> None:
@@ -19,14 +21,14 @@ def verify(run: RunArguments, leaderboard: Leaderboard = False, json: Json = Fal
     raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)
 
 
+@takes(*options(Audit, "model"), *options(Call, "full", "offline"))
 def contract(
+    values: Mapping[str, Any],
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="METHOD", help="A method, with options.")],
-    model: Model = "tiny",
-    full: Full = False,
-    offline: Offline = False,
 ) -> None:
     """Check that a method is lossless."""
-    audit_method(name, model, is_full=full, is_offline=offline)
+    audit_method(name, Audit(**values).model, call)
 
 
 def schema(kind: Annotated[str, typer.Argument(metavar="FILE")] = "header") -> None:

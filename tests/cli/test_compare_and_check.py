@@ -106,30 +106,23 @@ def test_comparing_a_single_run_is_refused(specbench: Specbench, store: Store) -
     assert specbench("compare", "old", "nowhere").code == 2
 
 
-def test_check_ends_with_0_where_nothing_is_worse(specbench: Specbench, store: Store) -> None:
-    said = specbench("check", store(RUN, "new"), "--baseline", store(RUN, "old"))
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("Passed:")
-    assert "::" not in said.out
-
-
-def test_check_ends_with_1_where_a_method_is_slower(
-    specbench: Specbench, store: Store, tmp_path: Path
+def test_check_ends_with_0_or_1_and_writes_what_it_found(
+    specbench: Specbench, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = ("check", store(SLOW, "new"), "--baseline", store(RUN, "old"))
-    said = specbench(*call, "--junit", tmp_path / "gate.xml")
+    new, old = store(SLOW, "new"), store(RUN, "old")
+    said = specbench("check", old, "--baseline", old)
+    assert (said.code, said.err, "::" in said.out) == (0, "", False)
+    assert said.out.startswith("Passed:")
+    call = ("check", new, "--baseline", old)
+    said = specbench(*call, "--junit", tmp_path / "gate.xml", "--github")
     assert said.code == 1
     assert "FAILED: new falls behind" in said.out
+    assert "::error title=PLD on GSM8K%3A speed::slower by" in said.out
     assert ElementTree.parse(tmp_path / "gate.xml").getroot().get("failures") == "3"
+    (listed,) = json.loads(specbench(*call, "--json").out)["runs"]
+    assert (listed["baseline"], listed["is_passed"]) == (RUN.header.id, False)
     assert specbench(*call, "--max-slowdown", "40%").code == 0
     assert specbench(*call, "--speed", "never").code == 0
-
-
-def test_check_prints_annotations_on_github_actions(
-    specbench: Specbench, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = ("check", store(SLOW, "new"), "--baseline", store(RUN, "old"))
-    assert "::error title=PLD on GSM8K%3A speed::slower by" in specbench(*call, "--github").out
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     assert "::error title=PLD" in specbench(*call).out
 
