@@ -53,7 +53,7 @@ class SpecValues(Struct, frozen=True):
         unset="128 for tiny and stand-ins, else 512", is_told=True)] = None
     repeats: Annotated[int | None, option(
         "Passes over all prompts", "measure", "draw", least=1,
-        unset="3 for tiny and stand-ins, else 1")] = 1
+        unset="3 for tiny and stand-ins, 2 with --limit or bundled prompts, else 1")] = 1
     until_ci: Annotated[float | None, option(
         "Repeat until mean speedups have intervals of at most +/- SHARE.", "measure", "draw",
         "SHARE", form="share", above=0, most=1, hint="Give a share such as 2%.",

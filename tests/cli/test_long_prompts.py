@@ -14,7 +14,8 @@ def test_prompts_of_several_lengths_are_cut_from_a_text_file(
     Path("book.txt").write_text(" ".join(f"word{i}" for i in range(400)))
     said = specbench(
         "run", "--model", model, "--template", "none", "--method", "pld", "--max-new-tokens", 2,
-        "--prompts", "book.txt", "--pad-to", "200,400", "--limit", 2, "--output", "out", "--full",
+        "--prompts", "book.txt", "--pad-to", "200,400", "--limit", 2, "--repeats", 1, "--full",
+        "--output", "out",
     )  # fmt: skip
     assert said.code == 0, said.err
     assert "book, 200 tokens" in said.out

@@ -38,6 +38,20 @@ def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_
     assert make_plan(RunSpec("vicuna-13b", prompts="bundled"), is_offline=True).prompts
 
 
+@pytest.mark.parametrize(
+    ("spec", "num"),
+    [
+        (RunSpec(), 3),
+        (RunSpec("vicuna-13b", prompts="bundled"), 2),
+        (RunSpec("vicuna-13b", limit=5), 2),
+        (RunSpec("vicuna-13b"), 1),
+        (RunSpec("vicuna-13b", limit=5, repeats=1), 1),
+    ],
+)
+def test_two_passes_are_made_where_they_take_no_hours(spec: RunSpec, num: int) -> None:
+    assert plan.with_defaults(spec).repeats == num
+
+
 def test_a_task_without_bundled_prompts_is_not_told_to_use_them() -> None:
     with pytest.raises(UserError) as error:
         make_plan(RunSpec("vicuna-13b", tasks=("spec_bench",)), is_offline=True)
