@@ -81,6 +81,12 @@ def test_a_plot_without_a_single_number_is_not_drawn() -> None:
     assert drawn(report_of(all_failed)) == {}
 
 
+def test_a_run_whose_requests_all_paused_has_a_report_without_plots() -> None:
+    run = full_run(("vanilla", "sps:num_tokens=4"), num_samples=1)
+    paused = tuple(replace(record, is_paused=True) for record in run.records)
+    assert make_report(replace(run, records=paused), Bootstrap(200)).plots == ()
+
+
 def test_every_plot_has_a_title_caption_and_description() -> None:
     for plot, _ in drawn(traced(report_of(nine_methods))).values():
         assert plot.title

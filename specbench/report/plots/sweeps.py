@@ -76,7 +76,8 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
-    shown = looks(report.results)
+    if not (shown := looks(report.results)):
+        return []
     found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
     for panel in panels(report.results):
         for (title, option, _), members in _members(report, panel).items():
