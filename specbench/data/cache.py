@@ -1,7 +1,4 @@
-"""Cache of published prompt files, downloaded from pinned URLs and checked by sha256.
-
-Knows files, hashes and URLs, not their content.
-"""
+"""Cache of published prompt files, downloaded from pinned URLs and checked by sha256."""
 
 import errno
 import hashlib

@@ -1,6 +1,6 @@
 """Prompts from the original data sets on the Hugging Face Hub, through the `datasets` library.
 
-Knows rows and how a card turns a row into a prompt. Converts the library's errors to UserError.
+Converts the library's errors to UserError.
 """
 
 import errno

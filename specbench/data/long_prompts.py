@@ -1,7 +1,4 @@
-"""Long prompts of a given number of tokens, cut from a text file (`--pad-to`).
-
-Knows text and a function that counts a prompt's tokens. Must not know tokenizers or models.
-"""
+"""Long prompts of a given number of tokens, cut from a text file (`--pad-to`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The prompt file format: one JSON object a line, with `turns` or `prompt`.
 
-Knows one file and its lines. Reports every mistake with file, line and reason.
+Reports every mistake with file, line and reason.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Prompts of a task, from one of four sources.
 
 `bundled` ships with the package, `paper` is the published file, `hub` is the original data set, and
-any other value is the path of a JSONL file. Knows text and ids, no tokenizer and no model.
+any other value is the path of a JSONL file.
 """
 
 from __future__ import annotations

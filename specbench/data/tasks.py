@@ -1,6 +1,6 @@
 """Task cards: one TOML file (`datasets/cards/<name>.toml`) a task.
 
-Knows names, titles and sources of prompts. Reads no prompts and uses no network.
+Reads no prompts and uses no network.
 """
 
 import re

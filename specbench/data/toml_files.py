@@ -1,7 +1,4 @@
-"""TOML files read into typed values.
-
-Must not know what a file describes.
-"""
+"""TOML files read into typed values."""
 
 import re
 import tomllib

@@ -1,6 +1,6 @@
 """Model cards: a name from `models.toml`, a local folder, or a Hugging Face id.
 
-Knows names, repositories, shapes and dtype rules. Loads no weights and uses no network.
+Loads no weights and uses no network.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Chat templates: a dialogue to token ids, and answers back to text.
 
-Knows templates and tokenizers, but no model weights. Prints nothing: a warning is a value.
+Prints nothing: a warning is a value.
 """
 
 import hashlib

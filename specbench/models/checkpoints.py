@@ -1,6 +1,6 @@
 """Checks of checkpoint folders: completeness and consistency, before anything is loaded.
 
-Knows files, safetensors headers and config.json. Loads no weights and imports no torch.
+Loads no weights and imports no torch.
 """
 
 import json

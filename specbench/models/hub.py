@@ -1,7 +1,6 @@
 """Checkpoints from the Hugging Face Hub: found in the local cache, or downloaded.
 
-Knows repositories, revisions and file names. Converts errors of the Hub and of the network to
-CheckpointError.
+Converts errors of the Hub and of the network to CheckpointError.
 """
 
 import errno

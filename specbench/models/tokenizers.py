@@ -1,7 +1,4 @@
-"""Tokenizers of checkpoints: loading them, their end tokens, and the text of an answer.
-
-Knows the files of a checkpoint folder, but no chat templates.
-"""
+"""Tokenizers of checkpoints: loading them, their end tokens, and the text of an answer."""
 
 import importlib.util
 import json

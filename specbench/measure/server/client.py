@@ -1,6 +1,6 @@
 """Requests to one server: an answer streamed and timed, or the reason why there is none.
 
-Knows HTTP and time limits. A request is sent again only if the server refused it before it began.
+A request is sent again only if the server refused it before it began.
 A connection is used again only at once: servers drop idle ones, which would look like a failure.
 """
 

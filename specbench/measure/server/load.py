@@ -1,7 +1,4 @@
-"""Load on a server: requests that follow each other, or that come at random times.
-
-Knows asyncio and time. Must not know what a request is.
-"""
+"""Load on a server: requests that follow each other, or that come at random times."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Records of answers: their tokens, times and steps, counted as the engine's are.
 
-Knows answers and records. Refuses an answer whose counts contradict each other.
+An answer is refused whose counts contradict each other.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class OpenServer:
     async def wait_for_death(self) -> str:
         """The end of its process, for a server that no longer answers; empty if it still runs.
 
-        That a server does not answer is known earlier than that its process has ended. The wait is
+        Connections fail before the process has ended, so this waits for its end. The wait is
         the same for all requests.
         """
         if self._death is None:

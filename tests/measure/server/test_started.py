@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import specbench
 from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.machine import Gpu
 from specbench.machine import environment
@@ -23,6 +25,7 @@ from specbench.machine.threads import wait_briefly
 from specbench.measure.server import process as process_module
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
+from specbench.measure.server.engines import NAMES
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.engines.vllm import medusa_folder
 from specbench.measure.server.find import FoundServer, find_server
@@ -354,3 +357,14 @@ def test_llamacpp_computes_in_float32_if_asked(tmp_path: Path) -> None:
 
 def arguments_of(launch: Launch) -> list[str]:
     return load_engine("llamacpp").arguments(launch)
+
+
+def test_only_its_own_file_names_an_engine() -> None:
+    package = Path(specbench.__file__).parent
+    named = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for name in NAMES
+        if re.search(rf"""["'.]{name}["'\\s]""", path.read_text())
+    }
+    assert named == {f"measure/server/engines/{name}.py" for name in NAMES}
