@@ -19,7 +19,7 @@ from tests.support.headers import make_header
 from tests.support.watching import Watcher
 
 TRIES = 30
-WORK_S, PAUSE_S = 0.05, 0.5
+WORK_S, PAUSE_S = 0.05, 2.0
 PROMPTS = [Prompt(f"maths/{number}", "", ("one",)) for number in range(8)]
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.faults.areas.kills"])
