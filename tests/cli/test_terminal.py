@@ -78,7 +78,8 @@ def test_ctrl_c_under_make_says_how_to_go_on(tmp_path: Path) -> None:
     program.chmod(0o755)
     command = ["make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.installed", "run", "BIN=bin"]
     env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "FAKE_PAUSE_S": "0.1"}
-    terminal = Terminal(command, tmp_path, env, columns=120, rows=ROWS)
+    columns = 80 + len(str(PROGRAM))  # for the command to stand on one line
+    terminal = Terminal(command, tmp_path, env, columns=columns, rows=ROWS)
     terminal.wait_for("left")
     terminal.press(CTRL_C)
     said = "\n".join(screen(terminal, code=-signal.SIGINT))
