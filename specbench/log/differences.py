@@ -70,7 +70,7 @@ class Policy(NamedTuple):
 
 
 _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request_rates",
-          "spec.serving_engine")  # fmt: skip
+          "spec.backend", "spec.serving_engine")  # fmt: skip
 """Of these, runs that are compared may share a part."""
 COMPARE = Policy(equal=("work",), told=("method", "draw", "machine"), free=("hardware", *_CELLS))
 CHECK = Policy(equal=("work",), told=("hardware",), free=_CELLS)
@@ -236,15 +236,11 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
     """Two files of a checkpoint: by hash, or by size where a hash is not known."""
     if first is None or second is None:
         return ("there" if first else "missing", "there" if second else "missing")
-    if first.sha256 and second.sha256:
-        if first.sha256 == second.sha256:
-            return None
+    if first.sha256 and second.sha256 and first.sha256 != second.sha256:
         return f"sha256 {first.sha256[:12]}…", f"sha256 {second.sha256[:12]}…"
-    return (
-        None
-        if first.bytes == second.bytes
-        else (f"{first.bytes:,} bytes", f"{second.bytes:,} bytes")
-    )
+    if first.bytes != second.bytes:
+        return f"{first.bytes:,} bytes", f"{second.bytes:,} bytes"
+    return None
 
 
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:

@@ -97,7 +97,7 @@ class SpecValues(Struct, frozen=True):
         "decoding", "note", backend="engine")] = False
     backend: Annotated[str, option(
         "engine: in this process; server: over HTTP.", "server", "work", "KIND",
-        choices=("", "server"), word="engine")] = ""
+        choices=("", "server"), word="engine", is_told=True)] = ""
     serving_engine: Annotated[str, option(
         "Start this engine as the server of each method:", "server", "work", "ENGINE",
         parameter="engine", is_told=True)] = ""
