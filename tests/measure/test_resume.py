@@ -68,6 +68,23 @@ def cut(path: Path, keep: int = 3) -> None:
     samples.write_text("".join(lines[:keep]) + lines[keep][:20])
 
 
+def test_records_are_read_once_at_the_end_and_once_more_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Path] = []
+
+    def counted(path: Path) -> Run:
+        reads.append(path)
+        return read_run(path)
+
+    monkeypatch.setattr("specbench.measure.session.read_run", counted)
+    whole = run(tmp_path)
+    assert reads == [tmp_path] and whole == read_run(tmp_path)
+    cut(tmp_path)
+    assert len(run(tmp_path).records) == len(whole.records)
+    assert len(reads) == 3
+
+
 OTHER = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+3", "and 1"))]}
 
 
