@@ -6,11 +6,11 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Value
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
 from specbench.errors import UserError
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
@@ -127,13 +127,11 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
 
 def _plain(row: SiteRow) -> dict[str, Any]:
     """The row as values of JSON."""
+    values = ((field.name, getattr(row, field.name)) for field in fields(row))
     return {
-        "machine": row.machine, "model": row.model, "engine": row.engine, "method": row.method,
-        "task": row.task, "temperature": row.temperature, "speedup": _numbers(row.speedup),
-        "mat": _numbers(row.mat), "rate": _numbers(row.tokens_per_s),
-        "claimed": row.is_claimed,
-        "run": row.run, "source": row.source, "url": row.url,
-    }  # fmt: skip
+        name: _numbers(value) if isinstance(value, Estimate | Missing) else value
+        for name, value in values
+    }
 
 
 def _numbers(value: Value) -> list[float] | None:

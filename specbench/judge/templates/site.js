@@ -7,9 +7,9 @@
   const shown = {
     speedup: value => `${value.toFixed(2)}x`,
     mat: value => value.toFixed(2),
-    rate: value => value >= 100 ? value.toFixed(0) : value.toPrecision(3),
+    tokens_per_s: value => value >= 100 ? value.toFixed(0) : value.toPrecision(3),
   };
-  const orders = { "as measured": null, speedup: "speedup", "tokens/s": "rate", MAT: "mat" };
+  const orders = { "as measured": null, speedup: "speedup", "tokens/s": "tokens_per_s", MAT: "mat" };
 
   const make = (tag, parent, text = "", name = "") => {
     const element = parent.appendChild(document.createElement(tag));
@@ -61,9 +61,9 @@
       const line = make("tr", body, "", row.run === null ? "published" : "");
       make("th", line, row.method).scope = "row";
       for (const name of names) make("td", line, row[name], "text");
-      number(line, row.rate, "rate");
+      number(line, row.tokens_per_s, "tokens_per_s");
       const speedup = number(line, row.speedup, "speedup");
-      if (row.claimed) speedup.className = row.speedup[0] > 1 ? "green" : "red";
+      if (row.is_claimed) speedup.className = row.speedup[0] > 1 ? "green" : "red";
       number(line, row.mat, "mat");
       const links = make("td", line, "", "links");
       if (row.run === null) { link(links, row.source, row.url); continue; }
@@ -113,7 +113,7 @@
     drawRows();
     const row = one => `${one.method}\n${one.model}`;
     pivot("machines", "speedup", row, machine, "machine");
-    pivot("rates", "rate", row, machine, "machine");
+    pivot("rates", "tokens_per_s", row, machine, "machine");
     pivot("models", "mat", one => one.method, model, "model");
   }
 
