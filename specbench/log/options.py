@@ -157,16 +157,14 @@ def option(text: str, group: Group, role: Role, metavar: str = "N", **more: Any)
 @cache
 def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
     """The options that a struct declares, in its order, or those of the fields named."""
-    found = []
+    found = {}
     for field in fields(struct):
-        declared = field.type.__metadata__ if get_origin(field.type) is Annotated else ()
+        kind, *declared = get_args(field.type) if get_origin(field.type) is Annotated else (None,)
         for one in (extra["option"] for meta in declared if (extra := meta.extra)):
-            kind = get_args(field.type)[0]
-            parameter = one.parameter or field.name
-            found.append(
-                replace(one, name=field.name, kind=kind, default=field.default, parameter=parameter)
-            )
-    return tuple(one for one in found if not names or one.name in names)
+            named = {"name": field.name, "parameter": one.parameter or field.name}
+            found[field.name] = replace(one, **named, kind=kind, default=field.default)
+    assert {*names} <= {*found}, names
+    return tuple(one for name, one in found.items() if name in (names or found))
 
 
 def share(flag: str, text: str) -> float:
