@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
-from tests.methods.building import build_in, complete
+from tests.methods.building import build_in
 from tests.methods.checkpoints import eagle, medusa, write
 from tests.methods.head_layouts import (
     FLAT,
@@ -25,7 +25,7 @@ from tests.methods.head_layouts import (
     write_layout,
 )
 from tests.methods.plain_eagle3 import PlainHead
-from tests.support.models import generated, prompts, random_target
+from tests.support.models import prompts, random_target
 from tests.training.head_models import started
 
 CHAIN = {"top_k": 1, "depth": 4, "total_tokens": 6}
@@ -84,18 +84,6 @@ def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
         found = drafted(folder, prompt)
         assert found[0] == tokens
         assert found[1] == pytest.approx(log_probs, abs=1e-4)
-
-
-@pytest.mark.parametrize("name", ["ModelOpt, three layers", "speculators, two qwen3 layers"])
-def test_the_output_of_a_target_with_a_head_of_several_layers_is_its_own(
-    name: str, tmp_path: Path
-) -> None:
-    layout = LAYOUTS[name]
-    folder = write_layout(target(), layout, make_head(target(), layout), tmp_path)
-    drafter = build_in(folder, "eagle3", target())
-    prompt = prompts()[1]
-    out = generated(target().model, prompt, 24, eos_id=2)
-    assert list(complete(target(), drafter, prompt).token_ids) == out
 
 
 @pytest.mark.parametrize(
@@ -178,23 +166,6 @@ def test_a_layout_that_is_not_understood_is_refused_by_key(name: str, tmp_path: 
     with pytest.raises(CheckpointError) as caught:
         build_in(folder, "eagle3", target())
     assert message in caught.value.message
-
-
-def test_latent_attention_is_refused_by_the_key_it_lacks(tmp_path: Path) -> None:
-    layout = LAYOUTS["ModelOpt"]
-    tensors = make_head(target(), layout)
-    tensors["layers.0.self_attn.q_a_proj.weight"] = tensors.pop("layers.0.self_attn.q_proj.weight")
-    with pytest.raises(CheckpointError, match=r"lacks layers\.0\.self_attn\.q_proj\.weight"):
-        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
-
-
-def test_a_qwen3_layer_of_speculators_needs_its_head_norms(tmp_path: Path) -> None:
-    layout = LAYOUTS["speculators, qwen3"]
-    tensors = make_head(target(), layout)
-    for part in ("q_norm", "k_norm"):
-        tensors.pop(f"layers.0.self_attn.{part}.weight")
-    with pytest.raises(CheckpointError, match=r"lacks layers\.0\.self_attn\.q_norm\.weight"):
-        build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
 
 
 @pytest.mark.parametrize("fault", ["cut", "path", "missing file", "missing key", "no map"])

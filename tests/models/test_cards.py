@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UserError
-from specbench.models.cards import chat_templates, find_model, known_models, pick_dtype
+from specbench.models.cards import find_model, known_models, pick_dtype
 from tests.models.making import make_checkpoint
 
 
@@ -160,11 +160,6 @@ def test_a_dtype_that_overflows_or_is_unknown_is_refused() -> None:
         pick_dtype(find_model("qwen2-7b"), "float16", "cuda")
     with pytest.raises(UserError, match="No dtype 'float15'"):
         pick_dtype(find_model("tiny"), "float15", "cpu")
-
-
-def test_every_template_a_card_names_is_there() -> None:
-    named = {card.template for card in known_models().values()} - {None}
-    assert named == set(chat_templates())
 
 
 def test_a_file_is_no_model(tmp_path: Path) -> None:

@@ -48,7 +48,6 @@ COMMANDS = {
     ("show", "RUN"): 5,
     ("run", "--resume", "--output", "RUN", "--quiet"): 1,
 }  # fmt: skip
-RAW = b"MARK"
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2, 10**6, 2**31, 2**63, 10**400, -0.5, 1e-320, 1e308, "", "x", "vanilla",
     "gsm8k", "\x1b[31m\x07\r\n::error::", "$\\frac{", "<script>", "=1+1", "a" * 10**5, "\ud800",
