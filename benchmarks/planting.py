@@ -1,6 +1,6 @@
 """Bugs planted in a method, sound variants and real methods, through the contract and the audit.
 
-Gives the figures of one case at a time. Knows no files.
+Gives the figures of one case at a time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Check captures of single statements and of every method's steps.
 
-Knows methods by their completions. Without a GPU, recordings are fake.
+Without a GPU, recordings are fake.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Memory bandwidth, measured by copying blocks larger than any cache.
 
-Knows bytes and seconds. A copy counts both the bytes read and the bytes written.
+A copy counts both the bytes read and the bytes written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The load that other programs put on the processor during a run, and its clock, in samples.
-
-Counters of the system and one thread. Must not know what the process does.
-"""
+"""The load that other programs put on the processor during a run, and its clock, in samples."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The machine and the versions a run was made with, for `run.json`.
 
-Knows hardware, versions and settings. Never records a path, user or host name.
+It never records a path, user or host name.
 """
 
 import os

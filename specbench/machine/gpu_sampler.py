@@ -1,7 +1,7 @@
 """The GPU's own account of a run: clocks, heat, power, throttling, and who else is on the card.
 
-Knows what to ask and what is worth a warning. A thread asks the driver ten times a second, beside
-the run: nothing waits for it, and no answer that it gets, or does not get, ends a run.
+A thread asks the driver ten times a second, beside the run: nothing waits for it, and no answer,
+nor a missing one, ends a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Pauses of the whole process: it was stopped, or the machine slept or gave its time to others.
-
-Clocks and one thread. Must not know what the process does.
-"""
+"""Pauses of the whole process: it was stopped, or the machine slept or gave its time to others."""
 
 from __future__ import annotations
 

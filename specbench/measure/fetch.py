@@ -1,7 +1,4 @@
-"""Downloads ahead of time: the papers' prompts, a model and its drafters.
-
-Knows which files belong together. `data.cache` and `models.hub` download them.
-"""
+"""Downloads ahead of time: the papers' prompts, a model and its drafters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 In a design every method takes every place equally often, and follows every other method equally
 often, so that neither a place nor what a method leaves behind (heat, caches) favours one (Williams
-1949). Each block of requests draws another design. Knows labels. Knows no backend.
+1949). Each block of requests draws another design.
 """
 
 from __future__ import annotations

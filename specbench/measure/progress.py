@@ -1,7 +1,4 @@
-"""The events of a run, and running totals made from them.
-
-Events and records. Must not know terminals, nor what completes the samples.
-"""
+"""Running totals of a run, and its events as lines of text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

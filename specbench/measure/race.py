@@ -1,6 +1,6 @@
 """One prompt, completed by one method after the other while somebody watches.
 
-Must not know terminals. The time that watching takes is taken off the method's own.
+The time that watching takes is taken off the method's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Going on with a run: the same inputs, the same machine, and the records that are missing.
-
-Headers, plans and records. Must not know files.
-"""
+"""Going on with a run: the same inputs, the same machine, and the records that are missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The samples of a run: every method on every turn, alternating, one record each.
-
-Knows plans, requests and records. Must not know what completes a request.
-"""
+"""The samples of a run: every method on every turn, alternating, one record each."""
 
 from __future__ import annotations
 

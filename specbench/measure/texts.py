@@ -1,4 +1,4 @@
-"""The text of an answer, and where each of its tokens ends in it. Knows no tokenizer's workings."""
+"""The text of an answer, and where each of its tokens ends in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The device of a run, and the execution of steps on it.
-
-Asks torch for the number of GPUs. Must not know models.
-"""
+"""The device of a run, and the execution of steps on it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The drafters of a run's methods, also of methods that cannot be built.
-
-Knows methods and the target. Runs nothing.
-"""
+"""The drafters of a run's methods, also of methods that cannot be built."""
 
 from __future__ import annotations
 

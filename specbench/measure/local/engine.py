@@ -1,6 +1,6 @@
 """The engine in this process: one loaded target, and a drafter for each method.
 
-Completions are the engine's own loop at batch 1. Must not know prompts, records' files or reports.
+Completions are the engine's own loop at batch 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Load the engine of a setup: the target on its device, and a drafter for each method.
-
-Must not know requests or completions.
-"""
+"""Load the engine of a setup: the target on its device, and a drafter for each method."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Peak memory of a method on a CUDA device, as if no other method were loaded.
 
-Knows bytes: those that torch has allocated, and those that caches and graphs say they hold.
+Counts the bytes that torch has allocated, less those that caches and graphs say they hold.
 """
 
 from __future__ import annotations

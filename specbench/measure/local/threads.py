@@ -1,6 +1,6 @@
 """The number of CPU threads of the engine: given, or the fastest for a step of the target.
 
-Measured in the presence of whatever else runs. Must not know methods or files.
+It is chosen once, before the first timed step, beside whatever else runs on the machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bytes that the engine's models read, for the roofline of a run.
 
-Loaded targets and drafters. Computes no limit: `analysis.roofline` does.
+`analysis.roofline` computes the limit from them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The engine's warm-up: every method decodes a little, and graphs are captured.
-
-Knows the target, its drafters and their execution. Must not know plans or files.
-"""
+"""The engine's warm-up: every method decodes a little, and graphs are captured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a suite, one after the other. A run that fails is told, and the others go on."""
+"""The runs of a suite, one after the other. If one fails, the others go on."""
 
 from __future__ import annotations
 
