@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
-from specbench.analysis.cell_rows import CellSource
-from specbench.analysis.cell_rows import rows_by_cell as rows_by_cell
 from specbench.analysis.cells import (
     WITH_PHASES,
     Arithmetic,
     CellKey,
     CellMetrics,
+    CellSource,
     measure_cell,
 )
+from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.columns import BASELINE as BASELINE
 from specbench.analysis.columns import POOLED as POOLED
 from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
@@ -30,11 +30,10 @@ from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
-from specbench.analysis.speed_warnings import RunWarning
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.analysis.survivors import find_survivors
 from specbench.analysis.units import ONE_PASS, Scope
-from specbench.analysis.warnings import find_warnings
+from specbench.analysis.warnings import RunWarning, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader

@@ -25,8 +25,7 @@ from specbench.judge.gate_notes import caution_text, gate_notes, summary
 from specbench.judge.limits import Limits, SpeedRule
 from specbench.judge.outputs import check_outputs
 from specbench.judge.pairs import CellPair
-from specbench.judge.performance import check_performance
-from specbench.judge.several import check_speeds
+from specbench.judge.performance import check_performance, check_speeds
 from specbench.log.differences import CHECK, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.loads import NO_LOAD, Load
@@ -42,7 +41,7 @@ def check(
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
-    With `more` baselines, speed is checked against all of them (see `several.py`), and all else
+    With `more` baselines, speed is checked against all of them (see `check_speeds`), and all else
     against the first.
 
     Raises:

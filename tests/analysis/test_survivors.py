@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.speed_warnings import Survived
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.analysis.warnings import Pauses
+from specbench.analysis.warnings import Pauses, Survived
 from specbench.log.run import Run
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record

@@ -8,8 +8,13 @@ from itertools import product
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.speed_warnings import Disagreement, FewSamples, NotSignificant
-from specbench.analysis.warnings import Outliers, Throttling
+from specbench.analysis.warnings import (
+    Disagreement,
+    FewSamples,
+    NotSignificant,
+    Outliers,
+    Throttling,
+)
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
 
