@@ -180,7 +180,8 @@ def _own_dtype(header: RunHeader) -> str:
 def _check_same(header: RunHeader, plan: Plan, setup: EngineSetup) -> None:
     """Refuse a model or prompts that are not the run's. A merged run's are of several runs."""
     prompts = () if header.origins else tuple(one.describe() for one in plan.prompt_sets)
-    now = structs.replace(header, model=setup.describe().model, prompts=prompts)
+    model = setup.describe().model if header.model.files else header.model  # of a server, unknown
+    now = structs.replace(header, model=model, prompts=prompts)
     if found := REPLAY.conflicts(header, now):
         names = ", ".join(one.field for one in found)
         raise UserError(
