@@ -35,7 +35,7 @@ def installed(name: str) -> Installed:
     if not command:
         pytest.skip(f"needs {usual} on the PATH, or {variable} with its path")
     if name == "vllm":
-        methods = ["ngram", "sps", "eagle", "eagle3", "medusa"]
+        methods = ["ngram", "sps", "eagle3", "medusa"]
         return Installed(name, command, "tiny", tuple(methods))
     folder = os.environ.get(_MODEL)
     if not folder:

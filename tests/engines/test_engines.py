@@ -26,7 +26,6 @@ SAME: dict[str, Any] = {
 CHAINS = {
     "ngram": "pld:num_tokens=5,allow_shorter=true",
     "sps": "sps:num_tokens=4,schedule=constant",
-    "eagle": "eagle:tree=1x1x1x1",
     "eagle3": "eagle3:depth=3,top_k=1,total_tokens=5",
     "medusa": "medusa:tree=1x1x1x1",
 }
