@@ -1,0 +1,39 @@
+"""Parts of a run: what was measured at one load, and categories as tasks."""
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from specbench.log.loads import ONE_AT_A_TIME, Load
+from specbench.log.run import Run
+from tests.analysis.run_factory import full_run
+from tests.judge.changing import at_loads
+from tests.support.audits import stored_audit
+
+RUN = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=2)
+
+
+def served() -> Run:
+    run = at_loads(RUN, {1: {}, 4: {}})
+    header = structs.replace(run.header, warnings=("busy",))
+    return replace(run, header=header, left_out=("line 3",), audit=stored_audit())
+
+
+def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whole_run() -> None:
+    run = served()
+    parts = [run.at(load) for load in run.loads]
+    assert [len(part.records) for part in parts] == [len(RUN.records)] * 2
+    assert [part.loads for part in parts] == [(Load(1),), (Load(4),)]
+    assert [part.header.warnings for part in parts] == [("busy",), ()]
+    assert [part.left_out for part in parts] == [("line 3",), ()]
+    assert [part.audit for part in parts] == [run.audit] * 2
+
+
+def test_a_load_that_was_not_measured_has_no_records() -> None:
+    part = served().at(Load(9))
+    assert (part.records, part.loads, part.header.warnings) == ((), (Load(9),), ())
+
+
+def test_the_engine_has_one_request_at_a_time_and_no_parts() -> None:
+    assert RUN.loads == (ONE_AT_A_TIME,)
+    assert RUN.at(ONE_AT_A_TIME) is RUN
