@@ -140,7 +140,7 @@ def run_limited(
             process.stdin.write(given)
         code = process.wait(limit_s)
     except BaseException as error:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_S)
         if not isinstance(error, subprocess.TimeoutExpired):
@@ -156,6 +156,7 @@ def run_limited(
 def main() -> int:
     """Complete the run that is asked for on stdin; returns the exit code."""
     wait_briefly()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     try:
         complete(order, Messages(print))
