@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.audit.model import RunModel
 from specbench.audit.results import Difference, GreedyAudit, near_tie
 from specbench.log.header import RunHeader
+from specbench.log.loads import loads_of
 from specbench.models.cards import DTYPES
 from specbench.types import Record, Request
 
@@ -47,6 +48,34 @@ def audit_greedy(
         differences = [examiner.examine(divergence) for divergence in agreement.divergences]
     is_lossless = info.method(agreement.method).is_lossless
     return GreedyAudit(agreement, tuple(differences), is_lossless)
+
+
+def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) -> Agreement:
+    """The greedy answers of a server without speculation against vanilla's in this process.
+
+    A server that is wrong without speculation is no measure for its methods. Each prompt once.
+
+    Ours has as many tokens as the server's: an answer that ends too early is not noticed.
+    """
+    load = loads_of(info.spec.values)[0]
+    records = [
+        record
+        for record in table.records
+        if record.is_ok
+        and (record.key.method, record.key.temperature) == (BASELINE, 0.0)
+        and (record.key.repeat, record.key.concurrency) == (0, load.concurrency)
+        and record.key.request_rate == load.request_rate
+    ]
+    divergences = []
+    for record in records:
+        request = Request(model.prompt_ids(record), len(record.token_ids))
+        ours = model.complete(BASELINE, request)
+        pairs = enumerate(zip_longest(ours, record.token_ids))
+        for position, (expected, token) in pairs:
+            if expected != token:
+                divergences.append(Divergence(record.key, position, expected, token))
+                break
+    return Agreement(BASELINE, len(records), tuple(divergences))
 
 
 class _Examiner:

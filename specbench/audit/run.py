@@ -12,10 +12,9 @@ from typing import TypeAlias
 from specbench.analysis.columns import BASELINE
 from specbench.analysis.divergence import find_agreements
 from specbench.analysis.records import make_table
-from specbench.audit.greedy import audit_greedy
+from specbench.audit.greedy import agreement_with_ours, audit_greedy
 from specbench.audit.model import RunModel
 from specbench.audit.results import Audit
-from specbench.audit.served import agreement_with_ours
 from specbench.audit.white_box import Effort, audit_methods, audit_servers, usable_records
 from specbench.errors import UserError
 from specbench.log.audit import MethodAudit
