@@ -82,10 +82,11 @@ test-tools: setup
 	$(PYTEST) -m "tools and not ($(ELSEWHERE))" tests/training tests/tools tests/benchmarks
 
 # The tests that have to cover the rooms with a threshold; tracing doubles their time.
-COVERING := tests/analysis tests/engine tests/log tests/methods tests/audit tests/measure/test_warm_up.py
+COVERING := tests/analysis tests/engine tests/log tests/methods tests/audit tests/machine tests/measure/test_warm_up.py \
+	tests/measure/test_resume.py tests/judge/test_files.py tests/cli/test_shared_runs.py
 
 coverage: $(KERNELS)
-	$(PYTEST) -m "not (slow or $(ELSEWHERE))" --cov --cov-report= $(COVERING)
+	$(PYTEST) -m "not (slow or $(ELSEWHERE))" --cov --cov-report= --cov-fail-under=0 $(COVERING)
 	@for room in 'specbench/engine/*' 'methods/*' 'specbench/analysis/*' 'specbench/log/*'; do \
 	  $(BIN)/coverage report --include="$$room" || low="$$low $$room"; \
 	done; test -z "$$low" || { echo "Below 95 %:$$low" >&2; exit 1; }
