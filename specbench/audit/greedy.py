@@ -53,9 +53,8 @@ def audit_greedy(
 def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) -> Agreement:
     """The greedy answers of a server without speculation against vanilla's in this process.
 
-    A server that is wrong without speculation is no measure for its methods. Each prompt once.
-
-    Ours has as many tokens as the server's: an answer that ends too early is not noticed.
+    A server that is wrong without speculation is not a reference for its methods. A prompt counts
+    once. Ours has as many tokens as the server's, so an answer that ends too early is not noticed.
     """
     load = loads_of(info.spec.values)[0]
     records = [
