@@ -125,14 +125,6 @@ class _Worker:
     name: str = "A worker"
 
 
-class _Lost(Exception):
-    """A worker that is gone, and what it was to do."""
-
-    def __init__(self, worker: _Worker, job: Job | None, reason: str) -> None:
-        super().__init__(reason)
-        self.worker, self.job, self.reason = worker, job, reason
-
-
 class ClusterBackend:
     """The workers of a cluster while a run uses them. They load their models in `warm_up`.
 
@@ -184,11 +176,9 @@ class ClusterBackend:
         for actor in self.cluster.actors:
             self.submit(_Worker(actor))
         reason = "no worker is free"
-        while self.calls:
-            try:
-                self.next_result(None)
-            except _Lost as lost:
-                reason = lost.reason
+        while found := self.next_result(None):
+            if isinstance(found[2], WorkerLost):
+                reason = found[2].message
         if not self.idle:
             raise SpecbenchError(
                 f"No worker could load the model: {reason}",
@@ -200,11 +190,12 @@ class ClusterBackend:
         complete = worker.actor.complete.options(max_task_retries=0 if job else -1)
         self.calls[complete.remote(self._opening, job)] = worker, job
 
-    def next_result(self, timeout_s: float | None) -> tuple[_Worker, Result] | None:
-        """Wait until a call ends; None after the timeout. The worker is idle then.
+    def next_result(
+        self, timeout_s: float | None
+    ) -> tuple[_Worker, Job | None, Result | WorkerLost] | None:
+        """Wait until a call ends. Returns it, or None after the timeout or without any call.
 
         Raises:
-            _Lost: its worker is gone.
             SpecbenchError: its worker refuses the model.
         """
         done = self.cluster.wait(self.calls, timeout_s)
@@ -214,13 +205,13 @@ class ClusterBackend:
         try:
             result: Result = self.cluster.get(done[0])
         except WorkerLost as error:
-            raise _Lost(worker, job, f"{error.message.rstrip('.')}.") from error
+            return worker, job, error
         if result.state is not None:
             self._num_named += 1
             worker.name = f"worker-{self._num_named}"
             self._states[worker.name] = result.state
         self.idle.append(worker)
-        return worker, result
+        return worker, job, result
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> ClusterRunner:
         """The driver of the workers, who look for pauses themselves.
@@ -271,36 +262,33 @@ class ClusterRunner:
 
     def _next_records(self) -> Sequence[Record]:
         """Wait until a call ends. Returns its records, or error records of what it was to do."""
-        try:
-            found = self.workers.next_result(None if self._is_working else RESTART_S)
-        except _Lost as lost:
-            return self._lost(lost)
+        found = self.workers.next_result(None if self._is_working else RESTART_S)
         if found is None:
             raise SpecbenchError(
                 f"No worker is left, and none came back within {RESTART_S:.0f} s.",
                 "Repair the cluster (`ray status`), then go on with --resume.",
             )
-        worker, result = found
+        worker, job, result = found
+        if isinstance(result, WorkerLost):
+            return self._lost(worker, job, f"{result.message.rstrip('.')}.")
         if result.state is not None:
             self.log.changed()
             self.progress.message(f"{worker.name} has joined.")
         return [replace(record, worker=worker.name) for record in result.records]
 
-    def _lost(self, lost: _Lost) -> Sequence[Record]:
+    def _lost(self, worker: _Worker, job: Job | None, reason: str) -> Sequence[Record]:
         """Hand the job of a lost worker to another one, or give it up."""
-        job = lost.job
         again = f" Another worker repeats {job.sample.prompt.sample_id}." if job else ""
-        self.progress.message(f"{lost.worker.name} is lost: {lost.reason}{again}")
+        self.progress.message(f"{worker.name} is lost: {reason}{again}")
         if job is None:
             return ()
-        self.workers.submit(lost.worker)
+        self.workers.submit(worker)
         key = job.sample.key(0)
         self._num_lost[key] += 1
         if self._num_lost[key] < MOST_ATTEMPTS:
             self._waiting.appendleft(job)
             return ()
-        error = f"{MOST_ATTEMPTS} workers were lost at it: {lost.reason}"
-        return _failed_records(self.plan, job, error)
+        return _failed_records(self.plan, job, f"{MOST_ATTEMPTS} workers were lost at it: {reason}")
 
 
 def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
