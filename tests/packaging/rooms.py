@@ -1,13 +1,11 @@
 """Which file of the package imports which, and what that says of its rooms.
 
-`python -m tests.packaging.rooms` prints the floor of each room, `--write` deletes the lines of
-known_violations.txt that no longer hold.
+`python -m tests.packaging.rooms` prints the floor of each room.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +18,6 @@ from tests.packaging.shell import ROOT
 HOUSE_FILE = ROOT / "tests/packaging/house.toml"
 HOUSE = tomllib.loads(HOUSE_FILE.read_text(encoding="utf-8"))
 FLOORS: Mapping[str, int] = HOUSE["floors"]
-KNOWN = ROOT / "tests/packaging/known_violations.txt"
 
 
 def modules() -> dict[str, Path]:
@@ -148,24 +145,11 @@ def heights(graph: nx.DiGraph, *, with_subfolders: bool) -> dict[str, int]:
     return {name: floors[merged.graph["mapping"][name]] for name in places}
 
 
-def known_violations() -> set[str]:
-    """The lines of known_violations.txt: each may only go."""
-    lines = KNOWN.read_text(encoding="utf-8").splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
-
-
-def main() -> None:
-    graph = import_graph(read_sources())
-    found = upward(graph) | in_circles(graph)
-    for name, floor in sorted(heights(graph, with_subfolders=True).items(), key=lambda f: f[::-1]):
-        print(f"floor {floor}  {name}")
-    if "--write" in sys.argv:
-        lines = KNOWN.read_text(encoding="utf-8").splitlines()
-        left = [line for line in lines if line.startswith("#") or line in found]
-        KNOWN.write_text("\n".join([*left, ""]), encoding="utf-8")
-    for line in sorted(found - known_violations()):
-        print(f"new: {line}")
+def floors_as_lines(graph: nx.DiGraph) -> list[str]:
+    """The floor of each room and of each subfolder, lowest first."""
+    floors = heights(graph, with_subfolders=True)
+    return sorted(f"floor {floor}  {name}" for name, floor in floors.items())
 
 
 if __name__ == "__main__":
-    main()
+    print(*floors_as_lines(import_graph(read_sources())), sep="\n")
