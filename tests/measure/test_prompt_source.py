@@ -41,10 +41,10 @@ def test_a_real_model_takes_the_published_prompts_and_offline_names_the_bundled_
 @pytest.mark.parametrize(
     ("spec", "num"),
     [
-        (RunSpec(), 3),
-        (RunSpec("vicuna-13b", prompts="bundled"), 2),
-        (RunSpec("vicuna-13b", limit=5), 2),
-        (RunSpec("vicuna-13b"), 1),
+        (RunSpec(repeats=None), 3),
+        (RunSpec("vicuna-13b", prompts="bundled", repeats=None), 2),
+        (RunSpec("vicuna-13b", limit=5, repeats=None), 2),
+        (RunSpec("vicuna-13b", repeats=None), 1),
         (RunSpec("vicuna-13b", limit=5, repeats=1), 1),
     ],
 )
