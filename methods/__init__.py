@@ -20,7 +20,7 @@ from specbench.errors import reason_of
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a module says of its method: fields of `Method`, read without importing torch.
+    """A module's description of its method: fields of `Method`, read without importing torch.
 
     `summary` is the first line of its docstring. `error` is the reason if it cannot be read.
     """

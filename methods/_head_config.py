@@ -1,7 +1,7 @@
 """Published layouts of heads with decoder layers: key names and config fields, as one form.
 
 The internal form has flat fields, and keys `layers.{i}.`, `fc`, `norm`, `lm_head` and so on. Every
-field that changes the arithmetic is honoured or refused by name. Knows names, not tensors.
+field that changes the arithmetic is honoured or refused by name.
 """
 
 from collections.abc import Collection, Mapping

@@ -84,7 +84,7 @@ def all_rows(given: argparse.Namespace) -> list[Row]:
 
 
 def _explaining(name: str, spec: RunSpec, *, is_first: bool) -> list[Row]:
-    """What the run of a model is held against: its phases, eager steps, tokens, temperature 1."""
+    """Rows to compare the run of a model with: its phases, eager steps, tokens, temperature 1."""
     phases, eager = replace(spec, phases=True), replace(spec, execution="eager")
     rows = [
         Row(f"phases-{name}", "the host's part of a step", 200, replace(phases, tasks=TASK)),

@@ -4,7 +4,7 @@ The confidence of a node is the draft's probability of the path from the root to
 (EAGLE-2) keep the nodes with the highest confidence, and expect a node of confidence c to be
 accepted in a share c of the steps.
 
-Knows traced steps as they are stored: `parents` of the nodes, `log_probs` of their paths, and
+Traced steps are taken as they are stored: `parents` of the nodes, `log_probs` of their paths, and
 `path`, the accepted nodes. Nodes without a log-probability are not counted.
 """
 

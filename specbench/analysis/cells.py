@@ -45,7 +45,7 @@ NO_SHARED = Missing("no shared samples")
 NO_STEPS = Missing("no steps")
 NOT_GREEDY = Missing("temperature above 0")
 WITH_PHASES = Missing("the phases of steps were timed, which slows them down")
-"""To measure phases, the clock waits for the device within a step: such times are no evidence."""
+"""To measure phases, the clock waits for the device within a step: such times are not evidence."""
 
 Arithmetic = Literal["ours", "paper"]
 """The formula of the speedup: `paper` is the published one."""
@@ -98,7 +98,7 @@ class Cell:
 
     `rows` are those that methods are compared on (see `survivors`), `failed` those not finished,
     and `num_done` counts all others. The rest are the reasons for missing values: `empty` if there
-    is no row, `unpaired` if vanilla answered none of the requests, `no_times` if the times are no
+    is no row, `unpaired` if vanilla answered none of the requests, `no_times` if the times are not
     evidence.
     """
 

@@ -1,6 +1,6 @@
 """The costs of a method: the time of a step and where it goes, its limit, energy and memory.
 
-Knows the identity behind a speedup. A token costs step time / MAT, and vanilla's MAT is 1, so that
+A token costs step time / MAT, and vanilla's MAT is 1, so that
 over the same completions
 
     decode speedup = MAT / (seconds of a step / seconds of a step of vanilla's)
@@ -66,8 +66,8 @@ NO_COST = Cost(NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN, None, NOT_RUN, NOT_RUN, NOT_M
 class Conditions:
     """Facts of a run that the costs of all its cells depend on.
 
-    `no_times` is the reason why times are no evidence of speed, if they are not. The cost of a step
-    remains, speedups do not.
+    `no_times` is the reason why times are not evidence of speed, if they are not. The cost of a
+    step remains, speedups do not.
     """
 
     roofline: Roofline | Missing = NO_BANDWIDTH

@@ -1,6 +1,6 @@
 """Greedy completions against vanilla's: how many are the same, and where the others diverge.
 
-Knows records. Does not tell a near-tie from a bug: that takes the model, which `audit` loads.
+Records alone cannot tell a near-tie from a bug: that takes the model, which `audit` loads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Limits of a good request: most seconds of its times.
 
-Knows names and units. Goodput is the number of requests per second that keep all limits.
+Goodput is the number of requests per second that keep all limits.
 """
 
 from specbench.errors import UserError
@@ -24,7 +24,7 @@ def parse_goodput(text: str) -> dict[str, float]:
             limits[name] = 0.0
         if name not in GOODPUT or not 0 < limits[name] < float("inf"):
             raise UserError(
-                f"--goodput {text} is no list of limits: {part!r}.",
+                f"--goodput {text} is not a list of limits: {part!r}.",
                 f"Give milliseconds by name, such as ttft:500,tpot:50; names are "
                 f"{', '.join(GOODPUT)}.",
             )

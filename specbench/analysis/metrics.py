@@ -1,7 +1,7 @@
 """The numbers of a run, in the order in which reports show them.
 
-Knows which cells a run has and how they combine over tasks. Does not know how a cell's numbers are
-defined (`cells`) or shown (`report`).
+Decides which cells a run has and how they combine over tasks. `cells` defines the numbers of a
+cell, and `report` shows them.
 
 Means over tasks are arithmetic, as in the papers' tables; `pooled` takes all tasks as one cell.
 """

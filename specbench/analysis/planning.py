@@ -1,6 +1,6 @@
 """Numbers of prompts and passes that show a difference, from the variances of a pilot.
 
-Knows estimates. The variance of a log ratio is that of prompts, divided by their number, and that
+The variance of a log ratio is that of prompts, divided by their number, and that
 of passes or runs, divided by theirs. A difference is shown if a two-sided test at 5 % finds it in
 80 % of experiments.
 """

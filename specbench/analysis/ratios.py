@@ -44,7 +44,7 @@ class RowRatio:
     is_time: bool = True
 
     def summed(self, places: Places) -> Ratio:
-        """The sums per sample. What is no time is the same on every machine."""
+        """The sums per sample. Only times depend on the machine."""
         where, clusters = self.where, places.clusters[self.where]
         top, bottom = ([one[where] for one in side] for side in (self.top, self.bottom))
         units: tuple[FloatArray, ...] = ()

@@ -1,4 +1,4 @@
-"""What an audit found, by difference and by method: rounding (numerics) or a bug; its limits."""
+"""Results of an audit, by difference and by method: rounding (numerics) or a bug; its limits."""
 
 from __future__ import annotations
 

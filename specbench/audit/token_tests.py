@@ -47,7 +47,7 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 def _strata(tokens: TokenNumbers) -> dict[str, Any]:
     """Groups of tokens by what is known before a token is drawn.
 
-    Accepted and rejected tokens are no such groups: likely tokens are accepted more often, so the
+    Accepted and rejected tokens are not such groups: likely tokens are accepted more often, so the
     accepted ones alone are not draws from p.
     """
     depth, has_draft = tokens.depth, tokens.has_draft

@@ -64,11 +64,11 @@ def make_effort(num_tokens: int, power: float | None) -> Effort:
     """The effort that the command line asks for.
 
     Raises:
-        UserError: the power is no total variation that can be found.
+        UserError: no total variation of this size can be found.
     """
     if power is not None and not MIN_POWER <= power < 1:
         raise UserError(
-            f"--power {power:g} is no total variation that can be found.",
+            f"--power {power:g} is not a total variation that can be found.",
             f"Give one from {MIN_POWER:g} up to 1, such as --power 0.02.",
         )
     return Effort(num_tokens, power)

@@ -47,7 +47,7 @@ _METAVARS = {
     "SOURCE": choice("bundled", "paper", "hub"),
     "[local|ADDRESS]": choice("local", "auto"),
 }
-"""What completes an option without choices, by its metavar."""
+"""Completers of options without choices, by metavar."""
 
 
 def choices(option: Option) -> list[str]:
@@ -57,6 +57,6 @@ def choices(option: Option) -> list[str]:
 
 
 def completer(option: Option) -> Complete | None:
-    """What completes the value of an option, if anything does."""
+    """The completer of an option's value, if it has one."""
     found = choices(option)
     return choice(*found) if found else _METAVARS.get(option.metavar)

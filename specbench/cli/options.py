@@ -109,7 +109,7 @@ def _parameter(declared: Option) -> Parameter:
 
 
 def shown(declared: Option) -> Any:
-    """How typer shows an option: its flags, help, heading and completion."""
+    """The typer parameter of an option: its flags, help, heading and completion."""
     text = declared.help + declared.default_text
     if text.endswith(":"):
         *others, last = complete.choices(declared)

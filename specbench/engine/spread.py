@@ -1,7 +1,7 @@
 """A model over several GPUs: its layers in order, each on one, and everything else on the first.
 
-Drafters share the target's embedding, norm and head, which therefore stay together. Knows modules
-and bytes, not trees. Must not decide that a model is too large.
+Drafters share the target's embedding, norm and head, which therefore stay together.
+`models.memory` decides whether a model is too large.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The target: a transformers model that runs over trees of tokens.
 
 Only this module, `kv` and `stack` use transformers' model API. A drafter that is itself a language
-model (SpS) also uses a `Target`. Knows nothing of acceptance or time.
+model (SpS) also uses a `Target`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a judge finds in a run: checks, each of one question, and all of them with their result."""
+"""Checks of a run, each of one question, and all of them with their result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Check:
 
     @property
     def title(self) -> str:
-        """What was checked, with its cell: "PLD on GSM8K: speed"."""
+        """The name of the check, with its cell: "PLD on GSM8K: speed"."""
         return f"{self.method} on {self.task}: {self.name}" if self.cell else self.name
 
 

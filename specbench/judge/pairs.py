@@ -103,7 +103,7 @@ def pair_cell(
 ) -> CellPair:
     """A cell from its rows of `pair_requests`, with intervals if there are draws.
 
-    `no_times` is the reason why the times of a run are no evidence, if they are not.
+    `no_times` is the reason why the times of a run are not evidence, if they are not.
     """
     if not len(rows):
         blank = _missing(NO_SHARED)

@@ -1,7 +1,4 @@
-"""The parts of a run's header that its backend reports: preparation, kernels, servers, traffic.
-
-Must not know what a backend is (see `run.backends.base`).
-"""
+"""The parts of a run's header that its backend reports: preparation, kernels, servers, traffic."""
 
 from __future__ import annotations
 

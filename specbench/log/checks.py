@@ -1,6 +1,6 @@
 """Checks of the lines of a run: what no run can have written is named by field and value.
 
-Knows lines and the header. Types and ranges of single fields are part of `RecordLine`.
+Compares lines with the header. Types and ranges of single fields are part of `RecordLine`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Difference:
 
 
 class Policy(NamedTuple):
-    """What an asker makes of differences: roles, or fields with "*" for any part of a path.
+    """Policy of an asker: roles, or fields with "*" for any part of a path.
 
     Runs that differ in `equal` do not fit together; differences in `told` are told. Fields in
     `free` concern neither. With `is_exact`, fields count that are void or have no name for readers.
@@ -244,8 +244,8 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
 
 
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:
-    """The prompts of a task. Another `--limit` on one file is no difference: the samples that both
-    have are the same.
+    """The prompts of a task. Another `--limit` on one file makes no difference: the samples that
+    both have are the same.
     """
     is_same_file = first.file_sha256 and first.file_sha256 == second.file_sha256
     if is_same_file or first.sha256 == second.sha256:

@@ -1,7 +1,6 @@
 """The header of a run, `run.json`, as one typed value.
 
-Names and phrases that every report needs are derived here. Must not know files (see `log.store`),
-nor what makes or judges a run.
+Names and phrases that every report needs are derived here. `log.store` reads and writes the file.
 """
 
 from __future__ import annotations

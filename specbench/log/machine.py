@@ -24,7 +24,7 @@ THROTTLED_SHARE = 0.02
 def gpu_numbers(device: str) -> range:
     """The numbers of the GPUs that a device names: "cuda" (the first), "cuda:1" or "cuda:0-3".
 
-    None of them for a CPU. Raises ValueError for what is no number.
+    None of them for a CPU. Raises ValueError for anything but a number.
     """
     kind, _, numbers = device.partition(":")
     if kind != "cuda":

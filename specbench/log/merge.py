@@ -1,6 +1,6 @@
 """Runs of the same work joined into one: more prompts, or more passes, from any time or machine.
 
-Knows files and headers of runs. Computes no number. `Run.pooled` keeps whole runs as units instead.
+`Run.pooled` keeps whole runs as units instead.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     limit: Annotated[int | None, option("Use N prompts.", "measure", "draw", least=1)] = None
 
 Parameters of commands, their help, variables, checks, and the command that is printed for others
-to repeat are made from it. Knows no command line.
+to repeat are made from it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Option:
     """Name in commands, variables and `given`, if it is not the field's."""
     choices: tuple[str, ...] = ()
     noun: str = ""
-    """What a choice is, in the error for an unknown one."""
+    """The noun for a choice, in the error for an unknown one."""
     least: float | None = None
     above: float | None = None
     most: float | None = None
     hint: str = ""
     backend: Literal["", "engine", "server"] = ""
-    """What takes the option: the engine in this process, servers, or both."""
+    """Backend that takes the option: the engine in this process, servers, or both."""
     form: Literal["", "share", "words", "texts"] = ""
     """Text of the value: 2 % or 0.02; words as in a shell; texts that may have commas."""
     word: str = ""

@@ -45,7 +45,7 @@ def told(name: str, text: str) -> Meta:
 
 @cache
 def field_roles(struct: type[Struct]) -> tuple[FieldRole, ...]:
-    """What every field declares, in order. An option is told by its flag."""
+    """The declarations of all fields, in order. An option is named by its flag."""
     found = []
     for field in fields(struct):
         metas = field.type.__metadata__ if get_origin(field.type) is Annotated else ()

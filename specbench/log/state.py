@@ -1,6 +1,6 @@
 """The state of a run as its folder shows it: still written to or not, and how far it came.
 
-Knows file names and locks, no process and no clock.
+Read from file names and locks.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from specbench.measure.base import Plan
 
 PHASES_WARNING = (
     "The phases of every step were timed (--phases), which slows steps down: this run shows where "
-    "a step's time goes, and is no evidence of speed."
+    "a step's time goes, and is not evidence of speed."
 )
 
 

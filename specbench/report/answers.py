@@ -1,6 +1,6 @@
 """The answers that a page shows and replays: those of the first samples of each task.
 
-Records to texts and steps. Knows nothing of HTML.
+Turns records into texts and steps, which `export.html` embeds.
 """
 
 from __future__ import annotations

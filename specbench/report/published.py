@@ -4,7 +4,7 @@ with.
 A publication is a TOML file (source, settings, what its columns mean, its tables with their
 hardware) and a CSV file of the same name with the values, in `results/published`: beside the
 package in a checkout, inside it in a wheel. An installation without that folder has no published
-numbers, which is no error.
+numbers, which is not an error.
 """
 
 from __future__ import annotations

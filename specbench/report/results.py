@@ -1,7 +1,7 @@
 """The numbers of a report in the papers' layout: methods by task, per run and temperature.
 
-Knows which numbers stand together and which are the best of their column. Knows nothing of text:
-`sections` turns these values into tables.
+Decides which numbers stand together and which are the best of their column; `sections` turns these
+values into tables.
 """
 
 from collections import Counter

@@ -1,7 +1,6 @@
 """Sentences about the numbers of a run: the verdict, and notes that have no room in a table.
 
-Knows words and which numbers they are about. Knows no layout. A function returns an empty text if
-there is nothing to say.
+A function returns an empty text if there is nothing to say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A table of text with labelled groups of rows: the one form that every writer draws.
 
-Knows cells, their columns and which columns to drop first. Knows no markup, colour or width.
+Writers add markup, colour and width.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_a_model_that_is_gone_or_another_is_refused(
         (("--method", "pld", "--tokens", "3"), "--tokens is not for the audit of a method."),
         ((RECORDED, "--model", "tiny"), "--model is not for the audit of a run."),
         ((RECORDED, "--tokens", "-1"), "--tokens -1 is too small."),
-        ((RECORDED, "--power", "2"), "--power 2 is no total variation"),
+        ((RECORDED, "--power", "2"), "--power 2 is not a total variation"),
     ],
 )
 def test_options_that_an_audit_cannot_use_are_refused(

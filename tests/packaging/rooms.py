@@ -78,7 +78,7 @@ def _named_by_strings(tree: ast.AST, module: str, known: Iterable[str]) -> Itera
     for text in texts:
         if not text.replace(".", "").replace("_", "").isalnum() or text.endswith("."):
             continue
-        # A text that is no module of the package that begins the f-string is no name of one.
+        # A text that is not a module of the package that begins the f-string does not name one.
         begun = [prefix + text for prefix in prefixes if prefix]
         named = [n for n in begun if not (_module_of(n, known) or "").endswith(".__init__")]
         for name in (text, *named):

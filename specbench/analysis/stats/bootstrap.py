@@ -1,8 +1,8 @@
 """Ratios of sums with their intervals.
 
-Knows arrays of per-cluster sums. Knows nothing of methods, tasks or records. The bootstrap
-resamples whole clusters, since the turns and passes of one sample depend on each other. Passes or
-runs (`units`) are a second random effect: their variance is added to the bootstrap's.
+Takes arrays of sums per cluster. The bootstrap resamples whole clusters, since the turns and passes
+of one sample depend on each other. Passes or runs (`units`) are a second random effect: their
+variance is added to the bootstrap's.
 """
 
 import math

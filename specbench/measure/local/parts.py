@@ -1,4 +1,4 @@
-"""What an engine is made of, before anything is loaded."""
+"""The parts of an engine, before anything is loaded."""
 
 from __future__ import annotations
 

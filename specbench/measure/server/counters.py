@@ -16,7 +16,7 @@ from specbench.measure.server.engines import NAMES
 def read_counters(text: str) -> dict[str, float]:
     """The counters known here, by our names: `accepted_at_1` is the first draft position.
 
-    Empty for a text that is no list of metrics.
+    Empty for a text that is not a list of metrics.
     """
     from prometheus_client.parser import text_string_to_metric_families
 

@@ -64,7 +64,8 @@ def server_root(url: str) -> str:
         is_address = False
     if not is_address:
         raise UserError(
-            f"--url {url} is no address of a server.", "Give one such as http://127.0.0.1:8000."
+            f"--url {url} is not the address of a server.",
+            "Give one such as http://127.0.0.1:8000.",
         )
     path = parts.path.rstrip("/").removesuffix("/v1")
     return f"{parts.scheme}://{parts.netloc}{path}"
@@ -126,7 +127,7 @@ def _served(listed: str, root: str, card: ModelCard, served_model: str) -> tuple
         models = msgspec.json.decode(listed, type=_Models).data
     except msgspec.DecodeError as error:
         raise UserError(
-            f"{root}/v1/models is no list of models: {printable(listed[:80])}", _START
+            f"{root}/v1/models is not a list of models: {printable(listed[:80])}", _START
         ) from error
     names = {served_model} if served_model else {card.name, card.repo, card.repo.rpartition("/")[2]}
     for model in models:

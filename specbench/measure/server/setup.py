@@ -168,7 +168,9 @@ def _labels(spec: RunSpec) -> tuple[str, ...]:
         if labels.count(label) > 1:
             raise UserError(f"--label {label} is given twice.", "Give each server its own label.")
         if not label or printable(label) != label or "," in label:
-            raise UserError(f"--label {label!r} is no name.", "Give letters, digits, : = - and _.")
+            raise UserError(
+                f"--label {label!r} is not a name.", "Give letters, digits, : = - and _."
+            )
     return labels
 
 
@@ -428,7 +430,9 @@ def _weights(
 def _num_tokens(one: MethodChoice, method: EngineMethod) -> int:
     text = one.given.get(_NUM_TOKENS, str(method.num_tokens))
     if not text.isdigit() or (not int(text) and method.num_tokens):
-        raise UserError(f"{one}: {_NUM_TOKENS} {text!r} is no number of tokens.", "Give 1 or more.")
+        raise UserError(
+            f"{one}: {_NUM_TOKENS} {text!r} is not a number of tokens.", "Give 1 or more."
+        )
     return int(text)
 
 

@@ -135,7 +135,7 @@ class AnswerReader:
         """Read what arrived at the time `now`.
 
         Raises:
-            RequestFailed: an error event, or something that is no event of the protocol.
+            RequestFailed: an error event, or something else than an event of the protocol.
         """
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > MOST_LINE:
@@ -184,7 +184,7 @@ class AnswerReader:
             event = self.protocol.read(data)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
             raise RequestFailed(
-                f"The server sent an event that is no answer ({error}): {_shown(data)}"
+                f"The server sent an event that is not an answer ({error}): {_shown(data)}"
             ) from error
         if event.error is not None:
             raise RequestFailed(f"The server reported an error: {printable(event.error)}")
@@ -222,7 +222,7 @@ def completions(*, is_chat: bool = False, returns_ids: bool = True) -> StreamPro
     """`/v1/completions` with the prompt as token ids, or `/v1/chat/completions` with messages.
 
     `returns_ids` also asks for the answer's token ids, and for sampling from the plain
-    distribution. Both are no part of the OpenAI API, and only some servers know them.
+    distribution. Neither is part of the OpenAI API, and only some servers know them.
     """
 
     def body(model: str, ask: ChatRequest) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def _counts(metrics: _Metrics) -> Counts:
 
 
 def sampling_values(request: Request) -> dict[str, Any]:
-    """How servers spell the sampling of a request."""
+    """The sampling of a request, as servers spell it."""
     sampling = request.sampling
     values: dict[str, Any] = {
         "temperature": sampling.temperature,

@@ -1,6 +1,6 @@
 """A report as JSON: every number with its interval or the reason why it is missing, and every fact.
 
-Knows no table layout. The fields of the numbers' dataclasses are the keys: a number added there is
+The fields of the numbers' dataclasses are the keys: a number added there is
 added here. There is no NaN and no infinity: a missing number is `{"missing": reason}`.
 """
 

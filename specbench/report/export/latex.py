@@ -1,6 +1,6 @@
 """A report in LaTeX: the papers' table, ready to \\input.
 
-Knows booktabs and escaping. The intervals are arguments of a macro that shows nothing until the
+The intervals are arguments of a macro that shows nothing until the
 author defines it: a page has no room for those of six tasks.
 """
 

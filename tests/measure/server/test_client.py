@@ -248,5 +248,5 @@ def test_an_address_is_taken_with_and_without_v1(url: str, root: str) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UserError, match="is no address of a server"):
+    with pytest.raises(UserError, match="is not the address of a server"):
         server_root(url)
