@@ -11,9 +11,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from specbench.analysis.frames import value_or_none
+from specbench.analysis.frames import value_columns, value_or_none
 from specbench.analysis.metrics import POOLED
-from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.errors import unknown_name
 from specbench.judge.comparison import Comparison
 from specbench.judge.comparison_table import (
@@ -22,25 +21,15 @@ from specbench.judge.comparison_table import (
     ComparisonTable,
     build_comparison,
 )
-from specbench.judge.pairs import Pair
 from specbench.log.differences import Difference
 from specbench.report.export.csv import csv_text
-from specbench.report.export.markdown import escape, table_lines
+from specbench.report.export.markdown import escape, note_lines, table_lines
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
 from specbench.report.files import write_files
 from specbench.report.layout import draw, first_that_fits
-from specbench.report.notes import Note
-
-_IDENTITY = (
-    "reference", "subject", "is_comparable", "method", "reference_method", "temperature", "task",
-    "concurrency", "request_rate", "num_completions", "num_samples",
-)  # fmt: skip
-_PARTS = ("reference", "subject", "ratio", "ratio_low", "ratio_high", "missing")
-
-COLUMNS = (*_IDENTITY, *(f"{number.name}_{part}" for number in NUMBERS for part in _PARTS))
-
 
 FORMATS = ("table", "markdown", "csv", "json")
+_ENDINGS = {"markdown": "md", "csv": "csv", "json": "json"}
 
 
 def check_format(name: str) -> str:
@@ -56,7 +45,7 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
     parts: list[RenderableType] = []
     if not table.is_comparable:
         parts += [Text(NOT_COMPARABLE, style="bold red"), Text()]
-    parts += [notes_grid([Note(*pair) for pair in table.legend]), Text()]
+    parts += [notes_grid(table.legend), Text()]
     for block in table.blocks:
         fitting = first_that_fits([block.table, block.short_table], console.width)
         parts += [Text(block.heading, style="bold"), Text(), *draw(fitting, console.width)]
@@ -77,22 +66,21 @@ def write_comparison(comparisons: Sequence[Comparison], out_dir: Path) -> list[P
 
     Raises `RunFolderError` if the folder cannot be written.
     """
-    names = {"markdown": "comparison.md", "csv": "comparison.csv", "json": "comparison.json"}
-    return write_files(
-        out_dir,
-        {name: render_comparison(comparisons, form).encode() for form, name in names.items()},
-    )
+    texts = {
+        f"comparison.{ending}": render_comparison(comparisons, form).encode()
+        for form, ending in _ENDINGS.items()
+    }
+    return write_files(out_dir, texts)
 
 
 def comparison_markdown(table: ComparisonTable) -> str:
     """The whole table as one Markdown text."""
     lines = [] if table.is_comparable else [f"**{NOT_COMPARABLE}**", ""]
-    lines += [f"- **{letter}**: {escape(text)}" for letter, text in table.legend]
+    lines += note_lines(table.legend)
     for block in table.blocks:
         lines += ["", f"## {escape(block.heading)}", ""]
         lines += [*table_lines(block.table), "", escape(block.sentence)]
-    lines += ["", *(f"- **{escape(n.label)}:** {escape(n.text)}" for n in table.notes)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *note_lines(table.notes)]) + "\n"
 
 
 def comparison_csv(comparisons: Sequence[Comparison]) -> str:
@@ -100,7 +88,7 @@ def comparison_csv(comparisons: Sequence[Comparison]) -> str:
     import pandas as pd
 
     rows = [row for comparison in comparisons for row in _rows(comparison)]
-    return csv_text(pd.DataFrame(rows, columns=list(COLUMNS)))
+    return csv_text(pd.DataFrame(rows))
 
 
 def comparison_json(comparisons: Sequence[Comparison]) -> str:
@@ -135,21 +123,12 @@ def _rows(one: Comparison) -> Iterable[dict[str, Any]]:
             "num_samples": cell.num_samples,
         }
         for number in NUMBERS:
-            values = _values(number.of(cell))
-            row |= {f"{number.name}_{part}": value for part, value in values.items()}
+            pair, name = number.of(cell), number.name
+            row[f"{name}_reference"] = value_or_none(pair.reference)
+            row[f"{name}_subject"] = value_or_none(pair.subject)
+            row |= value_columns(f"{name}_ratio", pair.ratio)
+            row[f"{name}_missing"] = row.pop(f"{name}_ratio_missing")
         yield row
-
-
-def _values(pair: Pair) -> dict[str, float | str | None]:
-    interval = pair.ratio.interval if isinstance(pair.ratio, Estimate) else None
-    return {
-        "reference": value_or_none(pair.reference),
-        "subject": value_or_none(pair.subject),
-        "ratio": value_or_none(pair.ratio),
-        "ratio_low": interval.low if interval else None,
-        "ratio_high": interval.high if interval else None,
-        "missing": pair.ratio.reason if isinstance(pair.ratio, Missing) else None,
-    }
 
 
 def _difference(difference: Difference) -> dict[str, str]:

@@ -15,7 +15,7 @@ from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import CellPair, Pair
 from specbench.judge.sentences import change_sentences, cross_sentence, ratio_text
 from specbench.log.header import RunHeader
-from specbench.report import formats
+from specbench.report import facts, formats
 from specbench.report.notes import Note
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 
@@ -50,9 +50,9 @@ class ComparedBlock:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTable:
-    """All that a rendering shows. `legend` has a letter and a text for each run."""
+    """All that a rendering shows. `legend` has the letter and the text of each run."""
 
-    legend: tuple[tuple[str, str], ...]
+    legend: tuple[Note, ...]
     blocks: tuple[ComparedBlock, ...]
     notes: tuple[Note, ...]
     is_comparable: bool
@@ -63,27 +63,19 @@ def build_comparison(comparisons: Sequence[Comparison]) -> ComparisonTable:
 
     In a cross comparison the subject was named first, so it is A.
     """
-    reference = comparisons[0].reference
-    subjects = {one.number: one.subject for one in reversed(comparisons)}
-    infos = [reference, *(subjects[number] for number in sorted(subjects))]
     is_cross = comparisons[0].reference_method is not None
-    in_order = infos[::-1] if is_cross else infos
-    letters = [*ascii_uppercase[: len(infos)]]
-    named = [*zip(letters, in_order, strict=True)]
-    of_reference = letters[-1] if is_cross else letters[0]
-    of_subjects = letters[:-1] if is_cross else letters[1:]
-    blocks = [
-        _block(one, (of_subjects[one.number], of_reference), temperature)
-        for one in comparisons
-        for temperature in one.temperatures
-    ]
-    notes = dict.fromkeys(
-        note for one in comparisons for note in _notes(one, (of_subjects[one.number], of_reference))
+    letters = "BA" if is_cross else ascii_uppercase
+    runs = {letters[0]: comparisons[0].reference}
+    for one in comparisons:
+        runs.setdefault(letters[1 + one.number], one.subject)
+    pairs = [(one, (letters[1 + one.number], letters[0])) for one in comparisons]
+    notes = dict.fromkeys(note for one, pair in pairs for note in _notes(one, pair))
+    own = dict.fromkeys(
+        note for letter in sorted(runs) for note in _run_notes(letter, runs[letter])
     )
-    own = dict.fromkeys(note for letter, info in named for note in _run_notes(letter, info))
     return ComparisonTable(
-        legend=tuple((letter, _legend(info)) for letter, info in named),
-        blocks=tuple(blocks),
+        legend=tuple(Note(letter, _legend(runs[letter])) for letter in sorted(runs)),
+        blocks=tuple(_block(one, pair, t) for one, pair in pairs for t in one.temperatures),
         notes=(*_definitions(comparisons), *notes, *own),
         is_comparable=not any(one.differences for one in comparisons),
     )
@@ -156,9 +148,7 @@ def _tone(one: Comparison, claim: Claim, ratio: Value) -> Tone:
 
 
 def _legend(info: RunHeader) -> str:
-    label = f"{info.model.label}, {info.model.precision}"
-    if info.model.is_stand_in and "stand-in" not in label.lower():
-        label += " (stand-in)"
+    label = f"{facts.model_label(info)}, {info.model.precision}"
     where = f"{info.machine.device}; {info.machine.software}, commit {info.machine.commit}"
     return f"{info.id}: {label}; {where}"
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from specbench.report import sections, serving_tables
+from specbench.report.notes import Note
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Row, Table
@@ -21,7 +22,7 @@ def render(report: Report) -> str:
         lines += [*_block(results, block), ""]
     for table in report.categories:
         lines += [f"{table.title}:", "", *table_lines(table), ""]
-    lines += [f"- **{escape(note.label)}:** {escape(note.text)}" for note in results.notes]
+    lines += note_lines(results.notes)
     return "\n".join(lines) + "\n"
 
 
@@ -37,6 +38,11 @@ def files(report: Report) -> Mapping[str, str]:
 def escape(text: str) -> str:
     """Text that Markdown shows unchanged, on one line."""
     return _SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def note_lines(notes: Iterable[Note]) -> Iterable[str]:
+    """The notes as a list."""
+    return (f"- **{escape(note.label)}:** {escape(note.text)}" for note in notes)
 
 
 def _block(results: Results, block: Block) -> Iterable[str]:
