@@ -14,10 +14,13 @@ os.environ.pop("TRANSFORMERS_OFFLINE", None)
 
 import gc
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.report.browser import Browser, browser, missing
 
 # A shell that runs the tests in the background ignores these, and every child inherits it.
 for _ending in (signal.SIGHUP, signal.SIGQUIT):
@@ -44,6 +47,14 @@ PARTS = {
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    if reason := missing():
+        pytest.skip(reason)
+    with browser() as opened:
+        yield opened
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

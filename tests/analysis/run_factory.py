@@ -6,7 +6,7 @@ from typing import Any
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Value
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.registry import get, parse_choices
@@ -32,17 +32,7 @@ TITLES = {
     "eagle2": "EAGLE-2",
     "eagle3": "EAGLE-3",
 }
-SPEEDS = {
-    "vanilla": 1.0,
-    "pld": 1.38,
-    "sps": 1.55,
-    "lookahead": 1.41,
-    "medusa": 1.9,
-    "hydra": 2.2,
-    "eagle": 2.4,
-    "eagle2": 3.1,
-    "eagle3": 3.9,
-}
+SPEEDS = dict(zip(TITLES, (1.0, 1.38, 1.55, 1.41, 1.9, 2.2, 2.4, 3.1, 3.9), strict=True))
 
 
 def make_run(
@@ -78,6 +68,12 @@ def record(
         decode_s=decode_s,
         accept_lengths=tuple(accept_lengths),
     )
+
+
+def number(value: Value) -> float:
+    """A value that has to be a number."""
+    assert isinstance(value, Estimate), value
+    return value.value
 
 
 def failed(method: str, sample: str = "a", *, task: str = "gsm8k", error: str = "boom") -> Record:

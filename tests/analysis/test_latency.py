@@ -11,14 +11,6 @@ from specbench.types import Phases, Record
 from tests.analysis.run_factory import header, make_run, measured_cell, record
 
 
-def test_first_token_is_the_prefill_and_the_rest_is_per_further_token() -> None:
-    latency = measured_cell(
-        record("pld", prefill_s=0.5, decode_s=1.2, accept_lengths=[4, 2])
-    ).latency
-    assert latency.first_token.p50 == Estimate(0.5)
-    assert latency.per_token.p50 == Estimate(1.2 / 6)
-
-
 def test_a_completion_of_one_token_has_a_first_token_only() -> None:
     latency = measured_cell(record("pld", prefill_s=0.5, decode_s=0.0, accept_lengths=[])).latency
     assert latency.first_token.num == 1

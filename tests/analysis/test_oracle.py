@@ -8,13 +8,13 @@ from itertools import cycle, islice
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.analysis.stats.bootstrap import Estimate
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.types import Completion, Record, RecordKey, Request
-from tests.analysis.run_factory import header, make_run
+from tests.analysis.run_factory import header, make_run, number
 from tests.support.models import VOCAB, random_target
 
 NUM_GUESSES, BUDGET, PATTERN = 3, 24, (2, 0, 3, 1)
@@ -77,7 +77,7 @@ def as_record(method: str, number: int, done: Completion) -> Record:
 def run() -> RunMetrics:
     target = random_target(layers=2)
     records = []
-    for number, prompt in enumerate(PROMPTS):
+    for index, prompt in enumerate(PROMPTS):
         clock = FakeClock()
         plain = decode(target, Plain(clock), Request(prompt, BUDGET), clock)
         longer = decode(target, Plain(clock), Request(prompt, BUDGET + NUM_GUESSES + 1))
@@ -85,7 +85,7 @@ def run() -> RunMetrics:
         oracle = Oracle(longer.token_ids, clock)
         drafted = decode(target, oracle, Request(prompt, BUDGET), clock)
         assert drafted.token_ids == plain.token_ids
-        records += [as_record("vanilla", number, plain), as_record("sps", number, drafted)]
+        records += [as_record("vanilla", index, plain), as_record("sps", index, drafted)]
     return measure(make_run(records, header(["vanilla", "sps"], ("gsm8k",))))
 
 
@@ -98,11 +98,6 @@ def true_lengths() -> list[int]:
             return lengths
         lengths.append(min(room, accepted + 1))
     raise AssertionError
-
-
-def number(value: Value) -> float:
-    assert isinstance(value, Estimate), value
-    return value.value
 
 
 def test_mean_accepted_tokens_and_histogram_are_the_oracles(run: RunMetrics) -> None:

@@ -22,12 +22,6 @@ def test_no_number_of_prompts_shows_less_than_passes_differ() -> None:
     assert PILOT.smallest(1e9, 3) > 0.02
 
 
-def test_more_passes_never_need_more_prompts() -> None:
-    needed = [PILOT.prompts_for(0.10, number) for number in (5, 10, 20)]
-    assert all(number is not None for number in needed)
-    assert needed == sorted(needed, reverse=True)  # type: ignore[type-var]
-
-
 def test_a_planned_experiment_shows_the_difference_as_often_as_promised() -> None:
     """Simulated with the plan's number of prompts: 80 % of the tests find 10 %."""
     num_units = 5

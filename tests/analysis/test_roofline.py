@@ -29,10 +29,6 @@ def test_a_draft_that_reads_a_third_of_the_target_costs_a_quarter_of_the_limit()
     assert roofline().limit("eagle", Estimate(4.0)) == Estimate(3.0)
 
 
-def test_a_draft_without_weights_may_reach_its_mat() -> None:
-    assert roofline().limit("vanilla", Estimate(1.0)) == Estimate(1.0)
-
-
 def test_vanilla_at_the_bandwidth_uses_all_of_it() -> None:
     assert roofline().bandwidth_share(Estimate(0.3)) == Estimate(1.0)
     assert roofline().bandwidth_share(Estimate(0.6)) == Estimate(0.5)
@@ -54,10 +50,6 @@ def test_weights_in_the_cache_have_no_share_of_the_bandwidth() -> None:
     assert roofline(cache_bytes=300).bandwidth_share(Estimate(0.3)) == Missing(
         "weights fit the cache"
     )
-
-
-def test_an_unknown_cache_counts_as_small() -> None:
-    assert roofline(cache_bytes=0).no_limit is None
 
 
 def test_a_mat_that_is_missing_leaves_its_reason() -> None:

@@ -13,13 +13,13 @@ import pytest
 from specbench import api
 from specbench.analysis.metrics import RunMetrics, measure
 from specbench.analysis.serving import ServingMetrics
-from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.loads import Load, loads_of
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Serving
-from tests.analysis.run_factory import make_run
+from tests.analysis.run_factory import make_run, number
 from tests.support.headers import make_header
 
 NUM_TOKENS = 11
@@ -66,11 +66,6 @@ def measured(run: Run) -> RunMetrics:
 
 def only(run: Run, method: str = "eagle3") -> ServingMetrics:
     return measured(run).serving[method, 0.0]
-
-
-def number(value: Value) -> float:
-    assert isinstance(value, Estimate), value
-    return value.value
 
 
 def two_methods(load: Load = ONE, **values: Any) -> Run:
@@ -184,11 +179,6 @@ def test_each_load_is_measured_against_vanilla_at_that_load() -> None:
     speedups = [number(measured(part).overall["eagle3", 0.0].speedup) for part in parts]
     assert speedups == pytest.approx([2.0, 0.5])
     assert [len(part.header.blocks) for part in parts] == [2, 2]
-
-
-def test_a_run_of_the_engine_is_not_split() -> None:
-    plain = make_run((), make_header({}))
-    assert [plain.at(load) for load in plain.loads] == [plain]
 
 
 def test_the_clients_own_time_grows_with_its_work() -> None:

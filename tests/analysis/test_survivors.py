@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Missing
 from specbench.analysis.warnings import Pauses, Survived
 from specbench.log.run import Run
 from specbench.types import Record
-from tests.analysis.run_factory import header, make_run, record
+from tests.analysis.run_factory import header, make_run, number, record
 from tests.judge.changing import broken
 
 
@@ -26,11 +26,6 @@ def run(num_failed: int) -> Run:
             broken(own) if i < num_failed else own,
         ]
     return make_run(records, header(["vanilla", "pld", "eagle"], ("gsm8k",)))
-
-
-def number(value: Value) -> float:
-    assert isinstance(value, Estimate)
-    return value.value
 
 
 def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:

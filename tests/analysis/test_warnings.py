@@ -67,15 +67,6 @@ def test_a_machine_that_gets_faster_is_not_throttled() -> None:
     assert run(lambda method, place: 1.2 - 0.2 * (place % 80) / 80).warnings == ()
 
 
-def test_a_steady_machine_is_rarely_called_throttled() -> None:
-    draw = random.Random(5)
-    named = sum(
-        Throttling in kinds(run(lambda method, place: draw.lognormvariate(0, 0.15), 12))
-        for _ in range(10)
-    )
-    assert named <= 1
-
-
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
     """Every fifth completion of a method takes three times as long, which costs it 1.4 times."""
     metrics = run(lambda method, place: 3.0 if method == "pld" and place // 2 % 5 == 0 else 1.0)

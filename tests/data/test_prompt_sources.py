@@ -201,20 +201,6 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return made
 
 
-def test_a_row_of_the_hub_becomes_a_prompt_as_the_card_says(library: types.ModuleType) -> None:
-    source = HubSource(
-        "a/b", "test", "main", turns=("Do: {text}\n\n{more}",), id_field="id", is_stripped=True
-    )
-    found = hub_prompts("demo", source, limit=2, offline=False)
-    assert [prompt.turns for prompt in found.prompts] == [
-        ("Do: Question 0\n\nMore",),
-        ("Do: Question 1",),
-    ]
-    assert [prompt.sample_id for prompt in found.prompts] == ["demo/n0", "demo/n1"]
-    assert found.num_available == 5
-    assert library.calls == [(("a/b", "main"), {"split": "test", "revision": None}, False)]
-
-
 @pytest.mark.usefixtures("library")
 def test_without_a_limit_the_cards_own_applies_and_a_rows_number_is_its_id() -> None:
     source = HubSource("a/b", "test", turns=("{text}",), default_limit=3)

@@ -12,14 +12,9 @@ from specbench.errors import UserError
 from specbench.judge.comparison import MEAN, compare, compare_runs
 from specbench.judge.pairs import NO_SHARED
 from specbench.log.run import Run
-from specbench.types import Phases, Record, Serving
-from tests.analysis.run_factory import TASKS, full_run, header, make_run, record
+from specbench.types import Phases, Serving
+from tests.analysis.run_factory import TASKS, full_run, header, make_run, number, record
 from tests.judge.changing import at_loads, broken, slower, with_header, with_records
-
-
-def number(value: Value) -> float:
-    assert isinstance(value, Estimate)
-    return value.value
 
 
 def width(value: Value) -> float:
@@ -196,12 +191,6 @@ def test_a_wrong_number_of_runs_is_refused(count: int) -> None:
         compare_runs([full_run()] * count, ("pld", "vanilla"))
 
 
-def test_each_run_is_compared_with_the_first() -> None:
-    first, second, third = (full_run(id=name) for name in "abc")
-    found = compare_runs([first, second, third])
-    assert [(one.reference.id, one.subject.id) for one in found] == [("a", "b"), ("a", "c")]
-
-
 def test_runs_on_servers_are_compared_load_by_load() -> None:
     run = full_run(tasks=("gsm8k",))
     first = at_loads(run, {1: {}, 8: {}, 16: {}})
@@ -251,9 +240,3 @@ def test_force_shows_what_is_not_comparable_and_says_so() -> None:
     assert (difference.what, difference.first, difference.second) == (
         "dtype", "float32", "float16"
     )  # fmt: skip
-
-
-def test_records_in_another_order_change_no_number() -> None:
-    run, other = full_run(), slower(full_run(), {"pld": 1.1})
-    shuffled: list[Record] = random.Random(3).sample(list(other.records), len(other.records))
-    assert compare(run, make_run(shuffled, other.header)).cells == compare(run, other).cells

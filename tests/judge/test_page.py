@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,8 @@ from specbench.log.run import Run
 from specbench.log.store import RunFolder
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
-from tests.report.browser import Browser, browser, missing
-from tests.report.drawing import two_machines
+from tests.report.browser import Browser, check_page
+from tests.report.test_html import Outline
 
 FEW = Bootstrap(50)
 TASKS = ("gsm8k", "alpaca")
@@ -73,15 +71,6 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     assert not row.is_claimed  # from one pass
 
 
-def test_the_load_of_a_server_is_part_of_its_engine() -> None:
-    header = with_header(
-        runs()["tiny"],
-        spec__values__concurrency=[8],
-        servers={"vanilla": {"url": "u", "software": "vLLM 1", "model": "m", "protocol": "chat"}},
-    ).header
-    assert engine_name(header) == "vLLM 1, 8 requests at once"
-
-
 def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
     software = "llama.cpp b7-unknown"
     server = {"url": "u", "software": software, "model": "m", "protocol": "chat"}
@@ -90,6 +79,8 @@ def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
     )
     row = next(iter(run_rows(measure(served, FEW), 0)))
     assert (row.model, row.engine) == ("tiny", "llama.cpp b7")
+    loaded = with_header(served, spec__values__concurrency=[8]).header
+    assert engine_name(loaded) == "llama.cpp b7, 8 requests at once"
 
 
 def test_published_rows_have_their_source_and_titles() -> None:
@@ -118,19 +109,11 @@ def test_every_row_leads_to_its_run_and_published_ones_to_their_source(
     assert all(row["url"] and row["source"] for row in found["rows"] if row["run"] is None)
 
 
-class _Links(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [str(value) for name, value in attrs if name in ("href", "src")]
-
-
 def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
-    links = [link for link in _Links(text).links if link != "data:,"]
+    tags = [attributes for _, attributes in Outline(text).tags]
+    named = {str(one[name]) for one in tags for name in ("href", "src") if name in one}
+    links = named - {"data:,"}
     assert links and all((site / link).is_file() for link in links)
     assert "Small CPU <b>" not in text and "specbench run --" in text
     assert text.count('<span class="mark">faulty</span>') == 3  # no run wrote their seeds
@@ -147,14 +130,6 @@ def test_runs_of_one_name_have_folders_of_their_own(
 def test_a_site_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no run for the site"):
         write_site([], tmp_path, say=lambda text: None)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    if reason := missing():
-        pytest.skip(reason)
-    with browser() as opened:
-        yield opened
 
 
 ROWS = "return [...document.querySelectorAll('#table tbody tr')].map(r => r.innerText)"
@@ -190,28 +165,7 @@ def test_filters_narrow_every_table(site: Path, chromium: Browser) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_of_a_row_opens_its_run(site: Path, chromium: Browser) -> None:
-    chromium.open(site / "index.html")
-    chromium.run("[...document.querySelectorAll('.links a')].find(a => a.hash).click()")
-    shown = "return [...document.querySelectorAll('details[open]')].map(d => d.id)"
-    assert chromium.run(shown) == ["run-0"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
-    site: Path, chromium: Browser, scheme: str, width: int
+    site: Path, chromium: Browser
 ) -> None:
-    chromium.colours(scheme)
-    chromium.resize(width)
-    chromium.open(site / "index.html")
-    assert chromium.console() == []
-    assert chromium.run("return document.documentElement.scrollWidth") <= width
-    loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
-    assert [url for url in chromium.run(loaded) if not url.startswith("data:")] == []
-
-
-def test_machines_of_two_gpus_are_two_columns() -> None:
-    found = {row.machine for run in two_machines() for row in run_rows(measure(run, FEW), 0)}
-    assert len(found) == 2
+    check_page(chromium, site / "index.html")

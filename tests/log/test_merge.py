@@ -92,11 +92,6 @@ def test_another_machine_is_merged_and_named() -> None:
     ("changes", "difference"),
     [
         ({"spec__values__max_new_tokens": 7}, "--max-new-tokens: 128 in first, 7 in"),
-        ({"spec__values__temperatures": [0.0, 1.0]}, "--temperature: 0 in first, 0,1 in"),
-        ({"spec__values__methods": ["vanilla"]}, "--method: vanilla,pld in first, vanilla in"),
-        ({"model__dtype": "bfloat16"}, "dtype: float32 in first, bfloat16 in second"),
-        ({"spec__values__serving_engine": "vllm"}, "--engine: none in first, vllm in second"),
-        ({"methods__pld__options": {"ngram": 9}}, "options of pld: none in first, ngram=9 in"),
         ({"status": "running"}, "second is not finished"),
     ],
 )
@@ -104,13 +99,6 @@ def test_what_does_not_fit_is_named(changes: dict[str, object], difference: str)
     with pytest.raises(UserError, match="cannot be merged") as refused:
         merged([FIRST, stored(only([3]), "second", **changes)])
     assert difference in refused.value.message
-
-
-def test_every_difference_is_named_at_once() -> None:
-    other = stored(only([3]), "second", model__dtype="float16", spec__values__template="none")
-    with pytest.raises(UserError) as refused:
-        merged([FIRST, other])
-    assert "dtype" in refused.value.message and "--template" in refused.value.message
 
 
 def test_a_run_alone_twice_or_under_the_same_name_is_refused() -> None:

@@ -107,15 +107,8 @@ def test_runs_are_listed_newest_first_and_one_that_cannot_be_read_with_its_reaso
     assert "cannot be read" in runs[2].header.message
 
 
-def test_equal_values_of_records_are_one_object(tmp_path: Path) -> None:
-    write(tmp_path, record(0), record(1))
-    one, other = read_run(tmp_path).records
-    assert one.token_ids is other.token_ids
-    assert one.key.method is other.key.method
-
-
 def spoiled(path: Path, **changes: Any) -> str:
-    """The error for a header with values changed at dotted paths; None removes one."""
+    """The error for a header with values changed at dotted paths."""
     write(path)
     values = json.loads((path / "run.json").read_text())
     for dotted, value in changes.items():
@@ -123,10 +116,7 @@ def spoiled(path: Path, **changes: Any) -> str:
         place = values
         for name in parents:
             place = place[name]
-        if value is None:
-            del place[last]
-        else:
-            place[last] = value
+        place[last] = value
     (path / "run.json").write_text(json.dumps(values))
     with pytest.raises(RunFolderError) as refused:
         read_run(path)
@@ -138,9 +128,6 @@ def spoiled(path: Path, **changes: Any) -> str:
     [
         ({"spec__values__limit": "5"}, "$.spec.values.limit: expected int | null, got str"),
         ({"status": "done"}, "$.status: invalid enum value 'done'"),
-        ({"created": None}, "$: object missing required field created"),
-        ({"environment__cpu__model": 3}, "$.environment.cpu.model: expected str, got int"),
-        ({"execution": {"pld": {"mode": "?"}}}, "$.execution[...].mode: invalid enum value"),
         ({"schema": True}, "is not the header of a run"),
     ],
 )
@@ -156,9 +143,7 @@ def test_a_wrong_header_is_refused_with_the_path_of_the_value(
     ("changes", "reason"),
     [
         ({"status": "fine"}, "$.status: invalid enum value 'fine'"),
-        ({"token_ids": [1, "2"]}, '$.token_ids[1]: expected int, got str ("2")'),
         ({"decode_s": "fast"}, "$.decode_s: expected float | null, got str"),
-        ({"seed": None}, "$.seed: expected int, got null"),
         ({"schema": 9}, "$.schema: invalid value 9"),
     ],
 )

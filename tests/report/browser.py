@@ -1,18 +1,14 @@
-"""A headless Chromium, driven through chromedriver's own HTTP interface (W3C WebDriver).
-
-`python -m tests.report.browser PAGE.html OUT` writes screenshots of a page.
-"""
+"""A headless Chromium, driven through chromedriver's own HTTP interface (W3C WebDriver)."""
 
 from __future__ import annotations
 
 import shutil
 import socket
 import subprocess
-import sys
 import time
-from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +32,7 @@ def missing() -> str:
 
 
 class Browser:
-    """A session. `size` in CSS pixels; pictures are PNG."""
+    """A session; sizes are in CSS pixels."""
 
     def __init__(self, session_url: str) -> None:
         self._url = session_url
@@ -61,15 +57,6 @@ class Browser:
     def console(self) -> list[str]:
         """Console messages since the last call, including errors."""
         return [entry["message"] for entry in self._post("se/log", {"type": "browser"})]
-
-    def picture(self) -> bytes:
-        """The whole page."""
-        taken = self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        return b64decode(taken["data"])
-
-    def pdf(self) -> bytes:
-        """The page as it is printed."""
-        return b64decode(self.cdp("Page.printToPDF", printBackground=True)["data"])
 
     def cdp(self, command: str, **parameters: Any) -> Any:
         return self._post("goog/cdp/execute", {"cmd": command, "params": parameters})
@@ -114,6 +101,19 @@ def browser() -> Iterator[Browser]:
         driver.wait(30)
 
 
+def check_page(opened: Browser, page: Path) -> None:
+    """Check that a page shows without an error, a sideways scroll or a request, light and dark."""
+    for scheme, width in product(("light", "dark"), (1280, 390)):
+        opened.colours(scheme)
+        opened.resize(width)
+        opened.open(page)
+        assert opened.console() == []
+        widest = opened.run("return document.documentElement.scrollWidth")
+        assert widest <= width, f"{widest} pixels at a width of {width}"
+        loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
+        assert [url for url in opened.run(loaded) if not url.startswith("data:")] == []
+
+
 def _wait(address: str) -> None:
     for _ in range(100):
         try:
@@ -123,16 +123,3 @@ def _wait(address: str) -> None:
             pass
         time.sleep(0.1)
     raise RuntimeError("chromedriver does not answer")
-
-
-if __name__ == "__main__":
-    page, out = Path(sys.argv[1]), Path(sys.argv[2])
-    out.mkdir(parents=True, exist_ok=True)
-    with browser() as opened:
-        for scheme in ("light", "dark"):
-            for width in (1280, 390):
-                opened.colours(scheme)
-                opened.resize(width)
-                opened.open(page)
-                (out / f"{scheme}_{width}.png").write_bytes(opened.picture())
-        (out / "print.pdf").write_bytes(opened.pdf())

@@ -151,42 +151,16 @@ EVERY_RUN: Sequence[Make] = (
     two_machines,
 )  # fmt: skip
 
-TERMINAL: Mapping[str, tuple[Make, int]] = {
-    "nine_methods_100.txt": (nine_methods, 100),
-    "nine_methods_160.txt": (nine_methods, 160),
-    "nine_methods_72.txt": (nine_methods, 72),
-    "two_temperatures_100.txt": (two_temperatures, 100),
-    "one_sample_100.txt": (one_sample, 100),
-    "no_baseline_100.txt": (no_baseline, 100),
-    "all_failed_100.txt": (all_failed, 100),
-    "two_models_100.txt": (two_models, 100),
+GOLDENS: Mapping[str, Callable[[], str]] = {
+    "two_temperatures_100.txt": lambda: drawn(two_temperatures(), 100),
+    "two_models_100.txt": lambda: drawn(two_models(), 100),
+    "screen_nine_methods_80.txt": lambda: drawn(nine_methods(), 80, is_full=False),
+    "screen_with_phases_80.txt": lambda: drawn(with_phases(), 80, is_full=False),
+    "two_temperatures.md": lambda: render(two_temperatures(), "markdown"),
+    "two_models.tex": lambda: render(two_models(), "latex"),
+    "one_sample.json": lambda: render(one_sample(), "json"),
 }
-SCREENS: Mapping[str, tuple[Make, int]] = {
-    "screen_nine_methods_80.txt": (nine_methods, 80),
-    "screen_nine_methods_120.txt": (nine_methods, 120),
-    "screen_two_temperatures_80.txt": (two_temperatures, 80),
-    "screen_with_phases_80.txt": (with_phases, 80),
-}
-MARKDOWN: Mapping[str, Make] = {
-    "two_temperatures.md": two_temperatures,
-    "one_sample.md": one_sample,
-    "two_models.md": two_models,
-}
-
-LATEX: Mapping[str, Make] = {
-    "two_temperatures.tex": two_temperatures,
-    "two_models.tex": two_models,
-}
-JSON: Mapping[str, Make] = {"one_sample.json": one_sample}
 
 if __name__ == "__main__":
-    GOLDEN.mkdir(exist_ok=True)
-    for name, (run, width) in TERMINAL.items():
-        (GOLDEN / name).write_text(drawn(run(), width), encoding="utf-8")
-    for name, (run, width) in SCREENS.items():
-        (GOLDEN / name).write_text(drawn(run(), width, is_full=False), encoding="utf-8")
-    for name, run in MARKDOWN.items():
-        (GOLDEN / name).write_text(render(run(), "markdown"), encoding="utf-8")
-    for form, files in (("latex", LATEX), ("json", JSON)):
-        for name, run in files.items():
-            (GOLDEN / name).write_text(render(run(), form), encoding="utf-8")
+    for name, text in GOLDENS.items():
+        (GOLDEN / name).write_text(text(), encoding="utf-8")

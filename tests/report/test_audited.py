@@ -29,7 +29,3 @@ def test_a_failed_audit_is_a_warning_with_the_test() -> None:
     assert warning.startswith(
         "SpS failed the audit at T=2: tokens, surprise: -0.2 nats (p = 1e-09)"
     )
-
-
-def test_without_an_audit_nothing_is_said() -> None:
-    assert not any(one.label == "Audit" for one in notes([MEASURED], ["run"]))

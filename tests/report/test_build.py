@@ -29,12 +29,6 @@ def test_a_trace_beside_the_samples_becomes_a_calibration(tmp_path: Path) -> Non
     assert b'"by_depth"' in files["report.json"]
 
 
-def test_a_run_without_a_trace_has_no_calibration(tmp_path: Path) -> None:
-    run = one_sample()
-    assert make_report(run).sources[0].calibration == {}
-    assert make_report(replace(run, path=tmp_path)).sources[0].calibration == {}
-
-
 def test_every_rendering_together_measures_a_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
 

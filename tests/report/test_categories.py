@@ -1,7 +1,6 @@
 """Tables by category of prompt."""
 
 import csv
-import json
 import re
 from io import StringIO
 
@@ -15,7 +14,7 @@ from specbench.report.categories import measure_categories
 from specbench.report.export import csv as csv_format
 from specbench.report.export import latex
 from tests.analysis.run_factory import full_run, make_run
-from tests.report.drawing import drawn, nine_methods, render
+from tests.report.drawing import nine_methods, render
 
 TASKS = ("mt_bench", "gsm8k")
 CATEGORIES = {
@@ -46,19 +45,6 @@ def test_categories_are_rows_below_their_task(form: str) -> None:
     places = [text.index(word) for word in ("By category", "writing", "math")]
     assert places == sorted(places)
     assert "By category" not in render(nine_methods(), form)
-
-
-def test_a_screen_leaves_categories_out_and_the_full_report_fits_any_width() -> None:
-    assert "By category" not in drawn(with_categories(), 80, is_full=False)
-    for width in (40, 80, 200):
-        text = drawn(with_categories(), width)
-        assert "Category" in text and max(map(len, text.splitlines())) <= width
-
-
-def test_the_document_has_the_numbers_of_each_category() -> None:
-    (run,) = json.loads(render(make_report(with_categories()), "json"))["runs"]
-    names = {cell["task"] for cell in run["categories"]}
-    assert names == {"mt_bench / writing", "mt_bench / math"}
 
 
 def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:

@@ -97,20 +97,6 @@ def test_load_by_other_programs_and_the_clock_stand_below_the_table() -> None:
         "Processor other programs took 1 % of it (at most 5 % in a second), clock 2400 to 2600 MHz "
         "(mean 2550)" in text
     )
-    use["clock_mhz"] = None
-    assert "second) " in " ".join(drawn(full_run(("vanilla",), ("gsm8k",), cpu=use)).split())
-
-
-def test_clocks_heat_and_power_of_the_gpu_stand_below_the_table() -> None:
-    gpu = {
-        "sm_clock_mhz": {"min": 1410, "mean": 1935.2, "max": 1980},
-        "memory_clock_mhz": {"min": 3201, "mean": 3201, "max": 3201},
-        "temperature_c": {"min": 41, "mean": 50, "max": 63},
-        "power_w": None,
-    }
-    text = " ".join(drawn(full_run(("vanilla", "pld"), ("gsm8k",), gpu=gpu), 160).split())
-    assert "GPU clock 1410 to 1980 MHz (mean 1935), memory clock 3201 MHz, 41 to 63 °C" in text
-    assert " GPU " not in drawn(full_run(("vanilla", "pld"), ("gsm8k",), gpu={"power_w": None}))
 
 
 def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:
@@ -130,13 +116,6 @@ def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:
 def test_without_a_baseline_there_are_no_relative_costs() -> None:
     alone = make_run([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
     assert "cost of a step" not in drawn(alone)
-
-
-def test_markdown_has_the_same_listing() -> None:
-    text = render(run(), "markdown")
-    assert (
-        "| Method | MAT | step cost | decode speedup | limit | of the limit | ms per step |" in text
-    )
 
 
 def test_the_csv_has_costs_per_task_and_pooled() -> None:

@@ -12,21 +12,13 @@ from specbench.errors import RunFolderError
 from specbench.report.build import make_report
 from specbench.report.files import write_report
 from tests.analysis.run_factory import failed, header, make_run, record
-from tests.packaging.shell import ROOT, python
 from tests.report.drawing import (
-    GOLDEN,
-    MARKDOWN,
     all_failed,
     no_baseline,
     one_sample,
     render,
     two_temperatures,
 )
-
-
-@pytest.mark.parametrize("name", MARKDOWN)
-def test_markdown_is_written_as_recorded(name: str) -> None:
-    assert render(MARKDOWN[name](), "markdown") == (GOLDEN / name).read_text(encoding="utf-8")
 
 
 def test_markdown_signs_in_names_do_not_break_a_table() -> None:
@@ -60,19 +52,6 @@ def test_csv_has_no_nan(make: type) -> None:
     frame = pd.read_csv(StringIO(text))
     for value in frame.select_dtypes("number").to_numpy().ravel():
         assert isfinite(value) or pd.isna(value)
-
-
-def test_drawing_leaves_the_global_state_of_matplotlib_alone(tmp_path: Path) -> None:
-    code = f"""
-import sys
-from pathlib import Path
-from specbench.report.build import make_report
-from specbench.report.files import write_report
-from tests.report.drawing import one_sample
-write_report(make_report(one_sample()), Path({str(tmp_path)!r}))
-print([name in sys.modules for name in ("matplotlib.figure", "matplotlib.pyplot")])
-"""
-    assert python(code, ROOT) == "[True, False]"
 
 
 def test_a_report_writes_its_files_and_leaves_no_other(tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ from specbench.report.build import make_report
 from specbench.report.export.latex import escape, files
 from tests.analysis.run_factory import full_run, header, make_run, record
 from tests.report.drawing import (
-    GOLDEN,
-    LATEX,
     all_failed,
     nine_methods,
     one_sample,
@@ -31,18 +29,6 @@ ENGINES = {
     "lualatex": ["-interaction=nonstopmode", "-halt-on-error"],
     "tectonic": ["--chatter=minimal"],
 }
-
-
-@pytest.mark.parametrize("name", LATEX)
-def test_latex_is_written_as_recorded(name: str) -> None:
-    assert render(LATEX[name](), "latex") == (GOLDEN / name).read_text(encoding="utf-8")
-
-
-def test_the_best_of_a_column_is_bold_and_vanilla_is_no_row() -> None:
-    text = render(nine_methods(), "latex")
-    rows = [line for line in text.splitlines() if line.startswith("EAGLE-3 &")]
-    assert rows[0].count(r"\textbf") == 14
-    assert not re.search("^Vanilla", text, re.MULTILINE)
 
 
 def test_the_caption_says_by_which_formula_the_speedups_are() -> None:

@@ -27,7 +27,6 @@ from tests.report.drawing import (
     EVERY_RUN,
     all_failed,
     nine_methods,
-    no_baseline,
     two_machines,
     two_models,
     two_temperatures,
@@ -73,12 +72,6 @@ def test_a_run_gets_the_plots_that_it_has_data_for() -> None:
     assert names == common | {"calibration"}
     assert set(drawn(report_of(two_machines))) == common | {"machines"}
     assert "step_time" in drawn(report_of(with_phases))
-
-
-def test_a_plot_without_a_single_number_is_not_drawn() -> None:
-    assert "speedup" not in drawn(report_of(with_phases))
-    assert "speedup" not in drawn(report_of(no_baseline))
-    assert drawn(report_of(all_failed)) == {}
 
 
 def test_a_run_whose_requests_all_paused_has_a_report_without_plots() -> None:

@@ -13,14 +13,13 @@ from specbench.log.backend import BlockHeader, ServerHeader
 from specbench.log.loads import Load
 from specbench.log.machine import CpuUse, Span
 from specbench.log.run import Run
-from specbench.log.spec import SpecHeader, SpecValues
 from specbench.report.build import make_report
 from specbench.report.facts import full_command
 from specbench.report.report import Report
 from specbench.types import Record
 from tests.analysis.run_factory import make_run
 from tests.analysis.test_serving import answer, block, run
-from tests.report.drawing import drawn, render
+from tests.report.drawing import render
 
 LOADS = (Load(concurrency=1), Load(concurrency=8), Load(request_rate=2.5))
 
@@ -70,21 +69,6 @@ def test_each_load_has_rows_of_its_own_in_every_table(report: Report) -> None:
     assert "TTFT mean" in text and "E2E p99" in text
 
 
-def test_the_terminal_shows_throughput_and_latency(report: Report) -> None:
-    text = drawn(served(), 160)
-    assert "Throughput" in text and "Latency in milliseconds" in text
-    assert "EAGLE" not in text
-    short = drawn(served(), 120, is_full=False)
-    assert "Throughput" in short
-
-
-def test_notes_name_servers_definitions_and_limits(report: Report) -> None:
-    text = render(report, "markdown")
-    assert "vLLM 0.32.0 at http" in text
-    assert "ITL: between arrivals of tokens" in text
-    assert "keep ttft" in text
-
-
 def test_the_document_has_the_numbers_of_every_load(report: Report) -> None:
     runs = json.loads(render(report, "json"))["runs"]
     assert [one["loads"][0]["concurrency"] for one in runs] == [1, 8, 0]
@@ -115,22 +99,16 @@ def test_a_doubtful_number_is_warned_about(made: Run, words: str) -> None:
     assert any(words in note.text for note in notes if note.is_warning)
 
 
-def test_the_full_command_names_the_format_of_quantised_weights() -> None:
-    made = served()
-    values = msgspec.structs.replace(SpecValues(), quantize="int4")
-    header = msgspec.structs.replace(made.header, spec=SpecHeader(values=values))
-    assert "--quantize int4" in full_command(header)
-
-
 def test_the_full_command_names_servers_and_loads() -> None:
     made = served()
     values = msgspec.structs.replace(
         made.header.spec.values, backend="server", urls=("http://a:1", "http://b:2"),
         labels=("vanilla", "eagle3"), methods=("vanilla", "eagle3"), request_timeout_s=30.0,
+        quantize="int4",
     )  # fmt: skip
     spec = msgspec.structs.replace(made.header.spec, values=values)
     command = " ".join(full_command(msgspec.structs.replace(made.header, spec=spec)).split())
     command = command.replace("\\ ", "")
     assert "--url http://a:1 --label vanilla --url http://b:2 --label eagle3" in command
     assert "--concurrency 1,8 --request-rate 2.5 --goodput ttft:60 --request-timeout 30" in command
-    assert "--method" not in command
+    assert "--method" not in command and "--quantize int4" in command

@@ -18,7 +18,7 @@ from specbench.models.chat import ChatCodec, load_codec
 from specbench.registry import get, make_options
 from specbench.training.batches import Row, ShuffledBatches, stack
 from specbench.training.chats import Example
-from specbench.training.command import _progress, check_method, train_head
+from specbench.training.command import check_method, train_head
 from specbench.training.examples import encode, read_examples
 from specbench.training.recipe import Settings
 from specbench.types import Request
@@ -49,11 +49,19 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def trainer(model_dir: Path, codec: ChatCodec, data: Path, out: Path) -> Callable[..., list[str]]:
-    def train(method: str, settings: Settings = SETTINGS, is_resumed: bool = False) -> list[str]:
+Train = Callable[..., list[str]]
+
+
+@pytest.fixture
+def train(model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path) -> Train:
+    """Trains a head into the folder `head`, and returns what was said."""
+
+    def train(
+        method: str, settings: Settings = SETTINGS, *, out: str = "head", is_resumed: bool = False
+    ) -> list[str]:
         lines: list[str] = []
         train_head(
-            method, model_dir, data, out, codec,
+            method, model_dir, data, tmp_path / out, codec,
             settings=settings, is_resumed=is_resumed, say=lines.append,
         )  # fmt: skip
         return lines
@@ -63,10 +71,10 @@ def trainer(model_dir: Path, codec: ChatCodec, data: Path, out: Path) -> Callabl
 
 @pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "eagle3"])
 def test_a_trained_head_is_read_by_its_method(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path, method: str
+    model_dir: Path, train: Train, tmp_path: Path, method: str
 ) -> None:
     out = tmp_path / "head"
-    lines = trainer(model_dir, codec, data, out)(method)
+    lines = train(method)
     assert any("step 4/4" in line for line in lines)
     target = load_target(model_dir, dtype=torch.float32, device=torch.device("cpu"))
     drafter = get(method).build(make_options(get(method), {}), BuildContext(target, out))
@@ -76,38 +84,28 @@ def test_a_trained_head_is_read_by_its_method(
     assert len((out / "training" / "log.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_folder_with_something_in_it_is_refused(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
-) -> None:
+def test_a_folder_with_something_in_it_is_refused(train: Train, tmp_path: Path) -> None:
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="not empty") as caught:
-        trainer(model_dir, codec, data, tmp_path / "head")("medusa")
+        train("medusa")
     assert "--resume" in caught.value.hint
 
 
-def test_a_file_as_the_folder_is_refused(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
-) -> None:
+def test_a_file_as_the_folder_is_refused(train: Train) -> None:
     with pytest.raises(UserError, match="is a file"):
-        trainer(model_dir, codec, data, data)("medusa")
+        train("medusa", out="data.jsonl")
     with pytest.raises(UserError, match="cannot be written"):
-        trainer(model_dir, codec, data, data / "head")("medusa")
+        train("medusa", out="data.jsonl/head")
 
 
-def test_resuming_with_other_settings_is_refused(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
-) -> None:
-    train = trainer(model_dir, codec, data, tmp_path / "head")
+def test_resuming_with_other_settings_is_refused(train: Train) -> None:
     train("medusa")
     with pytest.raises(UserError, match="method was 'medusa' and is 'hydra'"):
         train("hydra", is_resumed=True)
 
 
-def test_more_steps_extend_a_training_and_fewer_are_refused(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
-) -> None:
-    train = trainer(model_dir, codec, data, tmp_path / "head")
+def test_more_steps_extend_a_training_and_fewer_are_refused(train: Train, tmp_path: Path) -> None:
     train("medusa")
     lines = train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
     assert any(line.startswith("step 6/6  loss ") for line in lines)
@@ -118,16 +116,9 @@ def test_more_steps_extend_a_training_and_fewer_are_refused(
     assert "--steps may grow" in caught.value.hint
 
 
-def test_the_time_left_is_shown_with_the_loss() -> None:
-    line = {"step": 20, "seconds": 100.0, "loss": 2.5}
-    assert _progress(line, 2000) == "step 20/2000  loss 2.5  2:45:00 left"
-
-
-def test_there_is_nothing_to_resume_in_a_new_folder(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
-) -> None:
+def test_there_is_nothing_to_resume_in_a_new_folder(train: Train) -> None:
     with pytest.raises(UserError, match="no training to resume"):
-        trainer(model_dir, codec, data, tmp_path / "head")("medusa", is_resumed=True)
+        train("medusa", is_resumed=True)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +200,11 @@ def test_every_row_comes_once_an_epoch() -> None:
 
 
 def test_a_head_is_trained_into_the_layout_of_speculators(
-    model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path
+    model_dir: Path, train: Train, tmp_path: Path
 ) -> None:
     out = tmp_path / "head"
     settings = replace(SETTINGS, layout="speculators", num_steps=2)
-    trainer(model_dir, codec, data, out)("eagle3", settings)
+    train("eagle3", settings)
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == [
         "config.json",
         "model.safetensors",
@@ -221,7 +212,7 @@ def test_a_head_is_trained_into_the_layout_of_speculators(
     config = json.loads((out / "config.json").read_text())
     assert config["speculators_config"]["verifier"]["name_or_path"] == str(model_dir)
     with pytest.raises(UserError, match="no format for the heads of medusa") as caught:
-        trainer(model_dir, codec, data, tmp_path / "other")("medusa", settings)
+        train("medusa", settings, out="other")
     assert "--format safeailab" in caught.value.hint
     with pytest.raises(UserError, match="No format 'specforge'"):
-        trainer(model_dir, codec, data, out)("eagle3", replace(SETTINGS, layout="specforge"))
+        train("eagle3", replace(SETTINGS, layout="specforge"))
