@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,23 +17,20 @@ from specbench import registry
 from specbench.cli import complete
 from specbench.cli.options import RUNS
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
-from specbench.errors import UserError, printable, unknown_name
+from specbench.errors import UserError, unknown_name
 from specbench.log.header import RunHeader
 from specbench.log.state import num_records, run_folder, state
 from specbench.log.store import HEADER, ListedRun, list_runs, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.models.sizes import num_parameters
+from specbench.report.console import SafeConsole, text_table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from specbench.engine.drafter import Method
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """Headings and the rows below them."""
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    from specbench.log.backend import ExecutionHeader
+    from specbench.log.header import MethodHeader
 
 
 def list_(
@@ -76,13 +72,7 @@ def show(
         return
     if file:
         raise UserError(f"{file} is one name too many.", "Show one thing at a time.")
-    for number, part in enumerate(_details(name)):
-        if number:
-            typer.echo()
-        if isinstance(part, str):
-            typer.echo(part)
-        else:
-            _print(part)
+    _print(*_details(name))
 
 
 def print_schema(kind: str) -> None:
@@ -92,7 +82,7 @@ def print_schema(kind: str) -> None:
     typer.echo(json.dumps(json_schema(kind), indent=2))
 
 
-def _details(name: str) -> Sequence[TextTable | str]:
+def _details(name: str) -> Sequence[Table | str]:
     cards = load_cards()
     if name in registry.names():
         return _method(name)
@@ -108,12 +98,12 @@ def _details(name: str) -> Sequence[TextTable | str]:
         raise unknown_name("method, model, dataset or run", name, known) from None
 
 
-def _methods() -> TextTable:
+def _methods() -> Table:
     rows = [
         [entry.name, f"BROKEN: {entry.error}" if entry.error else entry.summary, entry.origin]
         for entry in registry.entries()
     ]
-    return TextTable(["method", "summary", "from"], rows)
+    return text_table(["method", "summary", "from"], rows)
 
 
 def _checkpoint(method: Method) -> str:
@@ -124,49 +114,47 @@ def _checkpoint(method: Method) -> str:
     return f"the model card's {method.weights!r}" if method.weights else "none needed"
 
 
-def _method(name: str) -> list[TextTable]:
+def _method(name: str) -> list[Table]:
     method = registry.get(name)
-    facts = [
-        ["title", method.title],
-        ["summary", method.summary],
-        ["paper", method.paper or "-"],
-        ["lossless", "yes" if method.is_lossless else "no"],
-        ["checkpoint", _checkpoint(method)],
-    ]
+    facts = {
+        "title": method.title,
+        "summary": method.summary,
+        "paper": method.paper or "-",
+        "lossless": "yes" if method.is_lossless else "no",
+        "checkpoint": _checkpoint(method),
+    }
     options = [
         [option.name, option.kind, str(option.default), option.help]
         for option in registry.describe_options(method)
     ]
-    parts = [TextTable(["method", name], facts)]
+    parts = [text_table(["method", name], facts.items())]
     if options:
-        parts.append(TextTable(["option", "kind", "default", "meaning"], options))
+        parts.append(text_table(["option", "kind", "default", "meaning"], options))
     return parts
 
 
-def _models() -> TextTable:
-    rows = []
-    for card in known_models().values():
-        methods = ", ".join(weights.method for weights in card.draft_weights)
-        rows.append([card.name, _source(card), methods or "-"])
-    return TextTable(["model", "weights", "draft weights for"], rows)
-
-
-def _model(card: ModelCard) -> TextTable:
+def _models() -> Table:
     rows = [
-        ["title", card.title],
-        ["weights", _source(card)],
-        ["revision", card.revision],
-        ["template", card.template or "the tokenizer's own"],
-        ["dtype on a GPU", card.dtype or "as in config.json"],
+        [card.name, _source(card), ", ".join(one.method for one in card.draft_weights) or "-"]
+        for card in known_models().values()
     ]
-    if card.shape is not None:
-        rows.append(["parameters", f"{card.shape.num_parameters / 1e9:.2f} billion"])
-    if card.note:
-        rows.append(["note", card.note])
-    return TextTable(["model", card.name], rows)
+    return text_table(["model", "weights", "draft weights for"], rows)
 
 
-def _drafters(card: ModelCard) -> TextTable:
+def _model(card: ModelCard) -> Table:
+    facts = {
+        "title": card.title,
+        "weights": _source(card),
+        "revision": card.revision,
+        "template": card.template or "the tokenizer's own",
+        "dtype on a GPU": card.dtype or "as in config.json",
+        "parameters": f"{card.shape.num_parameters / 1e9:.2f} billion" if card.shape else "",
+        "note": card.note,
+    }
+    return text_table(["model", card.name], _known(facts))
+
+
+def _drafters(card: ModelCard) -> Table:
     """A row for each method with a checkpoint; the others need none."""
     rows = []
     total = card.shape.num_parameters if card.shape else None
@@ -183,14 +171,14 @@ def _drafters(card: ModelCard) -> TextTable:
             for other in card.alternatives
             if other.method == entry.name
         ]
-    return TextTable(["method", "checkpoint", "parameters", "of the target"], rows)
+    return text_table(["method", "checkpoint", "parameters", "of the target"], rows)
 
 
 def _source(card: ModelCard) -> str:
     return "embedded" if card.is_embedded else card.repo
 
 
-def _datasets() -> TextTable:
+def _datasets() -> Table:
     rows = [
         [
             card.name,
@@ -204,25 +192,27 @@ def _datasets() -> TextTable:
     rows += [
         [name, "-", f"BROKEN: {error.message}", "-", "no"] for name, error in broken_cards().items()
     ]
-    return TextTable(["dataset", "column", "description", "prompts", "default"], rows)
+    return text_table(["dataset", "column", "description", "prompts", "default"], rows)
 
 
-def _dataset(card: TaskCard) -> TextTable:
-    rows = [
-        ["column", card.title],
-        ["description", card.description],
-        ["prompts", ", ".join(card.sources)],
-    ]
-    if card.paper is not None:
-        rows += [
-            ["paper file", card.paper.url],
-            ["prompts there", str(card.paper.num_prompts)],
-            ["sha256", card.paper.sha256],
-        ]
-    if card.hub is not None:
-        rows.append(["hub", f"{card.hub.id} ({card.hub.split})"])
-    rows += [[f"sub-task {task.name}", task.title] for task in card.tasks if card.group]
-    return TextTable(["dataset", card.name], rows)
+def _dataset(card: TaskCard) -> Table:
+    paper, hub = card.paper, card.hub
+    facts = {
+        "column": card.title,
+        "description": card.description,
+        "prompts": ", ".join(card.sources),
+        "paper file": paper.url if paper else "",
+        "prompts there": str(paper.num_prompts) if paper else "",
+        "sha256": paper.sha256 if paper else "",
+        "hub": f"{hub.id} ({hub.split})" if hub else "",
+        **{f"sub-task {task.name}": task.title for task in card.tasks if card.group},
+    }
+    return text_table(["dataset", card.name], _known(facts))
+
+
+def _known(facts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The facts that have a text."""
+    return [(name, text) for name, text in facts.items() if text]
 
 
 def _run_path(name: str) -> Path | None:
@@ -231,9 +221,9 @@ def _run_path(name: str) -> Path | None:
     return next((path for path in paths if (path / HEADER).is_file()), None)
 
 
-def _runs() -> TextTable:
+def _runs() -> Table:
     headings = ["run", "status", "progress", "model", "methods", "begun"]
-    return TextTable(headings, [*map(_run_row, list_runs(RUNS))])
+    return text_table(headings, [*map(_run_row, list_runs(RUNS))])
 
 
 def _run_row(run: ListedRun) -> list[str]:
@@ -254,7 +244,7 @@ def _progress(path: Path, header: RunHeader) -> str:
     return str(done) if header.num_records is None else f"{done} of {header.num_records}"
 
 
-def _run(path: Path) -> list[TextTable | str]:
+def _run(path: Path) -> list[Table | str]:
     from specbench.report import facts
 
     header = read_header(path)
@@ -265,38 +255,32 @@ def _run(path: Path) -> list[TextTable | str]:
         *(["warning", text] for text in header.warnings),
     ]
     methods = [
-        [about.title, spelling, _options(header, spelling), _weights(header, spelling)]
+        [about.title, spelling, *_execution(about, header.execution.get(spelling))]
         for spelling, about in header.methods.items()
     ]
     return [
-        TextTable(["run", str(path)], rows),
-        TextTable(["method", "name", "options in effect", "weights"], methods),
+        text_table(["run", str(path)], rows),
+        text_table(["method", "name", "options in effect", "weights"], methods),
         f"To repeat it, every setting written out:\n{facts.full_command(header)}",
     ]
 
 
-def _options(header: RunHeader, spelling: str) -> str:
-    """The options in effect, with the target layers that were read if the config named them."""
+def _execution(about: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
+    """The options in effect, with the target layers that were read if the config named them; and
+    the checkpoint, with its published layout.
+    """
     from specbench.report import facts
 
-    about, execution = header.methods[spelling], header.execution.get(spelling)
+    weights = facts.weights_text(about.weights)
+    if execution and execution.weights_layout:
+        weights += f", {execution.weights_layout} layout"
     if execution and execution.layer_inputs:
         layers = "+".join(map(str, execution.layer_inputs))
         about = replace(about, options={**about.options, "layers": layers})
-    return facts.options_text(about)
+    return facts.options_text(about), weights
 
 
-def _weights(header: RunHeader, spelling: str) -> str:
-    """The checkpoint, with its published layout."""
-    from specbench.report import facts
-
-    execution = header.execution.get(spelling)
-    layout = execution.weights_layout if execution else ""
-    text = facts.weights_text(header.methods[spelling].weights)
-    return f"{text}, {layout} layout" if layout else text
-
-
-_KINDS: Mapping[str, Callable[[], TextTable]] = {
+_KINDS: Mapping[str, Callable[[], Table]] = {
     "methods": _methods,
     "models": _models,
     "datasets": _datasets,
@@ -304,15 +288,10 @@ _KINDS: Mapping[str, Callable[[], TextTable]] = {
 }
 
 
-def _print(shown: TextTable) -> None:
-    """The table on stdout; 160 columns wide in a file or a pipe."""
-    from rich.table import Table
-
-    from specbench.report.console import SafeConsole
-
-    table = Table(box=None, pad_edge=False)
-    for heading in shown.headings:
-        table.add_column(heading, no_wrap=heading == shown.headings[0], overflow="fold")
-    for row in shown.rows:
-        table.add_row(*map(printable, row))
-    SafeConsole(plain_width=160).print(table)
+def _print(*parts: Table | str) -> None:
+    """Tables and texts on stdout, a blank line between; 160 columns wide in a file or a pipe."""
+    console = SafeConsole(plain_width=160)
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        console.print(part, soft_wrap=isinstance(part, str))

@@ -165,13 +165,13 @@ def _heading(label: str, written: Written) -> Text:
 
 def _results(done: Mapping[str, Completion]) -> Table:
     """Speed and accepted tokens of each method, and its speedup over the first."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("method")
-    for name in ("tokens/s", "times the first", "steps", "MAT"):
-        table.add_column(name, justify="right")
-    rates = [completion.num_tokens / completion.wall_s for completion in done.values()]
-    for (label, completion), rate in zip(done.items(), rates, strict=True):
-        steps = len(completion.steps)
+    from specbench.report.console import text_table
+
+    rows, first = [], None
+    for label, completion in done.items():
+        rate, steps = completion.num_tokens / completion.wall_s, len(completion.steps)
+        first = first or rate
         mat = f"{sum(completion.accept_lengths) / steps:.2f}" if steps else "-"
-        table.add_row(label, f"{rate:.1f}", f"{rate / rates[0]:.2f}x", str(steps), mat)
-    return table
+        rows.append([label, f"{rate:.1f}", f"{rate / first:.2f}x", str(steps), mat])
+    headings = ["method", "tokens/s", "times the first", "steps", "MAT"]
+    return text_table(headings, rows, are_numbers=True)

@@ -85,42 +85,37 @@ def suite(
 def _preview(chosen: Suite) -> None:
     """Print what each run would take."""
     import torch
-    from rich.table import Table
 
     from specbench.machine.bandwidth import bandwidth
     from specbench.measure.suite.preview import preview
-    from specbench.report.console import SafeConsole
+    from specbench.report.console import SafeConsole, text_table
 
     bytes_per_s = cache(lambda device: bandwidth(torch.device(device)))
-    found, refused = [], list[str]()
+    rows, missing, refused = [], list[str](), list[str]()
     for run in chosen.runs:
         try:
-            found.append(preview(run, bytes_per_s))
+            one = preview(run, bytes_per_s)
         except UserError as error:
             refused.append(f"{run.name}: {error.message} {error.hint}")
-    table = Table(title=chosen.title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for heading in ("run", "methods", "answers", "download", "memory", "at most"):
-        table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
-    for one in found:
-        table.add_row(
-            one.name,
-            str(one.num_methods),
-            _number(one.num_samples, "{:,.0f}"),
-            _number(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
-            _number(one.memory_bytes, "{:.1f} GB", 1e9),
-            _time(one.max_seconds),
+            continue
+        missing += [f"{run.name}: {sentence}" for sentence in one.missing]
+        rows.append(
+            [
+                run.name,
+                str(one.num_methods),
+                _number(one.num_samples, "{:,.0f}"),
+                _number(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
+                _number(one.memory_bytes, "{:.1f} GB", 1e9),
+                _time(one.max_seconds),
+            ]
         )
-    console = SafeConsole()
-    console.print(table)
-    for one in found:
-        for sentence in one.missing:
-            console.print(f"{one.name}: {sentence}")
-    for sentence in refused:
-        console.print(sentence)
-    console.print(
+    headings = ["run", "methods", "answers", "download", "memory", "at most"]
+    note = (
         "At most: every method at the speed of a baseline that waits for memory alone, every "
         "answer of full length. ?: unknown."
     )
+    table = text_table(headings, rows, are_numbers=True)
+    SafeConsole().print(chosen.title, table, *missing, *refused, note, sep="\n")
     if refused:
         raise typer.Exit(UserError.exit_code)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from specbench.cli.catalog import _options, _weights
+from specbench.cli.catalog import _execution
 from specbench.engine.target import Target
 from specbench.log.backend import ExecutionHeader
 from specbench.measure.local.drafters import broken_drafter
@@ -44,10 +44,8 @@ def test_the_layers_in_effect_are_recorded_and_shown(tmp_path: Path) -> None:
 
 
 def test_a_run_shows_the_layers_that_no_option_named() -> None:
-    run = make_header({"methods": {"eagle3": {"options": {"depth": 7, "layers": ""}}}})
-    assert _options(run, "eagle3") == "depth=7"
-    assert _weights(run, "eagle3") == "none"
+    about = make_header({"methods": {"eagle3": {"options": {"depth": 7, "layers": ""}}}}).methods
+    assert _execution(about["eagle3"], None) == ("depth=7", "none")
     mode = ExecutionHeader("eager", None, (2, 16, 29), "speculators")
-    run = msgspec.structs.replace(run, execution={"eagle3": mode})
-    assert _options(run, "eagle3") == "depth=7, layers=2+16+29"
-    assert _weights(run, "eagle3") == "none, speculators layout"
+    shown = ("depth=7, layers=2+16+29", "none, speculators layout")
+    assert _execution(about["eagle3"], mode) == shown

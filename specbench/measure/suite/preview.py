@@ -48,7 +48,6 @@ class Preview:
     budget used by every answer. `missing` are sentences.
     """
 
-    name: str
     num_methods: int
     num_samples: int | None
     download_bytes: int
@@ -101,7 +100,6 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     if need and num_samples is not None:
         max_seconds = num_samples * budget * need.weight_bytes / bytes_per_s(device)
     return Preview(
-        name=run.name,
         num_methods=len(chosen.methods),
         num_samples=num_samples,
         download_bytes=files.download_bytes,
