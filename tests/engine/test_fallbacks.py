@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.graphs.cuda import Graphs
@@ -14,8 +12,7 @@ from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
 from specbench.registry import get
 from specbench.types import Request
-from tests.support.fallbacks import fallbacks, fallbacks_of_run
-from tests.support.headers import make_header
+from tests.support.fallbacks import fallbacks
 from tests.support.models import prompts, random_llama
 from tests.support.recorders import rerun
 
@@ -48,31 +45,3 @@ def test_every_way_to_fall_back_is_found() -> None:
     unknown = Target(random_llama(2), Graphs(rerun, Kernels()))
     unknown.unfused_reason = "Other is run by transformers' own forward"
     assert fallbacks(unknown) == [unknown.unfused_reason, "nothing was recorded"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "found"),
-    [
-        ({}, []),
-        ({"execution": {}}, ["pld: the header tells nothing"]),
-        (
-            {"execution": {"pld": {"mode": "eager", "reason": "no"}}},
-            ["pld ran eager: no"],
-        ),
-        (
-            {"kernels": {"name": "torch", "reason": "too old"}},
-            ["layers by Kernels(name='torch', reason='too old', products=())"],
-        ),
-        (
-            {"kernels": {"name": "transformers", "reason": None}},
-            ["layers by Kernels(name='transformers', reason=None, products=())"],
-        ),
-    ],
-)
-def test_a_fallback_in_a_header_is_found(changes: dict[str, Any], found: list[str]) -> None:
-    header = {
-        "spec": {"values": {"methods": ["pld"]}},
-        "execution": {"pld": {"mode": "graph", "reason": None}},
-        "kernels": {"name": "triton 3.6.0", "reason": None},
-    }
-    assert fallbacks_of_run(make_header(header | changes)) == found

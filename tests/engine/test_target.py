@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3ForConditionalGeneration,
-    Gemma3TextConfig,
-    GptOssConfig,
-    GptOssForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
@@ -68,45 +47,32 @@ YARN = {
     "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 32,
 }  # fmt: skip
 EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 16, "mlp_only_layers": [1]}
+_of = AutoConfig.for_model
 ARCHITECTURES = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
-    "llama, wide heads": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED, head_dim=24)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**GROUPED, head_dim=24)),
-    "qwen3 moe": lambda: Qwen3MoeForCausalLM(
-        Qwen3MoeConfig(**GROUPED, **EXPERTS, num_experts=6, norm_topk_prob=False)
+    "llama": _of("llama", **GROUPED),
+    "llama, wide heads": _of("llama", **GROUPED, head_dim=24),
+    "qwen2": _of("qwen2", **GROUPED),
+    "qwen3": _of("qwen3", **GROUPED, head_dim=24),
+    "qwen3 moe": _of("qwen3_moe", **GROUPED, **EXPERTS, num_experts=6, norm_topk_prob=False),
+    "mixtral": _of("mixtral", **GROUPED, num_local_experts=4),
+    "mistral": _of("mistral", **GROUPED, sliding_window=None),
+    "mistral, window": _of("mistral", **GROUPED, sliding_window=6),
+    "qwen3, windows": _of(
+        "qwen3", **GROUPED, **WINDOW, use_sliding_window=True, layer_types=MIXED
     ),
-    "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**GROUPED, num_local_experts=4)),
-    "mistral": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=None)),
-    "mistral, window": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=6)),
-    "qwen3, windows": lambda: Qwen3ForCausalLM(
-        Qwen3Config(**GROUPED, **WINDOW, use_sliding_window=True, layer_types=MIXED)
+    "gemma2": _of("gemma2", **GEMMA, attn_logit_softcapping=2.0, final_logit_softcapping=5.0),
+    "gemma3": _of("gemma3_text", **GEMMA, layer_types=MIXED, rope_parameters=ROPES),
+    "gemma3, images": config_of("gemma3", text_config={**GEMMA, "model_type": "gemma3_text"}),
+    "gpt-oss": _of(
+        "gpt_oss", **GROUPED, **WINDOW, num_local_experts=4, num_experts_per_tok=2,
+        layer_types=MIXED, rope_parameters=YARN,
     ),
-    "gemma2": lambda: Gemma2ForCausalLM(
-        Gemma2Config(**GEMMA, attn_logit_softcapping=2.0, final_logit_softcapping=5.0)
-    ),
-    "gemma3": lambda: Gemma3ForCausalLM(
-        Gemma3TextConfig(**GEMMA, layer_types=MIXED, rope_parameters=ROPES)
-    ),
-    "gemma3, images": lambda: Gemma3ForConditionalGeneration(
-        config_of("gemma3", text_config={**GEMMA, "model_type": "gemma3_text"})
-    ),
-    "gpt-oss": lambda: GptOssForCausalLM(
-        GptOssConfig(
-            **GROUPED,
-            **WINDOW,
-            num_local_experts=4,
-            num_experts_per_tok=2,
-            layer_types=MIXED,
-            rope_parameters=YARN,
-        )
-    ),
-}
+}  # fmt: skip
 
 
 def random_model(name: str) -> PreTrainedModel:
     torch.manual_seed(0)
-    model = ARCHITECTURES[name]().double().eval()
+    model = AutoModelForCausalLM.from_config(deepcopy(ARCHITECTURES[name])).double().eval()
     model.config._experts_implementation = "eager"  # the others take no float64
     with torch.no_grad():
         for parameter in model.parameters():

@@ -6,11 +6,13 @@ Without cache or product code: every draft is computed anew from the whole seque
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
+
+from specbench.engine.target import Target
 
 EPS = 1e-6
 
@@ -39,6 +41,16 @@ class PlainHead:
         self.embedding = tensors.get("embed_tokens.weight", embedding).double()
         self.num_heads, self.theta = num_heads, theta
         self.num_layers = sum(key.endswith("q_proj.weight") for key in tensors)
+
+    @classmethod
+    def of(cls, target: Target, tensors: Mapping[str, Tensor], switches: Mapping[str, Any]) -> Self:
+        """A head for this target, which has the embeddings and the projection that it lacks."""
+        model = target.model
+        head = {"lm_head.weight": model.get_output_embeddings().weight, **tensors}
+        return cls(
+            head, switches, embedding=model.get_input_embeddings().weight,
+            num_heads=target.config.num_attention_heads, theta=5000.0,
+        )  # fmt: skip
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         out = x @ self.tensors[f"{name}.weight"].double().T

@@ -16,7 +16,7 @@ from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.types import Request
 from tests.methods.building import Recording, build_in
-from tests.methods.checkpoints import Tensors, dflash, random, write
+from tests.methods.checkpoints import dflash, random, write
 from tests.methods.plain_eagle3 import PlainHead
 from tests.support.models import prompts, random_target
 
@@ -70,22 +70,13 @@ def read(folder: Path) -> dict[str, Any]:
     return config
 
 
-def plain(tensors: Tensors) -> PlainHead:
-    model = target().model
-    head = {"lm_head.weight": model.get_output_embeddings().weight, **tensors}
-    return PlainHead(
-        head, {}, embedding=model.get_input_embeddings().weight,
-        num_heads=target().config.num_attention_heads, theta=5000.0,
-    )  # fmt: skip
-
-
 @torch.no_grad()
 def assert_drafts_as_defined(folder: Path, count: int, **options: Any) -> None:
     """Compare every draft of some completions with a plain forward over text and block."""
     drafter = Recording(build_in(folder, "dflash", target(), **options))
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 2
-    head = plain(load_file(folder / "model.safetensors"))
+    head = PlainHead.of(target(), load_file(folder / "model.safetensors"), {})
     for text, (pending, *drafted) in drafter.drafts:
         assert (pending, len(drafted)) == (text[-1], count)
         out = target().model(torch.tensor([text[:-1]]), output_hidden_states=True)

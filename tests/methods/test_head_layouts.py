@@ -58,15 +58,6 @@ def drafted(folder: Path, prompt: list[int]) -> tuple[list[int], list[float]]:
     return tree.tokens[1:].tolist(), tree.log_probs[1:].tolist()
 
 
-def plain_head(layout: Layout, tensors: dict[str, torch.Tensor]) -> PlainHead:
-    config = target().config
-    embedding = target().model.get_input_embeddings().weight
-    return PlainHead(
-        tensors, layout.switches, embedding=embedding, num_heads=config.num_attention_heads,
-        theta=5000.0,
-    )  # fmt: skip
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
@@ -78,9 +69,10 @@ def test_a_head_of_every_layout_drafts_what_its_definition_drafts(
     drafter: Any = build_in(folder, "eagle3", target(), **CHAIN)
     assert drafter.weights_layout == layout.name
     assert drafter.needs.layer_inputs == layer_ids(layout)
+    head = PlainHead.of(target(), tensors, layout.switches)
     for prompt in map(list, prompts()):
         parts = target_states(prompt[:-1], layer_ids(layout))
-        tokens, log_probs = plain_head(layout, tensors).draft(parts, torch.tensor(prompt[1:]), 5)
+        tokens, log_probs = head.draft(parts, torch.tensor(prompt[1:]), 5)
         found = drafted(folder, prompt)
         assert found[0] == tokens
         assert found[1] == pytest.approx(log_probs, abs=1e-4)

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
     GPT2Config,
@@ -19,12 +17,12 @@ from transformers import (
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
-from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.target import Target
 from specbench.errors import UserError
 from specbench.registry import get
 from specbench.types import Request
-from tests.methods.building import Recording, complete
+from tests.methods.building import Recording
+from tests.methods.test_mtp import deepseek
 from tests.support.models import generated, random_llama, random_target
 
 VOCAB = 8
@@ -56,14 +54,7 @@ def model_of(name: str) -> Any:
                  "num_attention_heads": 2, "image_size": 28, "patch_size": 14}  # fmt: skip
         both = Gemma3Config(text_config=text, vision_config=image)
         return Gemma3ForConditionalGeneration(both).double().eval()
-    latent = DeepseekV3Config(
-        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, moe_intermediate_size=16,
-        num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, n_routed_experts=4,
-        n_group=2, topk_group=1, num_experts_per_tok=2, n_shared_experts=1, q_lora_rank=16,
-        kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
-        first_k_dense_replace=1, max_position_embeddings=128,
-    )  # fmt: skip
-    return DeepseekV3ForCausalLM(latent).eval()  # grouped products have no float64
+    return deepseek(4)  # in float32: grouped products have no float64
 
 
 def build(target: Target, **options: Any) -> Any:
@@ -88,8 +79,9 @@ def test_every_draft_is_what_the_first_layers_would_generate(name: str, exit_lay
     model = model_of(name)
     target, plain = Target(model), cut(model, exit_layer)
     drafter = Recording(build(target, exit_layer=exit_layer, num_tokens=4))
-    lengths = [decode(target, drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
-    assert max(max(accepted) for accepted in lengths) > 1
+    whole = [decode(target, drafter, Request(prompt, 30)) for prompt in PROMPTS]
+    assert [list(done.token_ids) for done in whole] == [generated(model, p, 30) for p in PROMPTS]
+    assert max(max(done.accept_lengths) for done in whole) > 1
     for text, (pending, *drafted) in drafter.drafts:
         assert pending == text[-1]
         ids = list(text)
@@ -98,19 +90,6 @@ def test_every_draft_is_what_the_first_layers_would_generate(name: str, exit_lay
             assert token == int(logits.argmax())
             ids.append(token)
     assert max(len(tokens) for _, tokens in drafter.drafts) == 5
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_target_is_left_whole(name: str) -> None:
-    model = model_of(name)
-    target = Target(model)
-    drafter = build(target, exit_layer=2)
-    assert len(target.layers) == len(Target(model).layers) == 4
-    assert drafter.bytes_read(2) < pass_bytes(model)
-    for prompt in PROMPTS:
-        done = complete(target, drafter, prompt, eos_ids=frozenset())
-        out = generated(model, prompt, 24)
-        assert list(done.token_ids) == out
 
 
 def test_a_quarter_of_the_layers_draft_by_default() -> None:

@@ -65,10 +65,7 @@ def test_every_draft_is_what_a_plain_forward_over_pairs_and_masks_predicts(
     drafter, model = Recording(head), target().model
     lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
     assert max(max(accepted) for accepted in lengths) > 1
-    plain = PlainHead(
-        tensors, layout.switches, embedding=model.get_input_embeddings().weight,
-        num_heads=target().config.num_attention_heads, theta=5000.0,
-    )  # fmt: skip
+    plain = PlainHead.of(target(), tensors, layout.switches)
     masks = torch.full((NUM_TOKENS - 1,), MASK)
     for text, (pending, *drafted) in drafter.drafts:
         assert pending == text[-1]

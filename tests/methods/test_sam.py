@@ -14,7 +14,6 @@ from specbench.errors import UserError
 from specbench.methods._datastore import Datastore
 from specbench.registry import get, make_options
 from specbench.types import Request
-from tests.methods.test_draft_cache import rows
 from tests.support.models import prompts, random_target
 from tests.support.weights import build
 
@@ -106,6 +105,12 @@ def test_it_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> 
     assert done.token_ids == vanilla.token_ids
     sizes = set(done.num_nodes)
     assert any(size <= 6 for size in sizes) and any(size > 6 for size in sizes)
+
+
+def rows(layer: Any, count: int) -> torch.Tensor:
+    """Keys and values [2, heads, count, head_dim]."""
+    kept = layer.cache.layers[0]
+    return torch.cat([kept.keys[:, :, :count], kept.values[:, :, :count]])
 
 
 def test_eagle_reads_the_steps_that_it_did_not_propose(tmp_path: Path) -> None:

@@ -7,30 +7,16 @@ from specbench.errors import UserError
 from specbench.models.cards import find_model, known_models, pick_dtype
 from tests.models.making import make_checkpoint
 
+BILLIONS = {
+    "vicuna-7b": 6.74, "vicuna-13b": 13.02, "vicuna-33b": 32.53, "llama2-70b-chat": 68.98,
+    "llama3.1-8b": 8.03, "mixtral-8x7b": 46.70, "qwen2-7b": 7.62, "qwen2-72b": 72.7,
+    "qwen2.5-7b": 7.62, "qwen2.5-14b": 14.77, "qwen2.5-32b": 32.76, "qwen2.5-72b": 72.7,
+    "qwen3-8b": 8.19, "qwen3-14b": 14.77, "qwen3-32b": 32.76, "qwen3-30b-a3b": 30.53,
+    "qwen3-235b-a22b": 235.1, "tinyllama-1.1b": 1.10,
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("name", "billions"),
-    [
-        ("vicuna-7b", 6.74),
-        ("vicuna-13b", 13.02),
-        ("vicuna-33b", 32.53),
-        ("llama2-70b-chat", 68.98),
-        ("llama3.1-8b", 8.03),
-        ("mixtral-8x7b", 46.70),
-        ("qwen2-7b", 7.62),
-        ("qwen2-72b", 72.7),
-        ("qwen2.5-7b", 7.62),
-        ("qwen2.5-14b", 14.77),
-        ("qwen2.5-32b", 32.76),
-        ("qwen2.5-72b", 72.7),
-        ("qwen3-8b", 8.19),
-        ("qwen3-14b", 14.77),
-        ("qwen3-32b", 32.76),
-        ("qwen3-30b-a3b", 30.53),
-        ("qwen3-235b-a22b", 235.1),
-        ("tinyllama-1.1b", 1.10),
-    ],
-)
+
+@pytest.mark.parametrize(("name", "billions"), BILLIONS.items())
 def test_a_cards_shape_gives_the_published_number_of_parameters(name: str, billions: float) -> None:
     shape = known_models()[name].shape
     assert shape is not None

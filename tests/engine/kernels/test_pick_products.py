@@ -98,22 +98,6 @@ def test_every_product_of_a_model_gets_the_launch_that_is_fastest_in_a_chain() -
     assert len(told) == 10 and all(choice["chain_us"]["torch"] > 0 for choice in told)
 
 
-def test_products_are_measured_with_the_launches_that_the_others_have_by_then() -> None:
-    taken: list[tuple[Launch, ...]] = []
-    ops = Quick(8)
-    products = [Product(16, *shape) for shape in (QKV, OUTPUT, GATE_UP, DOWN)]
-
-    def seconds(product: Product, launch: Launch) -> float:
-        if product == products[0]:
-            taken.append(tuple(map(ops.launch_of, products)))
-        return few_is_fast(product, launch)
-
-    prepared(seconds, ops)
-    assert taken[0] == (None, None, None, None)
-    assert (FEW, None, FEW, FEW) in taken  # and once more among these
-    assert taken.index((FEW, None, FEW, FEW)) < len(taken) - 1
-
-
 def test_a_launch_with_a_wrong_result_is_rejected_however_fast() -> None:
     class Off(Quick):
         def launched(self, call: LinearCall, launch: Launch) -> Tensor:

@@ -113,17 +113,18 @@ def test_rows_are_rounded_up_to_the_next_launch() -> None:
     assert call(65).product is None and launches(call(65)) == [None]
 
 
-@pytest.mark.parametrize("size", [8, 56, 70])
-def test_inputs_that_are_short_or_not_aligned_are_left_to_torch(size: int) -> None:
-    assert launches(call(5, size)) == [None]
-    assert launches(call(1, size)) == [*ROW, None]
-
-
-def test_wide_numbers_of_few_rows_are_left_to_torch() -> None:
-    assert launches(call(5, dtype=torch.float32)) == [None]
-    assert launches(call(1, dtype=torch.float32)) == [*ROW, None]
-
-
-def test_few_rows_in_half_precision_have_a_kernel_unless_it_is_not_allowed() -> None:
-    assert launches(call(5)) == [None, FEW]
-    assert launches(call(5), has_few=False) == [None]
+@pytest.mark.parametrize(
+    ("size", "dtype", "few"),
+    [
+        (64, torch.bfloat16, [None, FEW]),
+        (8, torch.bfloat16, [None]),  # short
+        (70, torch.bfloat16, [None]),  # not aligned
+        (64, torch.float32, [None]),
+    ],
+)
+def test_few_rows_have_a_kernel_for_aligned_inputs_in_half_precision(
+    size: int, dtype: torch.dtype, few: list[Launch]
+) -> None:
+    assert launches(call(5, size, dtype)) == few
+    assert launches(call(5, size, dtype), has_few=False) == [None]
+    assert launches(call(1, size, dtype)) == [*ROW, None]
