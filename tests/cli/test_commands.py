@@ -55,12 +55,6 @@ def test_a_command_loads_no_other_command(words: str, modules: set[str]) -> None
     assert loaded & commands == modules
 
 
-def test_an_older_name_works_and_says_where_it_went(specbench: Specbench) -> None:
-    said = specbench("schema")
-    assert said.err == "`specbench schema` is now `specbench show schema`.\n"
-    assert said.out == specbench("show", "schema").out
-
-
 class Mine(Struct):
     """The options of a command of this test."""
 

@@ -25,9 +25,6 @@ from tests.support.recorders import rerun
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline", "--method", "pld")
 
 
-GRAPH = ExecutionHeader("graph", None)
-
-
 class Recorder:
     """A recorder on a CPU, until it is told to fail."""
 
@@ -85,17 +82,6 @@ def test_a_recording_that_fails_after_the_warm_up_is_reported(
     assert read_run(out).header.execution == run.header.execution
 
 
-def test_a_run_whose_steps_were_all_recorded_says_so(
-    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    call = ("run", "--model", model, "--prompts", prompt_file, *SMALL, "--output", out, "--full")
-    said = specbench(*call)
-    assert said.code == 0, said.err
-    assert read_run(out).header.execution == {"vanilla": GRAPH, "pld": GRAPH}
-    assert "CUDA graphs" in (out / "report" / "table.md").read_text()
-
-
 def test_a_model_that_is_not_fused_says_that_its_own_steps_were_recorded(
     specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
 ) -> None:
@@ -107,7 +93,8 @@ def test_a_model_that_is_not_fused_says_that_its_own_steps_were_recorded(
     said = specbench(*call)
     assert said.code == 0, said.err
     header = read_run(out).header
-    assert header.execution == {"vanilla": GRAPH, "pld": GRAPH}
+    mode = ExecutionHeader("graph", None)
+    assert header.execution == {"vanilla": mode, "pld": mode}
     assert header.kernels is not None and header.kernels.name == "transformers"
     text = (out / "report" / "table.md").read_text()
     assert "CUDA graphs" in text

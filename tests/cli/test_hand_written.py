@@ -139,16 +139,6 @@ def test_a_missing_cell_is_not_run_and_leaves_the_other_numbers(
     assert float(rows["pld", "0.0", "gsm8k"]["speedup"]) == 2.0
 
 
-def test_two_temperatures_are_two_numbers(specbench: Specbench, folder: Path) -> None:
-    rows = cells(specbench, write(folder, ODD["two temperatures"]))
-    assert float(rows["pld", "0.0", "gsm8k"]["speedup"]) == 2.0
-    assert float(rows["pld", "1.0", "gsm8k"]["speedup"]) == 4.0
-
-
-def test_names_of_any_script_are_shown_as_they_are(specbench: Specbench, folder: Path) -> None:
-    assert "größe" in specbench("report", write(folder, ODD["unicode"])).out
-
-
 def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
     specbench: Specbench, folder: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.cli.interrupts import Interrupted, resumable, resume_command
+from specbench.cli.interrupts import resumable, resume_command
 from tests.cli.conftest import Specbench
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -30,14 +30,6 @@ def test_the_resume_command_repeats_no_option(given: list[str]) -> None:
     call = ["run", *given, "--resume"]
     shown = resume_command(call, "--output", Path("one"))
     assert shown.split() == ["specbench", *call]
-
-
-def test_work_that_was_kept_is_named(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(Interrupted) as stop, resumable(tmp_path, "--output", ["run"]):
-        raise KeyboardInterrupt
-    assert str(tmp_path) in stop.value.message
-    assert stop.value.hint.endswith(f"specbench run --output {tmp_path} --resume")
 
 
 def test_without_a_run_no_resume_is_offered(tmp_path: Path) -> None:

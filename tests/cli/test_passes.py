@@ -70,21 +70,9 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     planned = specbench("report", path, "--plan")
     assert planned.code == 0
     assert "prompts and 3 passes" in planned.out
-    assert [line.split("%")[0].strip() for line in planned.out.splitlines()[4:7]] == [
-        "2",
-        "5",
-        "10",
-    ]
+    shares = [line.split("%")[0].strip() for line in planned.out.splitlines()[4:7]]
+    assert shares == ["2", "5", "10"]
     assert "This run would show differences of" in specbench(*call, "--dry-run").out
-
-
-def test_a_pool_needs_no_file_but_the_runs(
-    specbench: Specbench, prompts: Path, answers: dict[str, object]
-) -> None:
-    call = ("run", "--method", "pld", "--prompts", prompts, "--repeats", "1")
-    assert specbench(*call, "--output", "a").code == 0
-    assert answers == {}
-    assert "pooled with itself" in specbench("report", "--pool", "a", "a").err
 
 
 @pytest.mark.slow
@@ -101,10 +89,6 @@ def test_runs_are_processes_of_their_own_and_are_pooled(
     assert len({run.header.created for run in runs} | {run.records for run in runs}) >= 2
     again = specbench(*call, "--runs", "2", "--output", "mine")
     assert (again.code, "has runs already" in again.err) == (2, True)
-    for command in (
-        ("report", "mine"),
-        ("compare", "mine", "mine/run-1"),
-        ("report", "mine", "--plan"),
-    ):
-        said = specbench(*command)
+    for words in ("report mine", "compare mine mine/run-1", "report mine --plan"):
+        said = specbench(*words.split())
         assert said.code == 0, said.err

@@ -8,14 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tests.cli.conftest import Specbench
 from tests.packaging.shell import ROOT, output, pip_install
-
-TEXT = "the cat sat on a mat and saw one more cat that sat there too so it went home"
 
 
 @pytest.fixture(scope="module")
@@ -46,41 +41,6 @@ def claim(folder: Path, package: str, entry_point: str) -> None:
     (info / "entry_points.txt").write_text(f"[specbench.methods]\n{entry_point}\n")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama with a tokenizer of whole words, as `save_pretrained` writes them."""
-    folder = tmp_path_factory.mktemp("model")
-    words = ["<unk>", "<s>", "</s>", *dict.fromkeys(TEXT.split())]
-    vocabulary = {word: i for i, word in enumerate(words)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("prompts") / "cats.jsonl"
-    file.write_text(
-        "".join(json.dumps({"turns": [text]}) + "\n" for text in (TEXT, f"{TEXT} {TEXT}"))
-    )
-    return file
-
-
 @pytest.mark.slow
 def test_an_installed_plugin_is_listed_with_its_origin(plugin: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "specbench", "list", "methods"]
@@ -100,20 +60,24 @@ def test_an_installed_plugin_passes_the_contract_tests(plugin: Path, tmp_path: P
 
 @pytest.mark.slow
 def test_an_installed_plugin_runs_and_gives_vanillas_tokens(
-    plugin: Path, model: Path, prompts: Path, specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+    plugin: Path,
+    model: Path,
+    prompt_file: Path,
+    specbench: Specbench,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(plugin)
     options = "--template none --max-new-tokens 8 --device cpu --offline --quiet --output run"
     done = specbench(
-        "run", "--method", "bigram:num_tokens=3", "--model", model, "--prompts", prompts,
+        "run", "--method", "bigram:num_tokens=3", "--model", model, "--prompts", prompt_file,
         *options.split(),
     )  # fmt: skip
     assert done.code == 0, done.err
     lines = [json.loads(line) for line in Path("run/samples.jsonl").read_text().splitlines()]
-    tokens = {(one["method"], one["sample_id"]): one["token_ids"] for one in lines}
-    assert len(lines) == len(tokens) == 4
-    for (method, sample), token_ids in tokens.items():
-        assert token_ids == tokens["vanilla", sample], method
+    tokens = {(one["method"], one["sample_id"], one["turn"]): one["token_ids"] for one in lines}
+    assert len(lines) == len(tokens) == 6
+    for (method, *sample), token_ids in tokens.items():
+        assert token_ids == tokens["vanilla", *sample], method
     assert {one["num_tokens"] for one in lines if one["stop_reason"] == "budget"} <= {8}
 
 

@@ -34,13 +34,6 @@ def test_every_method_answers_and_the_table_has_its_speed(
     assert "specbench run" in lines[-1]
 
 
-def test_a_wrong_method_is_refused_before_anything_is_loaded(specbench: Specbench) -> None:
-    said = specbench("race", "hello", "--method", "eagel2")
-    assert said.code == 2
-    assert "Did you mean 'eagle2'" in said.err
-    assert "Loading" not in said.err
-
-
 def test_the_streamed_tokens_are_the_answer_and_cost_no_time(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,17 +80,8 @@ def test_events_are_json_a_line(specbench: Specbench, prompt_file: Path) -> None
 
 
 def test_methods_are_sorted_by_speedup_if_asked(specbench: Specbench, prompt_file: Path) -> None:
-    specbench(
-        "run",
-        "--method",
-        "pld",
-        "--method",
-        "lookahead",
-        "--prompts",
-        prompt_file,
-        "--output",
-        "out",
-    )
+    methods = ("--method", "pld", "--method", "lookahead")
+    specbench("run", *methods, "--prompts", prompt_file, "--output", "out")
     samples = Path("out/samples.jsonl")
     lines = [json.loads(line) for line in samples.read_text().splitlines()]
     for line in lines:

@@ -88,17 +88,6 @@ def test_one_server_without_a_label_is_measured_without_a_speedup(
     assert sum(event["event"] == "sample_finished" for event in events) == 4
 
 
-def test_a_server_that_dies_leaves_failed_samples_and_exit_code_1(
-    specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
-) -> None:
-    servers[1].fault, servers[1].fault_from = "drops", 4
-    said = run(specbench, servers, "--prompts", prompts)
-    assert said.code == 1
-    failed = [record for record in read_run(Path("out")).records if not record.is_ok]
-    assert failed and {record.key.method for record in failed} == {"eagle3"}
-    assert "connection to the server failed" in (failed[0].error or "")
-
-
 def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
     specbench: Specbench, prompts: Path
 ) -> None:
@@ -134,6 +123,12 @@ def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
             ("--backend", "server", *("--url", "a:1", "--label", "x") * 2),
             "--label x is given twice",
         ),
+        (("--engine", "sglang", "--method", "medusa"), "No method of SGLang 'medusa'"),
+        (("--engine", "vllm", "--engine-command", "no-such-vllm"), "vLLM is not installed"),
+        (("--engine", "vlm"), "No engine 'vlm'. Did you mean 'vllm'"),
+        (("--engine", "vllm", "--url", "a:1"), "starts its own servers"),
+        (("--engine", "vllm", "--method", "ngram:k=2"), "No option of vLLM's ngram 'k'"),
+        (("--engine", "vllm", "--engine-args", "'"), "No closing quotation"),
     ],
 )
 def test_wrong_options_are_refused_with_their_value(
@@ -164,24 +159,6 @@ def test_an_engine_is_started_for_each_method_and_one_that_dies_fails_alone(
     assert "serve" in stored.header.servers["sps"].command
     assert "starting draft_model" in Path("out/engines/sps.log").read_text()
     assert "N-gram" in said.out and "SpS" in said.out
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--engine", "sglang", "--method", "medusa"), "No method of SGLang 'medusa'"),
-        (("--engine", "vllm", "--engine-command", "no-such-vllm"), "vLLM is not installed"),
-        (("--engine", "vlm"), "No engine 'vlm'. Did you mean 'vllm'"),
-        (("--engine", "vllm", "--url", "a:1"), "starts its own servers"),
-        (("--engine", "vllm", "--method", "ngram:k=2"), "No option of vLLM's ngram 'k'"),
-        (("--engine", "vllm", "--engine-args", "'"), "No closing quotation"),
-    ],
-)
-def test_an_engine_that_cannot_run_is_refused(
-    specbench: Specbench, more: Sequence[str], message: str
-) -> None:
-    said = specbench("run", *more)
-    assert (said.code, message in said.err) == (2, True), said.err
 
 
 def test_an_audit_compares_servers_with_each_other_and_with_the_model_itself(

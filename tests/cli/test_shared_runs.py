@@ -70,9 +70,3 @@ def test_a_merged_run_is_written_read_and_verified(specbench: Specbench, tmp_pat
     assert specbench("merge", *paths, "--out", "both").code == 2
     with pytest.raises(RunFolderError, match="merged from 2 runs"):
         resumed_header(run, run.header, is_forced=True)
-
-
-def test_a_site_without_runs_is_refused(specbench: Specbench, tmp_path: Path) -> None:
-    empty = specbench("site", tmp_path, "--out", "out")
-    assert empty.code == 2 and "There is no run in" in empty.err
-    assert not Path("out").exists()

@@ -6,7 +6,7 @@ from io import BytesIO, StringIO, TextIOWrapper
 import pytest
 from rich.console import Console
 
-from specbench.cli.progress import LiveProgress, PlainProgress, ProgressView, progress_view
+from specbench.cli.progress import progress_view
 from specbench.measure import progress
 from specbench.measure.base import Progress
 from specbench.measure.progress import MethodTotal
@@ -70,20 +70,6 @@ def test_a_quiet_view_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_default_view_writes_to_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
-    run(progress_view(), SAMPLE)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "gsm8k/3 pld" in captured.err
-
-
-def test_the_view_follows_the_stream() -> None:
-    assert isinstance(progress_view(console=console(is_terminal=True)), LiveProgress)
-    plain = progress_view(console=console(is_terminal=False))
-    assert isinstance(plain, PlainProgress)
-    assert not isinstance(plain, LiveProgress)
-
-
 def test_the_time_left_is_shown_however_long_a_sample_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -136,13 +122,6 @@ def test_a_view_ends_when_the_run_raises_and_may_be_ended_twice() -> None:
         raise KeyboardInterrupt
     view.finished()
     assert shown(stream).rstrip().endswith("\x1b[2K") or "\x1b[?25h" in shown(stream)
-
-
-def test_a_view_that_never_started_can_be_finished() -> None:
-    stream = console(is_terminal=True)
-    for view in (ProgressView(), progress_view(console=stream)):
-        view.finished()
-    assert shown(stream) == ""
 
 
 def test_totals_are_over_all_samples_of_a_method() -> None:

@@ -68,23 +68,6 @@ def cut(path: Path, keep: int = 3) -> None:
     samples.write_text("".join(lines[:keep]) + lines[keep][:20])
 
 
-def test_records_are_read_once_at_the_end_and_once_more_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: list[Path] = []
-
-    def counted(path: Path) -> Run:
-        reads.append(path)
-        return read_run(path)
-
-    monkeypatch.setattr("specbench.measure.session.read_run", counted)
-    whole = run(tmp_path)
-    assert reads == [tmp_path] and whole == read_run(tmp_path)
-    cut(tmp_path)
-    assert len(run(tmp_path).records) == len(whole.records)
-    assert len(reads) == 3
-
-
 OTHER = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+3", "and 1"))]}
 
 
@@ -181,15 +164,6 @@ def test_records_that_the_run_does_not_plan_are_named(tmp_path: Path) -> None:
     samples = tmp_path / "samples.jsonl"
     samples.write_text(samples.read_text().replace("maths/1", "maths/9"))
     with pytest.raises(RunFolderError, match=r"2 records that are not part of it, .* 'maths/9'"):
-        run(tmp_path)
-
-
-def test_a_record_that_is_stored_twice_is_named(tmp_path: Path) -> None:
-    run(tmp_path)
-    samples = tmp_path / "samples.jsonl"
-    lines = samples.read_text().splitlines(keepends=True)
-    samples.write_text("".join([*lines[:-1], lines[0]]))
-    with pytest.raises(RunFolderError, match=r"line 6: .*'maths/1' of vanilla is in line 1"):
         run(tmp_path)
 
 

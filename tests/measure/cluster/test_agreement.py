@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from specbench.errors import CheckpointError, SpecbenchError, TooLarge, UserError
+from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.measure.cluster.backend import ClusterSetup, make_cluster_setup
 from specbench.measure.cluster.ray_cluster import Demand, RayCluster, demand_of
 from specbench.measure.cluster.worker import RemoteSetup
@@ -168,9 +168,3 @@ def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UserError, match="Ray, which is not installed") as error:
         RayCluster("local").__enter__()
     assert "specbench[ray]" in error.value.hint
-
-
-def test_errors_keep_their_class_and_hint_between_processes() -> None:
-    error = pickle.loads(pickle.dumps(CheckpointError("No model.", "Fetch it.")))
-    assert isinstance(error, SpecbenchError)
-    assert (type(error), error.message, error.hint) == (CheckpointError, "No model.", "Fetch it.")

@@ -21,13 +21,11 @@ import specbench
 from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.machine import Gpu
 from specbench.machine import environment
-from specbench.machine.threads import wait_briefly
 from specbench.measure.server import process as process_module
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines import NAMES
 from specbench.measure.server.engines.llamacpp import gguf_file
-from specbench.measure.server.engines.vllm import medusa_folder
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.process import ServerProcess
 from specbench.measure.server.servers import Start, StartedServers, without_folders
@@ -36,7 +34,6 @@ from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.types import Request
-from specbench.zoo import TINY
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
 ASK = ChatRequest(Request((1, 8, 9), 16), [])
@@ -152,24 +149,6 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     process = ServerProcess(["/no/such/engine", "serve"], {}, tmp_path / "log")
     assert wait_until(lambda: process.status is not None)
     assert "/no/such/engine cannot be started" in process.last_lines()
-    process.stop()
-
-
-def test_an_engine_gets_the_users_environment_and_the_settings_that_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.delitem(sys.modules, "torch")
-    wait_briefly()
-    code = "import os; print({k: v for k, v in os.environ.items() if k[:4] in ('GOMP', 'MINE')})"
-    try:
-        process = ServerProcess([sys.executable, "-c", code], {"MINE": "yes"}, tmp_path / "log")
-    finally:
-        for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
-            os.environ.pop(name, None)
-    assert wait_until(lambda: process.status is not None)
-    assert process.last_lines() == "{'MINE': 'yes'}"
     process.stop()
 
 
@@ -318,11 +297,6 @@ def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
     with pytest.raises(UserError, match="cannot be passed to an engine") as error:
         _device("cuda:1")
     assert "CUDA_VISIBLE_DEVICES" in error.value.hint
-
-
-def test_medusa_heads_in_vllms_own_layout_are_given_to_it_as_they_are(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "medusa", "num_heads": 4}')
-    assert medusa_folder(tmp_path, TINY / "target", tmp_path / "made") == tmp_path
 
 
 def test_sglang_drafts_a_chain(tmp_path: Path) -> None:
