@@ -33,6 +33,7 @@ SMALL = ("--template", "none", "--max-new-tokens", "4", "--offline", "--quiet")
         (("run", "--resume"), "has no unfinished run"),
         (("run", "--resume", "--output", "gone"), "There is no run in gone"),
         (("list", "things"), "No kind of thing 'things'"),
+        (("run", "--threads", "many"), "--threads many is not a whole number"),
         (("show", "nothing"), "'nothing'"),
         (("fetch", "--dataset", "nothing"), "'nothing'"),
         (("report", "gone"), "There is no run in gone"),

@@ -166,18 +166,3 @@ def test_a_method_that_fails_on_every_sample_ends_the_run_with_1(
     said = specbench("run", "--method", "pld", "--prompts", prompt_file)
     assert said.code == 1
     assert "RuntimeError: no luck" in said.err
-
-
-@pytest.mark.usefixtures("answers")
-def test_a_run_that_cannot_be_read_is_listed_with_its_reason_beside_the_others(
-    specbench: Specbench, prompt_file: Path
-) -> None:
-    call = ("run", "--method", "pld", "--prompts", prompt_file, "--output")
-    specbench(*call, "results/runs/good")
-    specbench(*call, "results/runs/bad")
-    header = Path("results/runs/bad/run.json")
-    header.write_text(header.read_text().replace('"limit": null', '"limit": "all"'))
-    listed = specbench("list", "runs")
-    assert listed.code == 0
-    assert "good" in listed.out and "complete" in listed.out
-    assert "UNREADABLE" in listed.out and "$.spec.values.limit" in " ".join(listed.out.split())

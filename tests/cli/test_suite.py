@@ -174,23 +174,3 @@ def test_prompts_cut_from_a_text_are_counted_for_each_length(recipe: Path) -> No
     recipe.write_text(RECIPE.replace('tasks = ["gsm8k"]', cut))
     first = read_recipe(recipe).runs[0]
     assert preview(first, lambda device: 1e12).num_samples == 2 * 3
-
-
-def test_the_tables_of_the_eagle2_paper_have_its_layout(
-    specbench: Specbench, answers: dict[str, Answer], tmp_path: Path
-) -> None:
-    text = (ROOT / "recipes" / "eagle2.toml").read_text()
-    path = tmp_path / "eagle2.toml"
-    path.write_text(text.replace('prompts = "paper"', 'prompts = "bundled"\nlimit = 1'))
-    said = specbench("suite", path, "--quiet")
-    assert said.code == 0, said.err
-    table = Path("reports/eagle2/table.tex").read_text()
-    _, *blocks = table.split(r"{c}{Temperature=")
-    assert [block[0] for block in blocks] == ["0", "1"]
-    for block in blocks:
-        _, *groups = block.split(r"\emph{")
-        names = ["01-vicuna-13b", "02-vicuna-7b", "03-llama2-13b-chat", "04-llama2-7b-chat"]
-        assert [name in group for name, group in zip(names, groups, strict=True)] == [True] * 4
-        # A method's line has two numbers on each of six tasks and their mean.
-        rows = [sum(line.count(" & ") == 14 for line in group.splitlines()) for group in groups]
-        assert rows == [8, 8, 5, 5]

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
-from specbench.errors import UserError
 from specbench.log.machine import Threads
 from specbench.log.store import read_run
 from specbench.machine.threads import waiting
-from specbench.measure.spec import RunSpec
 from tests.cli.conftest import Specbench
-
-
-def test_a_wrong_number_of_threads_is_refused(specbench: Specbench) -> None:
-    said = specbench("run", "--threads", "many")
-    assert (said.code, "--threads many is not a whole number" in said.err) == (2, True)
-    with pytest.raises(UserError, match="--threads 0 is too small"):
-        RunSpec(threads=0)
 
 
 def test_a_run_records_its_threads_and_is_resumed_with_them(

@@ -35,30 +35,29 @@ def run(view: Progress, *records: Record) -> None:
     view.finished()
 
 
-def test_a_finished_sample_is_one_plain_line() -> None:
+LONG = "[bold]" + "x" * 120
+
+
+@pytest.mark.parametrize(
+    ("item", "line"),
+    [
+        (SAMPLE, "gsm8k/3 pld 10 tokens 40 tok/s MAT 1.80"),
+        (
+            record("pld", "3", turn=1, repeat=2, temperature=0.7),
+            "gsm8k/3 turn 2 repeat 3 T=0.7 pld",
+        ),
+        (
+            failed("pld", "3", error="CUDA out of memory\nTried 2 GiB"),
+            "failed: CUDA out of memory\n",
+        ),
+        (failed("pld", error=LONG), f" pld failed: {LONG}"[:60]),
+    ],
+)
+def test_a_sample_is_one_plain_line(item: Record, line: str) -> None:
     stream = console(is_terminal=False)
-    run(progress_view(console=stream), SAMPLE)
-    assert shown(stream) == "[1/1] gsm8k/3 pld 10 tokens 40 tok/s MAT 1.80\n"
-
-
-def test_turn_repeat_and_temperature_are_named_when_there_are_any() -> None:
-    stream = console(is_terminal=False)
-    run(progress_view(console=stream), record("pld", "3", turn=1, repeat=2, temperature=0.7))
-    assert "gsm8k/3 turn 2 repeat 3 T=0.7 pld" in shown(stream)
-
-
-def test_a_failed_sample_shows_the_first_line_of_its_error() -> None:
-    stream = console(is_terminal=False)
-    error = "CUDA out of memory\nTried to allocate 2 GiB"
-    run(progress_view(console=stream), failed("pld", "3", error=error))
-    assert shown(stream) == "[1/1] gsm8k/3 pld failed: CUDA out of memory\n"
-
-
-def test_a_line_is_never_wrapped_and_markup_is_text() -> None:
-    stream = console(is_terminal=False)
-    run(progress_view(console=stream), failed("pld", error="[bold]" + "x" * 120))
-    assert shown(stream).count("\n") == 1
-    assert "[bold]x" in shown(stream)
+    run(progress_view(console=stream), item)
+    assert shown(stream).startswith("[1/1] gsm8k/") and shown(stream).count("\n") == 1
+    assert line in shown(stream)
 
 
 def test_a_quiet_view_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:

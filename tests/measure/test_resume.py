@@ -121,18 +121,8 @@ def test_another_machine_needs_force_and_is_a_segment_with_a_warning(
     assert [(one.num_before, one.environment) for one in header.segments] == [(3, second)]
     (warning,) = [text for text in header.warnings if "num_threads was 2 and is 7" in text]
     assert "after the first 3" in warning
-
-
-def test_a_forced_run_continues_on_its_last_machine(
-    tmp_path: Path, on_machine: Callable[[int], Environment]
-) -> None:
-    on_machine(2)
-    run(tmp_path)
-    cut(tmp_path, 2)
-    on_machine(7)
-    run(tmp_path, is_forced=True)
     cut(tmp_path)
-    assert len(run(tmp_path).header.segments) == 1
+    assert len(run(tmp_path).header.segments) == 1  # on its last machine it needs no force
     on_machine(2)
     with pytest.raises(RunFolderError, match="num_threads was 7 and is 2"):
         run(tmp_path)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import pytest
 
 from specbench.data.prompts import Prompt
 from specbench.log.loads import NO_LOAD
@@ -73,16 +76,15 @@ def test_the_order_at_one_temperature_does_not_depend_on_the_others() -> None:
     assert order(0.0) == order(0.0, 1.0)
 
 
-def test_a_shared_history_holds_the_baselines_answer() -> None:
-    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)})
+@pytest.mark.parametrize(
+    ("history", "told"), [("shared", {"answer 1"}), ("own", {"answer 1", "answer 2"})]
+)
+def test_a_history_holds_the_answer_of_the_baseline_or_of_the_method(
+    history: Literal["shared", "own"], told: set[str]
+) -> None:
+    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)}, RunSpec(history=history))
     second_turns = [messages for messages in codec.rendered if len(messages) == 3]
-    assert [m[1]["content"] for m in second_turns] == ["answer 1", "answer 1"]
-
-
-def test_an_own_history_holds_the_methods_answer() -> None:
-    _, _, codec, _ = run({"vanilla": answering(1), "pld": answering(2)}, RunSpec(history="own"))
-    second_turns = [messages for messages in codec.rendered if len(messages) == 3]
-    assert {m[1]["content"] for m in second_turns} == {"answer 1", "answer 2"}
+    assert len(second_turns) == 2 and {m[1]["content"] for m in second_turns} == told
 
 
 def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:

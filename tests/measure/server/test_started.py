@@ -37,6 +37,8 @@ from specbench.types import Request
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
 ASK = ChatRequest(Request((1, 8, 9), 16), [])
+SCRATCH: list[Path] = []
+"""The folders for files of the servers that were started."""
 
 
 async def find(client: Client) -> FoundServer:
@@ -50,6 +52,8 @@ def started(folder: Path, *arguments: str) -> StartedServers:
 
     def start(*more: str) -> Start:
         def command(scratch: Path, port: int) -> Sequence[str]:
+            assert scratch.is_dir()
+            SCRATCH.append(scratch)
             return [sys.executable, str(FAKE), "--port", str(port), *more, *arguments]
 
         return Start(command, {})
@@ -104,6 +108,7 @@ def test_one_server_runs_at_a_time_and_none_is_left(tmp_path: Path) -> None:
     assert software == "vLLM 0.32.0"
     assert before != after and are_gone(before) and are_gone(after)
     assert "starting ngram" in (tmp_path / "ngram.log").read_text()
+    assert not any(folder.exists() for folder in SCRATCH[-2:])
 
 
 def test_an_engine_that_does_not_start_fails_with_its_last_lines(tmp_path: Path) -> None:
@@ -267,23 +272,6 @@ def test_a_command_is_recorded_without_folders() -> None:
         "vllm", "--model=tiny", "http://127.0.0.1:80/v1", "a/b",
         '{"model": "eagle3", "num_speculative_tokens": 4}', "tiny/",
     ]  # fmt: skip
-
-
-def test_files_made_for_a_server_are_gone_after_it(tmp_path: Path) -> None:
-    folders: list[Path] = []
-
-    def command(scratch: Path, port: int) -> Sequence[str]:
-        folders.append(scratch)
-        assert scratch.is_dir()
-        return [sys.executable, str(FAKE), "--port", str(port)]
-
-    async def use() -> None:
-        servers = StartedServers({"a": Start(command, {})}, find, tmp_path, request_s=10)
-        await servers.open("a")
-        await servers.close()
-
-    asyncio.run(use())
-    assert folders and not folders[0].exists()
 
 
 def test_the_device_of_an_engine_is_the_drivers_and_not_torchs(
