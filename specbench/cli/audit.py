@@ -18,9 +18,12 @@ from specbench.log.state import run_folder
 
 
 class Audit(Struct, frozen=True):
-    """The options of an audit: the model of a method's, and the others of a run's."""
+    """The options of an audit: `model` is for that of a method, the others for that of a run."""
 
     # fmt: off
+    method: Annotated[str | None, option(
+        "Audit a method instead, with drafts planted for it: pld:ngram=2.",
+        "measure", "note", "METHOD")] = None
     model: Annotated[str, option(
         "The model to audit a method on.", "model", "note", "MODEL")] = "tiny"
     dtype: Annotated[str | None, option(
@@ -50,27 +53,20 @@ def audit(
             autocompletion=complete.runs,
         ),
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METHOD",
-            help="Audit a method instead, with drafts planted for it: pld:ngram=2.",
-            autocompletion=complete.methods,
-        ),
-    ] = None,
 ) -> None:
     """Check that outputs are lossless; tell numerics from bugs."""
-    if (run is None) is (method is None):
-        raise UserError("Audit a run or a method.", "Give RUN, or --method METHOD.")
-    for name in values:
-        if (name == "model") is (run is not None):
-            what = "a method" if method else "a run"
-            raise UserError(f"--{name} is not for the audit of {what}.", "Leave it out.")
     asked = Audit(**values)
+    is_run = run is not None
+    if is_run is (asked.method is not None):
+        raise UserError("Audit a run or a method.", "Give RUN, or --method METHOD.")
     for one in options(Audit):
+        is_given = one.name in values and one.name != "method"
+        if is_given and (one.name == "model") is is_run:
+            what = "a run" if is_run else "a method"
+            raise UserError(f"{one.flag} is not for the audit of {what}.", "Leave it out.")
         one.check(getattr(asked, one.name))
-    if method:
-        audit_method(method, asked.model, call)
+    if asked.method:
+        audit_method(asked.method, asked.model, call)
     if run:
         _audit_run(run, asked, call)
 

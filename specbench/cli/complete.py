@@ -42,6 +42,7 @@ runs = _completing(_run_names)
 anything = _completing(lambda: [*registry.names(), *load_cards(), *known_models(), *_run_names()])
 _METAVARS = {
     "METHOD,...": methods,
+    "METHOD": methods,
     "MODEL": models,
     "TASK,...": datasets,
     "SOURCE": choice("bundled", "paper", "hub"),

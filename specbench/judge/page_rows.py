@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import product
 
 from specbench import registry
-from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
@@ -53,36 +52,28 @@ class SiteRow:
 def run_rows(run: RunMetrics, number: int) -> Iterator[SiteRow]:
     """The rows of a run at one load: each task, then their mean."""
     info = run.info
-    make = partial(
-        SiteRow,
-        machine=info.machine_name,
-        model=facts.model_label(info).partition(_SERVED)[0],
-        engine=engine_name(info),
-        run=number,
-    )
-    for temperature in run.temperatures:
-        for method in run.methods:
-            claimed = partial(_is_claimed, run, method, temperature)
-            row = partial(make, method=info.method(method).label, temperature=temperature)
-            for task in run.tasks:
-                cell = run.cells[CellKey(method, temperature, task)]
-                if cell.num_done:
-                    yield row(
-                        task=info.task_title(task), speedup=cell.speedup,
-                        mat=cell.mat, tokens_per_s=cell.tokens_per_s,
-                        is_claimed=claimed(task),
-                    )  # fmt: skip
+    for temperature, method in product(run.temperatures, run.methods):
+        cells = {task: run.cell(method, temperature, task) for task in run.tasks}
+        if len(cells) > 1:
             overall = run.overall[method, temperature]
-            if len(run.tasks) > 1 and overall.pooled.num_done:
-                yield row(
-                    task=MEAN, speedup=overall.speedup, mat=overall.mat,
-                    tokens_per_s=overall.pooled.tokens_per_s, is_claimed=claimed(results.MEAN),
-                )  # fmt: skip
-
-
-def _is_claimed(run: RunMetrics, method: str, temperature: float, task: str) -> bool:
-    ranking = results.ranking_of(run, temperature, task)
-    return is_claimed(ranking.against_baseline.get(method))
+            cells[results.MEAN] = replace(overall.pooled, speedup=overall.speedup, mat=overall.mat)
+        for task, cell in cells.items():
+            if not cell.num_done:
+                continue
+            ranking = results.ranking_of(run, temperature, task)
+            yield SiteRow(
+                machine=info.machine_name,
+                model=facts.model_label(info).partition(_SERVED)[0],
+                engine=engine_name(info),
+                method=info.method(method).label,
+                task=MEAN if task == results.MEAN else info.task_title(task),
+                temperature=temperature,
+                speedup=cell.speedup,
+                mat=cell.mat,
+                tokens_per_s=cell.tokens_per_s,
+                is_claimed=is_claimed(ranking.against_baseline.get(method)),
+                run=number,
+            )
 
 
 def published_rows() -> Iterator[SiteRow]:
