@@ -47,15 +47,12 @@ def change_sentences(
     speed = "speedup" if vanilla else "tokens_per_s"
     names = {"speedup": "Speedup over vanilla", "tokens_per_s": "Tokens per second", "mat": "MAT"}
     for number in (speed, "mat") if cells else ():
-        ratios = {m: getattr(cell, number).ratio for m, cell in cells.items()}
-        is_same = all(isinstance(ratio, Estimate) and _is_same(ratio) for ratio in ratios.values())
-        has_any = any(isinstance(ratio, Estimate) for ratio in ratios.values())
-        if number == speed and has_any and not (is_same or comparison.repetition.is_judged):
-            sentences.append(no_verdict(comparison))
-            continue
-        labels = {comparison.subject.method(m).label: ratio for m, ratio in ratios.items()}
-        claimed = {comparison.subject.method(m).label for m in ratios if is_claimed(m, number)}
-        sentences.append(f"{names[number]}{_changes(labels, claimed, subject)}.")
+        labels = {m: comparison.subject.method(m).label for m in cells}
+        ratios = {labels[m]: getattr(cell, number).ratio for m, cell in cells.items()}
+        claimed = {labels[m] for m in cells if is_claimed(m, number)}
+        is_judged = number == "mat" or comparison.repetition.is_judged
+        unjudged = "" if is_judged else no_verdict(comparison)
+        sentences.append(_changes(names[number], ratios, claimed, subject, unjudged))
     return " ".join(sentences)
 
 
@@ -98,28 +95,31 @@ def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) 
     return f"in {letters[0]}", f"in {letters[1]}"
 
 
-def _changes(ratios: Mapping[str, Value], claimed: Collection[str], subject: str) -> str:
-    """The methods (label -> ratio) whose change is claimed, the largest changes first."""
-    known = [ratio for ratio in ratios.values() if isinstance(ratio, Estimate)]
+def _changes(
+    name: str, ratios: Mapping[str, Value], claimed: Collection[str], subject: str, unjudged: str
+) -> str:
+    """The methods (label -> ratio) whose change is claimed, the largest changes first; or
+    `unjudged`, if there is a text why no change can be claimed.
+    """
+    known = {label: ratio for label, ratio in ratios.items() if isinstance(ratio, Estimate)}
     if not known:
         reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
-        return f" is not compared: {', '.join(sorted(reasons))}"
-    changed = {
-        label: r for label, r in ratios.items() if isinstance(r, Estimate) and label in claimed
-    }
+        return f"{name} is not compared: {', '.join(sorted(reasons))}."
+    if all(map(_is_same, known.values())):
+        return f"{name} is the same in both."
+    if unjudged:
+        return unjudged
+    changed = {label: ratio for label, ratio in known.items() if label in claimed}
     if not changed:
-        if all(map(_is_same, known)):
-            return " is the same in both"
-        if not any(ratio.interval for ratio in known):
-            return ": too few samples to see a change"
-        return " does not differ significantly for any method"
+        if not any(ratio.interval for ratio in known.values()):
+            return f"{name}: too few samples to see a change."
+        return f"{name} does not differ significantly for any method."
     parts = []
     for word, sign in (("higher", 1), ("lower", -1)):
-        found = {label: r for label, r in changed.items() if (r.value - 1) * sign > 0}
-        if found:
+        if found := {label: r for label, r in changed.items() if (r.value - 1) * sign > 0}:
             parts.append(f"{word} in {subject} for {_list(found)}")
     rest = "" if len(changed) == len(ratios) else "; the others do not differ significantly"
-    return f" is {' and '.join(parts)}{rest}"
+    return f"{name} is {' and '.join(parts)}{rest}."
 
 
 def _list(ratios: Mapping[str, Estimate], most: int = 3) -> str:
