@@ -1,20 +1,16 @@
-"""The commands as they are listed and loaded, and the parameters made from declared options."""
+"""The commands as they are listed and loaded, and the help of their options."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from ast import literal_eval
-from typing import Annotated, Any
 
 import pytest
-import typer
-from msgspec import Struct
 
 from specbench.cli.app import COMMANDS, app
-from specbench.cli.options import Call, takes
-from specbench.errors import UserError
-from specbench.log.options import option, options
+from specbench.cli.options import Call
+from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from tests.cli.conftest import Specbench
 
@@ -53,39 +49,6 @@ def test_a_command_loads_no_other_command(words: str, modules: set[str]) -> None
     loaded = {*literal_eval(done.stdout.splitlines()[-1])}
     commands = {about.function.partition(".")[0] or name for name, about in COMMANDS.items()}
     assert loaded & commands == modules
-
-
-class Mine(Struct):
-    """The options of a command of this test."""
-
-    widths: Annotated[
-        tuple[int, ...], option("Widths.", "model", "work", parameter="width", least=1)
-    ] = ()
-
-
-def test_a_declared_option_is_a_parameter_with_help_and_a_variable(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    @takes(*options(Mine))
-    def command(values: dict[str, Any], given: list[str]) -> None:
-        """Take widths."""
-        typer.echo(f"{values} {given}")
-
-    program = typer.Typer(
-        context_settings={"auto_envvar_prefix": "MINE"}, rich_markup_mode=None, add_completion=False
-    )
-    program.command()(command)
-    for words, shown in (
-        (["--width", "3,4"], "{'widths': (3, 4)} ['width']\n"),
-        ([], "{} []\n"),
-    ):
-        program(words, standalone_mode=False)
-        assert capsys.readouterr().out == shown
-    monkeypatch.setenv("MINE_WIDTH", "5")
-    program([], standalone_mode=False)
-    assert capsys.readouterr().out == "{'widths': (5,)} ['width']\n"
-    with pytest.raises(UserError, match="--width x is not a whole number"):
-        program(["--width", "x"], standalone_mode=False)
 
 
 def test_every_option_of_a_run_is_in_the_help_under_its_heading(specbench: Specbench) -> None:

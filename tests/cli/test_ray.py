@@ -57,7 +57,6 @@ def test_a_suite_uses_one_cluster_for_all_its_runs(
     [
         ([], []),
         (["--ray"], ["--ray", "auto"]),
-        (["--ray", "local", "x"], ["--ray", "local", "x"]),
         (["--ray", "10.0.0.1:6379"], ["--ray", "10.0.0.1:6379"]),
         (["--ray", "two.toml"], ["--ray", "auto", "two.toml"]),
         (["--ray", "--limit", "2"], ["--ray", "auto", "--limit", "2"]),

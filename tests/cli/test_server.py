@@ -107,18 +107,12 @@ def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
         (("--url", "a:1"), "--url is for servers"),
         (("--concurrency", "4"), "--concurrency is for servers"),
         (("--backend", "cloud"), "No backend 'cloud'"),
-        (("--backend", "started"), "No backend 'started'"),
         (("--engine", "vllm", "--phases"), "--phases is for methods in this process"),
         (
             ("--engine", "vllm", "--method", "sps:weights=a/x,sps:weights=b/x"),
             "would both be called 'sps:weights=x'",
         ),
-        (
-            ("--backend", "server", "--url", "a:1", "--concurrency", "0"),
-            "--concurrency 0 is too small",
-        ),
-        (("--backend", "server", "--url", "a:1", "--concurrency", "x"), "x is not a whole number"),
-        (("--backend", "server", "--url", "a:1", "--goodput", "ttft"), "no list of limits: 'ttft'"),
+        (("--backend", "server", "--url", "a:1", "--goodput", "ttft"), "list of limits: 'ttft'"),
         (
             ("--backend", "server", *("--url", "a:1", "--label", "x") * 2),
             "--label x is given twice",

@@ -25,12 +25,8 @@ def test_the_layers_in_effect_are_recorded_and_shown(tmp_path: Path) -> None:
     target = Target(random_llama(layers=8))
     drafters = {name: build(name, target, tmp_path) for name in ("vanilla", "eagle3")}
     drafters["pld"] = broken_drafter("it does not import")
-    setup = SimpleNamespace(
-        has_phases=False,
-        is_traced=False,
-        threads=1,
-        mode=SimpleNamespace(name="eager", reason=None),
-    )
+    mode = SimpleNamespace(name="eager", reason=None)
+    setup = SimpleNamespace(has_phases=False, is_traced=False, threads=1, mode=mode)
     loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
     with EngineBackend(cast(Any, setup), loaded=loaded) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])

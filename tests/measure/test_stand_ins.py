@@ -55,10 +55,7 @@ def refusal(call: Callable[[], object]) -> str:
     ("changes", "reason"),
     [
         ({"num_hidden_layers": 8}, "8 layers, 12 are needed"),
-        ({"num_key_value_heads": 2}, "2 key/value heads, 3 are needed"),
         ({"hidden_size": 192}, "192 channels (hidden_size), 193 are needed"),
-        ({"vocab_size": 2000}, "2,000 tokens (vocab_size), 2,048 are needed"),
-        ({"intermediate_size": 500}, "500 neurons (intermediate_size), 512 are needed"),
         ({"head_dim": 80}, "6 heads of 80"),
         ({"num_key_value_heads": 4}, "6 heads of 128 in 4 groups"),
         ({"model_type": "gemma2"}, "it is a gemma2 model"),

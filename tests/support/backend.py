@@ -113,14 +113,7 @@ def fake_plan(
 ) -> Plan:
     """A plan of these methods on these prompts (task to prompts)."""
     sets = tuple(
-        PromptSet(
-            task=Task(task, task),
-            source="file",
-            origin="a test",
-            file_sha256=None,
-            num_available=len(own),
-            prompts=tuple(own),
-        )
+        PromptSet(Task(task, task), "file", "a test", None, len(own), tuple(own))
         for task, own in prompts.items()
     )
     return Plan(spec or RunSpec(), FakeSetup(methods), sets, 16)
