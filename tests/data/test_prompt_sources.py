@@ -4,8 +4,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,17 +29,24 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def serving(handler: Callable[..., SimpleHTTPRequestHandler]) -> Iterator[str]:
+    """The URL of a local server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     """The URL of a file on a local server."""
     served = tmp_path / "served"
     served.mkdir()
     (served / "question.jsonl").write_bytes(CONTENT)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(served)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/question.jsonl"
-    server.shutdown()
-    server.server_close()
+    with serving(partial(_Quiet, directory=str(served))) as address:
+        yield f"{address}/question.jsonl"
 
 
 @pytest.fixture
@@ -82,13 +89,10 @@ def test_a_download_that_is_too_slow_is_aborted_and_leaves_nothing(
                     self.wfile.write(b" ")
                     time.sleep(0.1)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    source = PaperSource(f"http://127.0.0.1:{server.server_port}/a", SHA256, "question.jsonl", 1)
-    with pytest.raises(UserError, match=r"The download of .* took longer than 0\.5 s"):
-        paper_file("demo", source, offline=False)
-    server.shutdown()
-    server.server_close()
+    with serving(Dripping) as address:
+        source = PaperSource(f"{address}/a", SHA256, "question.jsonl", 1)
+        with pytest.raises(UserError, match=r"The download of .* took longer than 0\.5 s"):
+            paper_file("demo", source, offline=False)
     assert list(cache.iterdir()) == []
 
 

@@ -17,26 +17,12 @@ from specbench.report.build import make_report
 from tests.analysis.run_factory import failed, full_run, header, make_run, record
 from tests.report.browser import Browser, check_page
 from tests.report.drawing import (
-    all_failed,
-    nine_methods,
-    no_baseline,
-    one_sample,
+    EVERY_RUN,
     render,
-    two_machines,
-    two_models,
     two_temperatures,
 )
 
-RUNS = {
-    "nine": nine_methods,
-    "two_temperatures": two_temperatures,
-    "two_models": two_models,
-    "machines": two_machines,
-    "one": one_sample,
-    "no_baseline": no_baseline,
-    "failed": all_failed,
-    "empty": make_run,
-}
+RUNS = {make.__name__: make for make in EVERY_RUN}
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
@@ -90,7 +76,9 @@ class Outline(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-@pytest.mark.parametrize("name", ["nine", "two_temperatures", "two_models", "failed", "empty"])
+@pytest.mark.parametrize(
+    "name", ["nine_methods", "two_temperatures", "two_models", "all_failed", "make_run"]
+)
 def test_a_page_is_self_contained(name: str) -> None:
     outline = Outline(page_of(name))
     assert not any("src" in attributes for attributes in outline.of("script"))

@@ -10,13 +10,9 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.units import PROMPTS_ONLY
 from specbench.report.build import make_report
 from specbench.report.export.json import SCHEMA, digest, plain
-from tests.analysis.run_factory import make_run
 from tests.report.drawing import (
-    all_failed,
-    no_baseline,
-    one_sample,
+    EVERY_RUN,
     render,
-    two_models,
     two_temperatures,
 )
 
@@ -25,9 +21,7 @@ def refuse(constant: str) -> Any:
     raise AssertionError(f"{constant} is no JSON")
 
 
-@pytest.mark.parametrize(
-    "make", [two_temperatures, one_sample, no_baseline, all_failed, make_run, two_models]
-)
+@pytest.mark.parametrize("make", EVERY_RUN)
 def test_the_document_is_strict_json_and_says_what_it_is(make: Any) -> None:
     document = json.loads(render(make(), "json"), parse_constant=refuse)
     assert document["schema"] == SCHEMA

@@ -15,11 +15,9 @@ from specbench.report.build import make_report
 from specbench.report.export.latex import escape, files
 from tests.analysis.run_factory import full_run, header, make_run, record
 from tests.report.drawing import (
-    all_failed,
-    nine_methods,
+    EVERY_RUN,
     one_sample,
     render,
-    two_machines,
     two_models,
     two_temperatures,
 )
@@ -64,25 +62,13 @@ def odd_names() -> Run:
     return make_run([record(), record("pld", decode_s=0.5), record("sps")], described)
 
 
-MAKES: list[Any] = [
-    nine_methods,
-    two_temperatures,
-    two_models,
-    two_machines,
-    one_sample,
-    all_failed,
-    odd_names,
-    make_run,
-]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_table_compiles_as_it_is(engine: str, tmp_path: Path) -> None:
     """In a document of its own, and in an article with no more than the packages that it names."""
     if not shutil.which(engine):
         pytest.skip(f"{engine} is not installed (Debian: texlive-latex-recommended)")
-    for make in MAKES:
+    for make in (*EVERY_RUN, odd_names):
         folder = tmp_path / make.__name__
         folder.mkdir()
         report = make_report(make())
