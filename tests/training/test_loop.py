@@ -6,25 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from specbench.training.batches import Batch
 from specbench.training.layer import register_attention
 from specbench.training.loop import Plan, train
 from specbench.training.optimizers import Schedule, optimizers_for, orthogonalize
-from tests.training.head_models import batches
-
-
-def micro_model() -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=48,
-        vocab_size=2048,
-    )
-    return LlamaForCausalLM(config)
+from tests.training.head_models import batches, micro_model
 
 
 def vocab_weights(model: LlamaForCausalLM) -> list[torch.Tensor]:
@@ -32,7 +20,10 @@ def vocab_weights(model: LlamaForCausalLM) -> list[torch.Tensor]:
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
-    model, plan = micro_model(), Plan(Schedule(3, warmup=2), tmp_path, log_every=1, save_every=2)
+    model, plan = (
+        micro_model(num_hidden_layers=1),
+        Plan(Schedule(3, warmup=2), tmp_path, log_every=1, save_every=2),
+    )
     optimizers = optimizers_for(model, vocab_weights(model), matrix_lr=0.02, other_lr=0.02)
 
     def loss_of(batch: Batch) -> torch.Tensor:
@@ -67,7 +58,7 @@ def test_muon_makes_updates_nearly_orthogonal(shape: tuple[int, int]) -> None:
 
 
 def test_attention_in_blocks_is_plain_causal_attention() -> None:
-    model = micro_model().eval()
+    model = micro_model(num_hidden_layers=1, num_key_value_heads=4)
     ids = torch.randint(5, 2000, (2, 300))
     with torch.no_grad():
         expected = model(ids, use_cache=False).logits
