@@ -19,6 +19,7 @@ from transformers import (
     GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedModel,
 )  # fmt: skip
 
 from specbench.engine import quantize
@@ -72,6 +73,20 @@ def check_logits(target: Target, plain: Tensor, *, rtol: float) -> None:
     assert (found - plain).norm() < rtol * plain.norm()
 
 
+def check_stands_for(folder: Path, plain: PreTrainedModel) -> Target:
+    """The folder decodes as the plain model, fused, and needs the memory that it takes."""
+    with torch.inference_mode():
+        logits = plain(torch.tensor([PROMPT])).logits[0, -1]
+    target = load_target(folder, dtype=torch.float32, device=CPU)
+    check_logits(target, logits, rtol=1e-4)
+    check_trees(target)
+    assert target.unfused_reason is None
+    need = estimate(folder, "float32", context=128, what="it", is_dequantized=True)
+    held = sum(one.nbytes for one in plain.state_dict().values())
+    assert held <= need.weight_bytes < 1.1 * held
+    return target
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_quantised_checkpoint_decodes_as_the_weights_it_stands_for(
     name: str, tmp_path: Path
@@ -80,16 +95,8 @@ def test_a_quantised_checkpoint_decodes_as_the_weights_it_stands_for(
         needs("compressed_tensors")
     plain = llama(tmp_path)
     plain.load_state_dict(quantise(tmp_path, name))
-    with torch.inference_mode():
-        logits = plain(torch.tensor([PROMPT])).logits[0, -1]
-    target = load_target(tmp_path, dtype=torch.float32, device=CPU)
-    check_logits(target, logits, rtol=1e-4)
-    assert target.unfused_reason is None  # plain weights run fused, and are read whole
+    target = check_stands_for(tmp_path, plain)
     assert pass_bytes(target.model) == pass_bytes(plain)
-    check_trees(target)
-    held = sum(one.nbytes for one in plain.state_dict().values())
-    need = estimate(tmp_path, "float32", context=128, what="it", is_dequantized=True)
-    assert held <= need.weight_bytes < 1.1 * held
 
 
 def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> None:
@@ -97,16 +104,9 @@ def test_mxfp4_experts_decode_as_the_weights_they_stand_for(tmp_path: Path) -> N
     plain = GptOssForCausalLM(GptOssConfig(**EXPERTS))
     plain.save_pretrained(tmp_path)
     plain.load_state_dict(mxfp4_experts(tmp_path))
-    with torch.inference_mode():
-        logits = plain(torch.tensor([PROMPT])).logits[0, -1]
-    target = load_target(tmp_path, dtype=torch.float32, device=CPU)
-    check_logits(target, logits, rtol=1e-4)
-    check_trees(target)
-    assert target.unfused_reason is None
-    need = estimate(tmp_path, "float32", context=128, what="it", is_dequantized=True)
+    check_stands_for(tmp_path, plain)
     stored = estimate(tmp_path, "float32", context=128, what="it")
-    held = sum(one.nbytes for one in plain.state_dict().values())
-    assert stored.weight_bytes < held <= need.weight_bytes < 1.1 * held
+    assert stored.weight_bytes < sum(one.nbytes for one in plain.state_dict().values())
 
 
 BITS: dict[str, dict[str, Any]] = {

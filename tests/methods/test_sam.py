@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
@@ -105,22 +104,3 @@ def test_it_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> 
     assert done.token_ids == vanilla.token_ids
     sizes = set(done.num_nodes)
     assert any(size <= 6 for size in sizes) and any(size > 6 for size in sizes)
-
-
-def rows(layer: Any, count: int) -> torch.Tensor:
-    """Keys and values [2, heads, count, head_dim]."""
-    kept = layer.cache.layers[0]
-    return torch.cat([kept.keys[:, :, :count], kept.values[:, :, :count]])
-
-
-def test_eagle_reads_the_steps_that_it_did_not_propose(tmp_path: Path) -> None:
-    """Its cache after copied steps holds what it holds where it proposes every tree."""
-    target, request = random_target(), Request(prompts()[3], 40)
-    num_rows = len(request.prompt_ids) + 30
-    drafter: Any = build("sam", target, tmp_path, other="eagle2", num_tokens="5", threshold="3")
-    alone: Any = build("sam", target, tmp_path, other="eagle2", threshold="400")
-    done = decode(target, drafter, request)
-    assert len(set(done.num_nodes)) > 1
-    assert set(decode(target, alone, request).num_nodes) == {61}
-    mixed, plain = (rows(one._other.model.stack, num_rows) for one in (drafter, alone))
-    torch.testing.assert_close(mixed, plain)

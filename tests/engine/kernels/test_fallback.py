@@ -150,38 +150,26 @@ def test_a_gpu_below_capability_8_has_torchs_operations(
     assert ops.reason == f"the GPU has compute capability {major}.{minor}, kernels need 8.0"
 
 
-def test_correct_kernels_overlap_without_a_message(hopper: Refusing) -> None:
-    ops = picked()
-    assert ops.name.endswith(", overlapped") and ops.reason is None
+FAILED = {"attention": "run by torch, since Triton Error [CUDA]: invalid"}
+TOLD = "attention: run by torch, since Triton Error [CUDA]: invalid"
 
 
-def test_the_reason_for_not_overlapping_is_recorded(hopper: Refusing) -> None:
-    hopper.wrong["overlapped"] = "attention of triton, overlapped, is off by 1.0e-01"
-    ops = picked()
-    assert ops.name.startswith("triton") and "overlapped" not in ops.name
-    assert ops.kernels_unsupported_reason is None
-    assert ops.describe()["reason"] == (
-        "launches do not overlap: attention of triton, overlapped, is off by 1.0e-01"
-    )
-
-
-def test_launches_overlap_although_a_kernel_cannot_be_launched_either_way(
-    hopper: Refusing,
+@pytest.mark.parametrize(
+    ("wrong", "failed", "reason"),
+    [
+        ({}, {}, None),
+        ({"overlapped": "the norm is off"}, {}, "launches do not overlap: the norm is off"),
+        ({}, {"overlapped": FAILED, "plain": FAILED}, TOLD),
+        ({}, {"overlapped": FAILED}, f"launches do not overlap: {TOLD}"),
+    ],
+)
+def test_launches_overlap_unless_that_costs_a_kernel_with_the_reason(
+    wrong: dict[str, str], failed: dict[str, dict[str, str]], reason: str | None, hopper: Refusing
 ) -> None:
-    failed = {"attention": "run by torch, since …"}
-    hopper.fallbacks = {"overlapped": failed, "plain": failed}
+    hopper.wrong, hopper.fallbacks = wrong, failed
     ops = picked()
-    assert ops.name.endswith(", overlapped") and ops.reason == "attention: run by torch, since …"
-
-
-def test_launches_do_not_overlap_where_that_costs_a_kernel(hopper: Refusing) -> None:
-    hopper.fallbacks["overlapped"] = {"norms": "run by torch, since Triton Error [CUDA]: invalid"}
-    ops = picked()
-    assert "overlapped" not in ops.name
-    assert (
-        ops.reason
-        == "launches do not overlap: norms: run by torch, since Triton Error [CUDA]: invalid"
-    )
+    assert ops.name.startswith("triton") and ops.describe()["reason"] == ops.reason == reason
+    assert ops.name.endswith(", overlapped") != ("do not overlap" in (reason or ""))
 
 
 def test_wrong_kernels_leave_torchs_operations_with_every_reason(hopper: Refusing) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
+from transformers import PreTrainedModel
 
 from specbench.engine.decode import decode
 from specbench.engine.graphs.execution import Eager
@@ -247,6 +248,19 @@ class WithKernels(Eager):
     ops: Ops = KERNELS
 
 
+def check_steps(
+    name: str, model: PreTrainedModel, prompt: tuple[int, ...], folder: Path,
+    options: dict[str, str],
+) -> None:  # fmt: skip
+    """Tokens and steps are those of torch."""
+    plain, done = (
+        decode(target, build(name, target, folder, **options), Request(prompt, 3))
+        for target in (Target(deepcopy(model)), Target(model, WithKernels()))
+    )
+    assert done.token_ids == plain.token_ids
+    assert done.steps == plain.steps != ()
+
+
 SMALL = {"total_tokens": "8", "depth": "2", "top_k": "3"}
 
 
@@ -267,13 +281,7 @@ def test_tokens_and_steps_are_the_same_with_kernels(
 ) -> None:
     heads = {"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
     model = random_llama(layers, **heads).float().to(DEVICE)
-    request = Request(prompts()[0], 3)
-    plain, done = (
-        decode(target, build(name, target, tmp_path, **options), request)
-        for target in (Target(deepcopy(model)), Target(model, WithKernels()))
-    )
-    assert done.token_ids == plain.token_ids
-    assert done.steps == plain.steps != ()
+    check_steps(name, model, prompts()[0], tmp_path, options)
 
 
 @MANY_PROGRAMS
@@ -283,13 +291,7 @@ def test_limited_models_have_the_same_tokens_and_steps_with_kernels(
     name: str, tmp_path: Path
 ) -> None:
     model = random_model(name).float().to(DEVICE)
-    request = Request(prompts()[1], 3)
-    plain, done = (
-        decode(target, build("eagle2", target, tmp_path, **SMALL), request)
-        for target in (Target(deepcopy(model)), Target(model, WithKernels()))
-    )
-    assert done.token_ids == plain.token_ids
-    assert done.steps == plain.steps != ()
+    check_steps("eagle2", model, prompts()[1], tmp_path, SMALL)
 
 
 @pytest.mark.slow

@@ -54,6 +54,7 @@ def test_no_other_number_of_splits_ends_sooner() -> None:
     for processors, heads, num_rows, span, _ in CASES:
         plan = planned(processors, heads, num_rows, span)
         programs, slots = heads.num_kv * plan.num_blocks, processors * RESIDENT[plan.block_rows]
+        assert (plan.waves - 1) * slots < programs * plan.num_splits <= plan.waves * slots
         steps = -(-span // CACHE_ROWS)
 
         def takes(splits: int, steps: int = steps, programs: int = programs, s: int = slots) -> int:
