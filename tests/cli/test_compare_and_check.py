@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -35,18 +34,6 @@ def store(tmp_path: Path) -> Store:
         return tmp_path / name
 
     return write
-
-
-def test_compare_judges_the_pools_of_several_runs(specbench: Specbench, store: Store) -> None:
-    draw = random.Random(1)
-    for name, run in (("old", RUN), ("new", SLOW)):
-        for number in range(1, 5):
-            factors = {method: draw.lognormvariate(0, 0.003) for method in ("vanilla", "pld")}
-            store(slower(run, factors), f"{name}/run-{number}")
-    said = specbench("compare", "old", "new")
-    assert said.code == 0, said.err
-    assert "lower in B for PLD (0.7" in " ".join(said.out.split())
-    assert "prompts and 4 runs" in " ".join(said.out.split())
 
 
 def test_compare_crosses_methods_of_two_runs(specbench: Specbench, store: Store) -> None:

@@ -20,11 +20,12 @@ from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 
 
+@pytest.mark.parametrize("more", [(), ("--in-turns",)])
 def test_every_method_answers_and_the_table_has_its_speed(
-    specbench: Specbench, model: Path
+    specbench: Specbench, model: Path, more: tuple[str, ...]
 ) -> None:
     options = ("--model", model, "--template", "none", "--max-new-tokens", 12, "--device", "cpu")
-    said = specbench("race", "ab ab ab", "--method", "vanilla,pld:ngram=2", *options)
+    said = specbench("race", "ab ab ab", "--method", "vanilla,pld:ngram=2", *options, *more)
     assert said.code == 0
     lines = said.out.splitlines()
     assert "vanilla  12 tokens in 11 steps" in lines
@@ -81,10 +82,3 @@ def test_in_turns_every_method_is_shown_at_its_speed_and_then_whole() -> None:
         view.replay(recording)
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count(f"{len(ids)} tokens in 1 steps") >= 2
-
-
-def test_a_race_in_turns_prints_the_same_answers(specbench: Specbench, model: Path) -> None:
-    options = ("--model", model, "--template", "none", "--max-new-tokens", 6, "--device", "cpu")
-    said = specbench("race", "ab ab", "--method", "vanilla,pld", *options, "--in-turns")
-    assert said.code == 0, said.err
-    assert "vanilla  6 tokens in 5 steps" in said.out and "pld  6 tokens in" in said.out

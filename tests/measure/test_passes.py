@@ -7,7 +7,6 @@ from specbench.analysis.stats.bootstrap import Estimate
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.measure.passes import finished_header, until_width
-from specbench.types import Record
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several
 
@@ -37,7 +36,8 @@ def test_passes_end_when_the_intervals_are_narrow_enough() -> None:
     assert not until_width(until(None, run))(run.records)
 
 
-def test_two_passes_are_never_enough() -> None:
+def test_two_passes_are_never_enough_and_no_record_is_not() -> None:
+    assert not until_width(until(0.5, RUN))(())
     run = passes(2, sd=0.0001)
     assert not until_width(until(0.99, run))(run.records)
 
@@ -46,8 +46,3 @@ def test_the_header_of_a_run_that_ended_early_has_the_passes_it_took() -> None:
     run = passes(4)
     ended = finished_header(until(0.5, run), run.records)
     assert (ended.spec.values.repeats, ended.num_records) == (4, len(run.records))
-
-
-def test_records_are_needed() -> None:
-    empty: tuple[Record, ...] = ()
-    assert not until_width(until(0.5, RUN))(empty)
