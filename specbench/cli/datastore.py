@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, say, takes
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
@@ -27,15 +27,8 @@ def _group() -> None:
 @commands.command()
 @takes(*options(SpecValues, "template"), *options(Call, "offline"))
 def build(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Chats (turns, messages or ShareGPT) or text, as JSONL or JSON."
-        ),
-    ],
-    model: Annotated[
-        str, typer.Option(metavar="MODEL", help="The target: a known model, a folder or a Hub id.")
-    ],
+    data: Annotated[Path, typer.Argument(metavar="FILE", help=CORPUS)],
+    model: TargetModel,
     output: Annotated[Path, typer.Option(metavar="FILE", help="The datastore to write.")],
     values: dict[str, Any],
     call: Call,

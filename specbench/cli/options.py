@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from specbench.cli import complete
 from specbench.errors import terminal_text
-from specbench.log.options import Group, Option, option, options
-from specbench.log.state import run_folder, run_folders
+from specbench.log.options import Group, Option, option
+from specbench.log.state import run_folders
 from specbench.measure.folder import RUNS as RUNS
 from specbench.report.export import FORMATS
 
@@ -125,15 +125,14 @@ def shown(declared: Option) -> Any:
     )
 
 
-Offline = Annotated[bool, shown(*options(Call, "offline"))]
-Full = Annotated[bool, shown(*options(Call, "full"))]
-RunArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN",
-        help="A run's folder, or a file in it.",
-        callback=run_folder,
-        autocompletion=complete.runs,
+CORPUS = "Chats (turns, messages or ShareGPT) or text, as JSONL or JSON."
+"""Help of a file to learn from."""
+TargetModel = Annotated[
+    str,
+    typer.Option(
+        metavar="MODEL",
+        help="The target: a known model, a folder or a Hub id.",
+        autocompletion=complete.models,
     ),
 ]
 RunArguments = Annotated[

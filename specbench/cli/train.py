@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from specbench.cli.interrupts import resumable
-from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, say, takes
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
@@ -25,15 +25,8 @@ def train(
             metavar="METHOD", help="medusa, hydra, eagle (also serves eagle2) or eagle3."
         ),
     ],
-    model: Annotated[
-        str, typer.Option(metavar="MODEL", help="The target: a known model, a folder or a Hub id.")
-    ],
-    data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="Chats (turns, messages or ShareGPT) or text, as JSONL or JSON."
-        ),
-    ],
+    model: TargetModel,
+    data: Annotated[Path, typer.Option(metavar="FILE", help=CORPUS)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the head.")],
     steps: Annotated[
         int, typer.Option(metavar="N", help="Training steps; --resume with more extends it.")
