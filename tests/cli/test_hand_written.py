@@ -105,14 +105,6 @@ def cells(specbench: Specbench, folder: Path, *more: str) -> dict[tuple[str, str
     return {(row["method"], row["temperature"], row["task"]): row for row in rows}
 
 
-def test_one_sample_has_its_speedup_and_mat_and_no_interval(
-    specbench: Specbench, folder: Path
-) -> None:
-    row = cells(specbench, write(folder, ODD["one sample"]))["pld", "0.0", "gsm8k"]
-    assert (float(row["speedup"]), float(row["mat"]), row["speedup_low"]) == (2.0, 2.0, "")
-    assert "Too few samples for an interval" in specbench("report", folder).out
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -129,14 +121,6 @@ def test_a_missing_speedup_has_a_reason(
     row = cells(specbench, write(folder, ODD[name]))["pld", "0.0", "gsm8k"]
     assert (row["speedup"], row["speedup_missing"]) == ("", reason)
     assert reason in " ".join(specbench("report", folder).out.lower().split())
-
-
-def test_a_missing_cell_is_not_run_and_leaves_the_other_numbers(
-    specbench: Specbench, folder: Path
-) -> None:
-    rows = cells(specbench, write(folder, ODD["a cell missing"]))
-    assert rows["pld", "0.0", "alpaca"]["speedup_missing"] == "not run"
-    assert float(rows["pld", "0.0", "gsm8k"]["speedup"]) == 2.0
 
 
 def test_the_published_formula_counts_samples_alike_and_ours_counts_time(
