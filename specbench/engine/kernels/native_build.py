@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
+import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from specbench.errors import first_line, printable
 
 SOURCE = Path(__file__).with_name("native.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp")
 LIMIT_S = 120.0
+_PROBE = """
+import ctypes, sys
+sys.tracebacklimit = 0
+[ctypes.CDLL(path) for path in sys.argv[1:]]
+"""
+"""Loads libraries in a process of its own, which half a file ends by SIGBUS."""
+_BUILD = "build-"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _INT, _LONG, _FLOAT, _POINTER = ctypes.c_int, ctypes.c_long, ctypes.c_float, ctypes.c_void_p
 _NORM = (_POINTER, _INT, _FLOAT)
@@ -49,8 +63,14 @@ class BuildError(Exception):
 
 
 def user_folder() -> Path:
-    """The user's folder of compiled libraries: `specbench/native` in `$XDG_CACHE_HOME`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "specbench", "native")
+    """The user's folder of compiled libraries: `specbench/native` in `$XDG_CACHE_HOME`.
+
+    A relative path there is ignored, as the XDG specification asks, and so is a missing home.
+    """
+    own = Path(tempfile.gettempdir(), f"specbench-{os.geteuid()}")
+    cache, home = (Path(os.environ.get(name, "")) for name in ("XDG_CACHE_HOME", "HOME"))
+    places = (place for place in (cache, home / ".cache", own) if place.is_absolute())
+    return next(places) / "specbench" / "native"
 
 
 def compiler() -> list[str]:
@@ -64,47 +84,105 @@ def compiler() -> list[str]:
     for name in names:
         if found := shutil.which(name):
             return [found, *more]
-    raise BuildError(f"no C compiler is installed (looked for {', '.join(names)})")
+    raise BuildError(f"no C compiler is installed (looked for {printable(', '.join(names))})")
 
 
 def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.CDLL, str]:
     """The library for float32, or for bfloat16 if `is_half`, and the version of its compiler.
 
-    It is kept in `folder`, or made anew if that cannot be written. `openmp` is the file of torch's
-    own OpenMP, whose threads it uses.
+    It is kept in `folder` under its hash, and made anew if it is damaged, or if others own it or
+    can write to it. A folder that is not the user's own is not used. `openmp` is the file of
+    torch's own OpenMP, whose threads it uses.
 
     Raises:
-        BuildError: it cannot be compiled or loaded.
+        BuildError: it cannot be compiled, written or loaded.
     """
     found = compiler()
     about = _output([*found, "--version"])
     versions = re.findall(r"\d+(?:\.\d+)+", about.split("\n", 1)[0])
-    version = " ".join([Path(found[0]).name, *versions[-1:]])
+    version = first_line(" ".join([Path(found[0]).name, *versions[-1:]]))
     target = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
     flags = [*FLAGS, target, f"-DHALF={int(is_half)}"]
     parts = [SOURCE.read_text("utf-8"), about, *found, *flags, str(openmp), _processor()]
-    name = f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}.so"
+    name = _digest(chr(0).join(parts).encode(errors="surrogateescape"))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        place = folder / name
-        if place.is_file():
-            with suppress(BuildError):  # damaged: make it anew
-                return _loaded(place), version
-        _compile(found, flags, openmp, place)
-        return _loaded(place), version
-    except OSError:  # no room, or not writable
-        with tempfile.TemporaryDirectory() as other:
-            _compile(found, flags, openmp, Path(other, name))
-            return _loaded(Path(other, name)), version
+        _take(folder)
+        for place in folder.glob(f"{name}-*.so"):
+            if _is_whole(place):
+                with suppress(BuildError):
+                    return _loaded(place), version
+            place.unlink(missing_ok=True)
+        with _alone(folder):
+            return _compiled(found, flags, openmp, folder, name), version
+    except OSError:  # no room, not writable, not the user's, or in use
+        try:
+            with tempfile.TemporaryDirectory() as other:
+                return _compiled(found, flags, openmp, Path(other), name), version
+        except OSError as error:
+            raise BuildError(f"the compiled library cannot be written ({error})") from error
 
 
-def _compile(compiler: list[str], flags: list[str], openmp: Path, place: Path) -> None:
-    """Compile into `place`, which appears only when it is complete."""
-    with tempfile.TemporaryDirectory(dir=place.parent) as part:
-        code, library = Path(part, "native.o"), Path(part, "native.so")
+def _take(folder: Path) -> None:
+    """Make the folder the user's alone, without what others could have put there.
+
+    Raises:
+        OSError: it belongs to somebody else, who could exchange it, or it cannot be written.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = folder.stat()
+    above = (one.stat().st_mode for one in folder.resolve().parents)
+    is_open = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in above)
+    if about.st_uid != os.geteuid() or is_open:
+        raise PermissionError(f"{folder} belongs to others, too")
+    if about.st_mode & _OTHERS_WRITE:
+        folder.chmod(0o700)
+        for library in folder.glob("*.so"):
+            library.unlink()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let no other process compile in the folder, and remove what a killed one left.
+
+    Raises:
+        OSError: another process compiles there.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for build in folder.glob(f"{_BUILD}*"):
+            shutil.rmtree(build, ignore_errors=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_whole(place: Path) -> bool:
+    """True if a library is the user's own file and has the hash that its name says."""
+    with suppress(OSError):
+        about = place.lstat()
+        is_own = about.st_uid == os.geteuid() and not about.st_mode & _OTHERS_WRITE
+        if is_own and stat.S_ISREG(about.st_mode):
+            return place.stem.rpartition("-")[2] == _digest(place.read_bytes())
+    return False
+
+
+def _compiled(
+    compiler: list[str], flags: list[str], openmp: Path, folder: Path, name: str
+) -> ctypes.CDLL:
+    """Compile and load. The library appears in `folder` when it is complete and on the disk."""
+    with tempfile.TemporaryDirectory(prefix=_BUILD, dir=folder) as part:
+        code, made = Path(part, "native.o"), Path(part, "native.so")
         _output([*compiler, *flags, "-c", str(SOURCE), "-o", str(code)])
-        _output([*compiler, "-shared", str(code), str(openmp), "-o", str(library)])
-        library.replace(place)
+        _output([*compiler, "-shared", str(code), str(openmp), "-o", str(made)])
+        _output([sys.executable, "-ISc", _PROBE, str(openmp), str(made)], "the compiled library")
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+            digest = _digest(file.read())
+        library = _loaded(made)
+        made.chmod(0o700)
+        made.replace(folder / f"{name}-{digest}.so")
+    return library
 
 
 def _loaded(place: Path) -> ctypes.CDLL:
@@ -118,15 +196,23 @@ def _loaded(place: Path) -> ctypes.CDLL:
     return library
 
 
-def _output(command: list[str]) -> str:
+def _output(command: list[str], what: str = "") -> str:
+    what = what or printable(command[0])
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=True
+        )
     except subprocess.CalledProcessError as error:
-        first = next(iter(error.stderr.strip().splitlines()), "no message")
-        raise BuildError(f"{command[0]} fails: {first}") from error
+        said = first_line(error.stderr.decode(errors="replace"))
+        ended = f"signal {-error.returncode} ended it" if error.returncode < 0 else "no message"
+        raise BuildError(f"{what} fails: {said or ended}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{command[0]} fails: {error}") from error
-    return done.stdout
+        raise BuildError(f"{what} fails: {printable(str(error))}") from error
+    return done.stdout.decode(errors="replace")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:24]
 
 
 def _processor() -> str:

@@ -1,6 +1,8 @@
 """Tests of the compiled operations: torch's results, and the same bits whatever is beside a row."""
 
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from torch.nn.functional import silu
 
 from specbench.engine.graphs.execution import Eager
 from specbench.engine.kernels import native_build
-from specbench.engine.kernels.native_build import BuildError, load_library
+from specbench.engine.kernels.native_build import BuildError, load_library, user_folder
 from specbench.engine.kernels.native_ops import NativeOps, native_ops
 from specbench.engine.kernels.pick_ops import pick_native_ops, unsupported_reason
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Heads, Norm, TreeMask
@@ -169,31 +171,92 @@ class TestBuilding:
     def test_it_is_compiled_once(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         native_ops(torch.float32, folder)
         made = sorted(folder.glob("*.so"))
-        monkeypatch.setattr(native_build, "_compile", lambda *args: pytest.fail("compiled again"))
+        monkeypatch.setattr(native_build, "_compiled", lambda *args: pytest.fail("compiled again"))
         native_ops(torch.float32, folder)
         assert sorted(folder.glob("*.so")) == made
 
-    def test_no_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CC", "no-such-compiler")
-        picked = pick_native_ops(torch.float32, tmp_path)
-        assert picked.name == "torch"
-        assert picked.reason == "no C compiler is installed (looked for no-such-compiler)"
-
-    def test_a_compiler_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        broken = tmp_path / "cc"
-        broken.write_text(
-            "#!/bin/sh\necho 'cc 1.2'\ntest $1 = --version || { echo why >&2; exit 1; }"
-        )
-        broken.chmod(0o755)
-        monkeypatch.setenv("CC", str(broken))
-        assert pick_native_ops(torch.float32, tmp_path / "kept").reason == f"{broken} fails: why"
-
-    def test_a_damaged_library_is_made_anew(self, tmp_path: Path, folder: Path) -> None:
+    @pytest.mark.parametrize(
+        ("script", "reason"),
+        [
+            (None, "no C compiler is installed (looked for {cc})"),
+            ("echo why >&2; exit 1", "{cc} fails: why"),
+            (r"printf '\377\033[31mwhy' >&2; exit 1", "{cc} fails: \ufffd [31mwhy"),
+            ("kill -9 $$", "{cc} fails: signal 9 ended it"),
+            ("exit 0", "the compiled library fails: "),
+            ('for last; do :; done; echo half > "$last"', "file too short"),
+            ('cat; for last; do :; done; head -c 5000 "$LIBRARY" > "$last"', "signal 7 ended it"),
+        ],
+    )
+    def test_a_compiler_that_fails_leaves_torch_and_no_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, script: str | None,
+        reason: str,
+    ) -> None:  # fmt: skip
         native_ops(torch.float32, folder)
-        for library in folder.glob("*.so"):
-            (tmp_path / library.name).write_bytes(b"damaged")
-        assert native_ops(torch.float32, tmp_path).name.startswith("native code (")
-        assert max(library.stat().st_size for library in tmp_path.glob("*.so")) > 10_000
+        cc, kept, scratch = (tmp_path / name for name in ("cc", "kept", "scratch"))
+        scratch.mkdir()
+        if script is not None:
+            version = r"printf 'cc \377 1.2\n'"
+            cc.write_text(f"#!/bin/sh\ntest $1 = --version && {{ {version}; exit; }}\n{script}\n")
+            cc.chmod(0o755)
+        monkeypatch.setenv("CC", str(cc))
+        monkeypatch.setenv("LIBRARY", str(next(folder.glob("*.so"))))
+        monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+        picked = pick_native_ops(torch.float32, kept)
+        assert picked.name == "torch" and picked.reason
+        assert reason.format(cc=cc) in picked.reason
+        assert not [*kept.glob("*"), *scratch.iterdir()]
+
+    @pytest.mark.parametrize("damage", ["cut", "changed", "writable", "open folder", "a link"])
+    def test_a_library_that_may_not_be_ours_is_made_anew(
+        self, tmp_path: Path, folder: Path, damage: str
+    ) -> None:
+        native_ops(torch.float32, folder)
+        content = {library.name: library.read_bytes() for library in folder.glob("*.so")}
+        other = tmp_path / "kept"
+        other.mkdir(mode=0o700)
+        for name, whole in content.items():
+            library = other / name
+            half = {"cut": whole[:5000], "changed": b"x" + whole[1:]}.get(damage, whole)
+            library.write_bytes(half)
+            os.utime(library, (0, 0))
+            library.chmod(0o666 if damage == "writable" else 0o600)
+            if damage == "a link":
+                library.rename(tmp_path / name)
+                library.symlink_to(tmp_path / name)
+                os.utime(library, (0, 0), follow_symlinks=False)
+        other.chmod(0o777 if damage == "open folder" else 0o700)
+        assert native_ops(torch.float32, other).name.startswith("native code (")
+        (made,) = [file for file in other.iterdir() if file.lstat().st_mtime]
+        assert content[made.name] == made.read_bytes()
+        assert (made.stat().st_mode & 0o777, other.stat().st_mode & 0o777) == (0o700, 0o700)
+
+    @pytest.mark.parametrize("is_owned", [False, True])
+    def test_a_folder_of_others_is_left_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_owned: bool
+    ) -> None:
+        """Its owner, or who can exchange it by the folder above, could put any code into it."""
+        if is_owned:
+            tmp_path.chmod(0o777)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        assert native_ops(torch.float32, tmp_path / "kept").name.startswith("native code (")
+        assert not [*(tmp_path / "kept").iterdir()]
+
+    def test_half_a_build_of_a_killed_process_goes(self, tmp_path: Path) -> None:
+        (tmp_path / "build-old").mkdir()
+        with native_build._alone(tmp_path), tmp_path.joinpath("build-new").open("w"):
+            assert native_ops(torch.float32, tmp_path).name.startswith("native code (")
+            assert [file.name for file in tmp_path.iterdir()] == ["build-new"]
+        (tmp_path / "build-new").unlink()
+        native_ops(torch.float32, tmp_path)
+        assert [file.suffix for file in tmp_path.iterdir()] == [".so"]
+
+    def test_a_relative_cache_folder_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+        monkeypatch.setenv("HOME", "/home/me")
+        assert user_folder() == Path("/home/me/.cache/specbench/native")
+        monkeypatch.setenv("HOME", "relative")
+        assert user_folder().is_absolute()
 
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
         file = tmp_path / "file"
