@@ -29,6 +29,7 @@ from specbench.analysis.goodput import parse_goodput
 from specbench.analysis.ranking import Ranking, rank
 from specbench.analysis.records import make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
+from specbench.analysis.served_steps import BlockKey, block_key
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.analysis.survivors import find_survivors
@@ -99,7 +100,7 @@ def measure(
 ) -> RunMetrics:
     """Measure a run. Never raises for missing records or header entries."""
     bootstrap = bootstrap or Bootstrap()
-    table, info = make_table(run.records, run.run_of_repeat), run.header
+    table, info = make_table(run.records, run.run_of_repeat, run.header.blocks), run.header
     frame, survivors = table.frame, find_survivors(table.frame)
     methods, temperatures = _methods(info, frame), _temperatures(info, frame)
     tasks = tuple(dict.fromkeys([*info.columns, *frame["task"].unique()]))
@@ -114,7 +115,7 @@ def measure(
             for method in methods:
                 key = CellKey(method, temperature, task)
                 cell = measure_cell(source.cell(key), draws, arithmetic)
-                cells[key] = _with_counters(cell, key, info)
+                cells[key] = _with_counters(cell, key, info, table.served.contradictions)
         overall |= _overall(cells, methods, temperature, tasks=tasks)
     rankings = {
         temperature: rank({m: overall[m, temperature].speedup for m in methods}, BASELINE)
@@ -139,7 +140,7 @@ def measure(
         agreements=find_agreements(table, info.spec.values.history),
         audit=run.audit,
         serving=measure_serving(
-            info, run.records, bootstrap, parse_goodput(info.spec.values.goodput)
+            info, run.records, table.served, bootstrap, parse_goodput(info.spec.values.goodput)
         ),
         scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
         rankings=rankings,
@@ -153,16 +154,23 @@ def measure(
     )
 
 
-def _with_counters(cell: CellMetrics, key: CellKey, info: RunHeader) -> CellMetrics:
-    """The cell with the MAT of its server's counters, if no answer came with its own counts."""
-    if isinstance(cell.mat, Estimate) or not cell.num_done or not info.blocks:
-        return cell
+def _with_counters(
+    cell: CellMetrics, key: CellKey, info: RunHeader, contradictions: Mapping[BlockKey, str]
+) -> CellMetrics:
+    """The cell with the MAT of its server's counters, if no answer came with its own counts.
+
+    It has none if a block of it contradicts itself.
+    """
     own = [
         block
         for block in info.blocks
         if (block.method, block.temperature) == (key.method, key.temperature)
         and key.task in (block.task, POOLED)
     ]
+    if texts := [text for block in own if (text := contradictions.get(block_key(block)))]:
+        return replace(cell, mat=Missing(texts[0]), mat_macro=Missing(texts[0]))
+    if isinstance(cell.mat, Estimate) or not cell.num_done or not own:
+        return cell
     return replace(cell, mat=mat_of_blocks(own))
 
 

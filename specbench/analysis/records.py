@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.columns import BASELINE, PHASES, REQUEST_KEY
+from specbench.analysis.served_steps import ServedSteps, served_steps
 from specbench.analysis.stats.effects import IntArray
+from specbench.log.backend import BlockHeader
 from specbench.types import Record
 
 if TYPE_CHECKING:
@@ -38,9 +40,10 @@ class RecordTable:
     - `is_same`: True if the token ids are vanilla's.
     - `is_cut`: True if the last step may have accepted one more guess than it shows.
     - `mat_emitted` and `mat_steps`: tokens that steps emitted, and steps. They are `num_emitted`
-      and `num_steps`, or, if a server reports only what it accepted, made from that; 0 if unknown.
+      and `num_steps`, or, of a server that lists no steps, those of `served_steps`; 0 if unknown.
     - `first_step`: the place of the record's first step in `accept_lengths` [steps].
 
+    `served` has the steps of answers whose server does not list them.
     `columns` are those of the frame as arrays [records], except categories: a column of a cell is
     ten times faster to take from an array.
     """
@@ -49,6 +52,7 @@ class RecordTable:
     frame: DataFrame
     columns: Mapping[str, NDArray[Any]]
     accept_lengths: IntArray
+    served: ServedSteps
     num_units: int = 1
 
     def values(self, rows: IntArray, *names: str) -> list[NDArray[Any]]:
@@ -119,8 +123,15 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     return frame
 
 
-def make_table(records: Sequence[Record], run_of_repeat: Sequence[int] = ()) -> RecordTable:
-    """The table of these records; `run_of_repeat` is the run of each repeat of a pool."""
+def make_table(
+    records: Sequence[Record],
+    run_of_repeat: Sequence[int] = (),
+    blocks: Sequence[BlockHeader] = (),
+) -> RecordTable:
+    """The table of these records.
+
+    `run_of_repeat` is the run of each repeat of a pool, `blocks` are those of servers.
+    """
     frame = records_frame(records)
     repeats = frame["repeat"].to_numpy()
     frame["unit"] = np.array(run_of_repeat, dtype=np.int64)[repeats] if run_of_repeat else repeats
@@ -140,9 +151,9 @@ def make_table(records: Sequence[Record], run_of_repeat: Sequence[int] = ()) -> 
     )
     frame["is_paused"] = [record.is_paused for record in records]
     frame["is_cut"] = np.array([_is_cut(record) for record in records], dtype=bool)
-    emitted, steps = zip(*map(_counted_steps, records), strict=True) if records else ((), ())
-    frame["mat_emitted"] = np.array(emitted, dtype=np.int64)
-    frame["mat_steps"] = np.array(steps, dtype=np.int64)
+    served = served_steps(records, blocks)
+    frame["mat_emitted"] = np.array(served.emitted, dtype=np.int64)
+    frame["mat_steps"] = np.array(served.steps, dtype=np.float64)
     frame["first_step"] = frame["num_steps"].cumsum() - frame["num_steps"]
     lengths = chain.from_iterable(record.accept_lengths for record in records)
     return RecordTable(
@@ -150,6 +161,7 @@ def make_table(records: Sequence[Record], run_of_repeat: Sequence[int] = ()) -> 
         frame,
         columns={name: frame[name].to_numpy() for name in frame.select_dtypes(exclude="category")},
         accept_lengths=np.fromiter(lengths, np.intp, frame["num_steps"].sum()),
+        served=served,
         num_units=1 + int(frame["unit"].max()) if len(frame) else 1,
     )
 
@@ -162,15 +174,6 @@ def _baseline_rows(frame: DataFrame) -> IntArray:
     row_of[request[baseline]] = baseline
     partner, worker = row_of[request], frame["worker"].cat.codes.to_numpy()
     return np.where((partner >= 0) & (worker[partner] == worker), partner, -1)
-
-
-def _counted_steps(record: Record) -> tuple[int, int]:
-    """Tokens that steps emitted, and steps: a step emits what it accepted and one token more."""
-    accepted = record.serving.num_accepted if record.serving else None
-    if record.accept_lengths or accepted is None:
-        return sum(record.accept_lengths), len(record.accept_lengths)
-    emitted = max(record.num_tokens - 1, 0)
-    return emitted, max(emitted - accepted, min(emitted, 1))
 
 
 def _is_cut(record: Record) -> bool:

@@ -5,8 +5,8 @@ time per token after it, ITL the time between arrivals of tokens, E2E the time o
 Times are the client's. Throughputs are sums over blocks / the blocks' durations. A block that was
 interrupted has none: what was left of it ran at a lower load.
 
-- MAT, where a server does not list its steps: (tokens - 1) / (tokens - 1 - accepted draft tokens),
-  since a step emits what it accepted and one token more.
+- MAT, where a server does not list its steps: (tokens - 1) / steps, with the steps that its counts
+  imply (see `served_steps`).
 - The engine's MAT: 1 + accepted draft tokens / drafts. Steps without a draft do not count, and
   tokens accepted beyond the end of an answer do.
 """
@@ -23,6 +23,7 @@ import numpy as np
 from specbench.analysis.cells import NOT_RUN
 from specbench.analysis.columns import BASELINE
 from specbench.analysis.latency import Percentiles, percentiles
+from specbench.analysis.served_steps import ServedSteps, block_key
 from specbench.analysis.stats.bootstrap import (
     Bootstrap,
     Draws,
@@ -40,8 +41,8 @@ NO_COUNTS = Missing("the server reports no drafts")
 NO_LIMITS = Missing("no --goodput")
 NO_BLOCKS = Missing("no block of vanilla at this load")
 OTHERS = Missing("the server's counters count other requests too")
-INTERRUPTED = Missing("all blocks were interrupted")
 HAS_FAILED = Missing("requests failed, and the server's counters count them")
+INTERRUPTED = Missing("all blocks were interrupted")
 _MOST_CLIENT = 0.02
 """Share of a latency that the client may take."""
 _LEAST_OWN = 0.98
@@ -61,7 +62,12 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class ServingMetrics:
-    """A method at one load, over all tasks. Throughputs are per second."""
+    """A method at one load, over all tasks. Throughputs are per second.
+
+    `least_mat` is the MAT if every answer that may have taken one step more has. `draft_length` is
+    the mean of the tokens of a draft, by the server's counters. `contradictions` are pairs of a
+    task and what is impossible in the counts of its blocks.
+    """
 
     ttft: Times
     tpot: Times
@@ -73,7 +79,10 @@ class ServingMetrics:
     goodput: Value
     throughput_ratio: Value
     engine_mat: Value
+    least_mat: Value = NO_COUNTS
+    draft_length: float = 0.0
     acceptance_rates: tuple[float, ...] = ()
+    contradictions: tuple[tuple[str, str], ...] = ()
     client_share: float = 0.0
     num_cached_tokens: int = 0
     num_retries: int = 0
@@ -81,12 +90,21 @@ class ServingMetrics:
 
 
 def measure_serving(
-    header: RunHeader, records: Sequence[Record], bootstrap: Bootstrap, limits: Limits
+    header: RunHeader,
+    records: Sequence[Record],
+    served: ServedSteps,
+    bootstrap: Bootstrap,
+    limits: Limits,
 ) -> dict[tuple[str, float], ServingMetrics]:
     """The numbers of every method at every temperature; empty without blocks."""
     of_records: dict[tuple[str, float], list[Record]] = defaultdict(list)
-    for record in records:
+    least: dict[tuple[str, float], FloatArray] = defaultdict(lambda: np.zeros(2))
+    for i, record in enumerate(records):
         of_records[record.key.method, record.key.temperature].append(record)
+        least[record.key.method, record.key.temperature] += (
+            served.emitted[i],
+            served.steps[i] + served.more[i],
+        )
     blocks: dict[tuple[str, float], list[BlockHeader]] = defaultdict(list)
     for block in header.blocks:
         blocks[block.method, block.temperature].append(block)
@@ -94,6 +112,12 @@ def measure_serving(
         key: _measure(
             own,
             of_records[key],
+            served=least[key],
+            contradictions=tuple(
+                (one.task, text)
+                for one in own
+                if (text := served.contradictions.get(block_key(one)))
+            ),
             draws=Draws(bootstrap, "blocks"),
             limits=limits,
             baseline=blocks.get((BASELINE, key[1]), []),
@@ -111,7 +135,7 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
         return problem
     emitted = sum(block.num_tokens - block.num_requests for block in own)
     accepted = sum(block.counters["num_accepted"] for block in own)
-    steps = emitted - min(accepted, emitted)
+    steps = max(emitted - accepted, sum(block.counters.get("num_drafts", 0.0) for block in own))
     return Estimate(emitted / steps) if steps > 0 else NO_COUNTS
 
 
@@ -119,6 +143,8 @@ def _measure(
     blocks: Sequence[BlockHeader],
     records: Sequence[Record],
     *,
+    served: FloatArray,
+    contradictions: tuple[tuple[str, str], ...],
     draws: Draws,
     limits: Limits,
     baseline: Sequence[BlockHeader],
@@ -146,7 +172,10 @@ def _measure(
         goodput=_share(requests, share_good) if limits else NO_LIMITS,
         throughput_ratio=_ratio(blocks, baseline, draws),
         engine_mat=_engine_mat(blocks, done),
+        least_mat=Estimate(float(served[0] / served[1])) if served[1] else NO_COUNTS,
+        draft_length=_draft_length(blocks),
         acceptance_rates=_acceptance_rates(blocks),
+        contradictions=contradictions,
         client_share=_client_share(blocks, e2e),
         num_cached_tokens=int(sum(one.counters.get("num_cached_tokens", 0) for one in blocks)),
         num_retries=sum(record.serving.num_retries for record in done if record.serving),
@@ -209,6 +238,15 @@ def _engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
         drafts = int(sum(block.counters["num_drafts"] for block in counted))
         accepted = sum(block.counters.get("num_accepted", 0.0) for block in counted)
     return Estimate(1 + accepted / drafts) if drafts else NO_COUNTS
+
+
+def _draft_length(blocks: Sequence[BlockHeader]) -> float:
+    """Draft tokens / drafts; 0 without counters."""
+    drafts, tokens = (
+        sum(block.counters.get(name, 0.0) for block in blocks)
+        for name in ("num_drafts", "num_draft_tokens")
+    )
+    return tokens / drafts if drafts else 0.0
 
 
 def _acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:

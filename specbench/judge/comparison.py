@@ -170,7 +170,7 @@ class _Cells:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        table = make_table(run.records, run.run_of_repeat)
+        table = make_table(run.records, run.run_of_repeat, run.header.blocks)
         self.num_units = table.num_units
         self.has_phases = bool(table.frame["draft_s"].notna().any())
         self.frame = table.frame[table.frame["is_measured"]]

@@ -44,6 +44,11 @@ class Codec(Protocol):
         """The one of `eos_ids` that usually ends an answer; None without any."""
         ...
 
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the model can emit; 0 if unknown."""
+        ...
+
     def control_tokens(self, text: str) -> Sequence[str]:
         """Special tokens in a user's text that a prompt would have as control tokens."""
         ...

@@ -17,7 +17,7 @@ from specbench.models.special_tokens import (
     mark_special_tokens,
     special_tokens,
 )
-from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer
+from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer, vocab_size
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -76,11 +76,15 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class ChatCodec:
-    """Messages to prompt tokens, and tokens back to text, for one model and template."""
+    """Messages to prompt tokens, and tokens back to text, for one model and template.
+
+    `vocab_size` counts the tokens that the model can emit; 0 if unknown.
+    """
 
     tokenizer: "PreTrainedTokenizerBase"
     template: Template
     eos_ids: frozenset[int]
+    vocab_size: int = 0
 
     @property
     def end_id(self) -> int | None:
@@ -122,7 +126,7 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
     """The codec of a checkpoint folder for `--template template`."""
     tokenizer = load_tokenizer(path)
     chosen = choose_template(template, card, tokenizer)
-    return ChatCodec(tokenizer, chosen, eos_ids(path, tokenizer))
+    return ChatCodec(tokenizer, chosen, eos_ids(path, tokenizer), vocab_size(path, tokenizer))
 
 
 def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerBase") -> Template:

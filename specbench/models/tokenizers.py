@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>")
 """Tokens that end an answer. Some checkpoints have them but do not list them as EOS."""
 
+_MOST_IDS = 2**31
+_AGAIN = "Download or copy the folder again."
+
 
 def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     """The tokenizer of a checkpoint folder. Raises CheckpointError if it cannot be loaded."""
@@ -65,10 +68,24 @@ def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
 
 
 def _eos_of(file: Path) -> set[int]:
-    with reading(file, "The end tokens", "Download or copy the folder again."):
+    with reading(file, "The end tokens", _AGAIN):
         value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
         values = value if isinstance(value, list) else [value]
-        return {token_id for token_id in values if type(token_id) is int}
+        found = {token_id for token_id in values if type(token_id) is int}
+    for token_id in found:
+        if not 0 <= token_id < _MOST_IDS:
+            raise CheckpointError(f"{file}: eos_token_id {token_id} is not a token.", _AGAIN)
+    return found
+
+
+def vocab_size(path: Path, tokenizer: "PreTrainedTokenizerBase") -> int:
+    """The tokens that a checkpoint's model can emit: those of its tokenizer, and unused ones."""
+    file, size = path / "config.json", None
+    if file.is_file():
+        with reading(file, "The vocabulary", _AGAIN):
+            config = json.loads(file.read_text(encoding="utf-8"))
+            size = (config.get("text_config") or config).get("vocab_size")
+    return max(len(tokenizer), size if isinstance(size, int) else 0)
 
 
 def _require_sentencepiece(path: Path) -> None:

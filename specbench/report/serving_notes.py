@@ -9,6 +9,7 @@ from specbench.analysis.serving import is_slow_client
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.log.header import RunHeader
 from specbench.log.loads import loads_of
+from specbench.report import formats
 
 DEFINITIONS = (
     "Times are the client's. TTFT: to the first token. TPOT: per token after it. ITL: between "
@@ -16,6 +17,8 @@ DEFINITIONS = (
     "request to the last answer. The speedup compares requests at the same load."
 )
 ENGINE_MAT = "1 + accepted draft tokens / drafts, as the server counts them."
+
+LEAST_MAT = "No count of the server says whether an end token was a draft, which takes a step more."
 
 
 def servers_text(info: RunHeader) -> str:
@@ -33,6 +36,12 @@ def definitions(runs: Sequence[RunMetrics]) -> Iterable[tuple[str, str]]:
         yield "Load", DEFINITIONS
     if any(isinstance(one.engine_mat, Estimate) for one in metrics):
         yield "Engine's MAT", ENGINE_MAT
+    for run in runs:
+        for (method, temperature), one in run.serving.items():
+            mat, least = run.pooled(method, temperature).mat, one.least_mat
+            if formats.mat(mat) != formats.mat(least) and isinstance(mat, Estimate):
+                label = run.info.method(method).label
+                yield "MAT's bound", f"{label}: at least {formats.mat(least)}. {LEAST_MAT}"
     for limits in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if limits:
             yield "Goodput", f"requests per second that keep {limits} (milliseconds)."
@@ -63,6 +72,18 @@ def warnings(run: RunMetrics) -> Iterable[str]:
             yield (
                 f"{one.num_interrupted} blocks of {where} were interrupted and went on later: they "
                 "are not in its throughput, and some of their requests met a lower load."
+            )
+        about = run.info.methods.get(method)
+        most = about.options.get("num_tokens") if about else None
+        if isinstance(most, int) and one.draft_length > most:
+            yield (
+                f"The server of {where} drafted {one.draft_length:.0f} tokens at once on average, "
+                f"and was asked for {most}: it is not the method that its label names."
+            )
+        for task, text in one.contradictions:
+            yield (
+                f"{where} has no MAT on {task}: counts contradict each other ({text}). See the "
+                "server's version and its log."
             )
         if isinstance(one.engine_mat, Estimate) and one.engine_mat.value == 1:
             yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,14 @@ from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.loads import Load, loads_of
 from specbench.log.run import Run
-from specbench.types import Record, RecordKey, Serving
+from specbench.log.store import read_run
+from specbench.report import serving_notes
+from specbench.types import Record, RecordKey, Serving, StopReason
 from tests.analysis.run_factory import make_run, number
 from tests.support.headers import make_header
 
 NUM_TOKENS = 11
+RECORDED = Path(__file__).parents[2] / "results" / "recorded"
 
 
 def answer(
@@ -167,6 +171,91 @@ def test_counters_that_are_not_of_the_answers_alone_give_no_mat(
     metrics = measured(run(records, [block("ngram", ONE, duration_s=4.0, **values)], [ONE]))
     mat = metrics.pooled("ngram", 0.0).mat
     assert isinstance(mat, Missing) and reason in mat.reason
+
+
+def of_counts(
+    counts: Sequence[dict[str, Any]], stop: StopReason = "eos", **counters: float
+) -> RunMetrics:
+    """Answers of 11 tokens with these counts of a server, one block of them."""
+    records = [
+        replace(answer("sps", i, ONE, wall_s=1.0, **one), stop_reason=stop)
+        for i, one in enumerate(counts)
+    ]
+    size = {"num_requests": len(counts), "num_tokens": len(counts) * NUM_TOKENS}
+    block_ = block("sps", ONE, duration_s=4.0, counters=counters, **size)
+    return measured(run(records, [block_], [ONE]))
+
+
+ACCEPTING = [{"num_accepted": 5}] * 4
+"""Four answers of 10 tokens after the first, of which 5 were accepted: 5 steps each."""
+
+
+@pytest.mark.parametrize(
+    ("counts", "stop", "counters", "steps", "least"),
+    [
+        (ACCEPTING, "eos", {"num_drafts": 22.0, "num_tokens": 44.0}, 22, 22),
+        (ACCEPTING, "budget", {"num_drafts": 19.0, "num_tokens": 44.0}, 20, 20),
+        (ACCEPTING, "eos", {"num_drafts": 3.0, "num_tokens": 44.0}, 20, 24),  # not every step
+        (ACCEPTING, "eos", {"num_drafts": 90.0, "num_tokens": 99.0}, 20, 24),  # of others too
+        (ACCEPTING, "eos", {}, 20, 24),
+        ([{"num_accepted": 5}, {}], "eos", {}, 15, 16),  # no drafts are none, not unknown
+        ([{"num_drafts": 7, "num_accepted": 3}] * 2, "eos", {}, 14, 14),  # SGLang's are the steps
+        ([{"num_drafts": 2, "num_accepted": 4}] * 2, "eos", {}, 12, 12),  # others drafted nothing
+    ],
+)
+def test_steps_are_those_that_the_counts_of_a_server_imply(
+    counts: list[dict[str, Any]],
+    stop: StopReason,
+    counters: dict[str, float],
+    steps: int,
+    least: int,
+) -> None:
+    metrics = of_counts(counts, stop, **counters)
+    assert number(metrics.pooled("sps", 0.0).mat) == pytest.approx(10 * len(counts) / steps)
+    found = number(metrics.serving["sps", 0.0].least_mat)
+    assert found == pytest.approx(10 * len(counts) / least)
+
+
+@pytest.mark.parametrize(
+    ("stop", "counters", "reason"),
+    [
+        ("eos", {"num_drafts": 25.0}, "5 drafts more than the steps .* of which 4 ended"),
+        ("budget", {"num_drafts": 21.0}, "1 drafts more than the steps .* of which 0 ended"),
+        ("eos", {"num_drafts": 45.0}, "45 drafts for 44 tokens"),
+        ("eos", {"num_draft_tokens": 9.0, "num_accepted": 10.0}, "accepted 10 of 9 draft tokens"),
+    ],
+)
+def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
+    stop: StopReason, counters: dict[str, float], reason: str
+) -> None:
+    metrics = of_counts(ACCEPTING, stop, num_tokens=44.0, **counters)
+    cell = metrics.cell("sps", 0.0, "gsm8k")
+    for mat in (cell.mat, cell.mat_macro, metrics.overall["sps", 0.0].mat):
+        assert isinstance(mat, Missing) and re.search(reason, mat.reason)
+    assert number(cell.tokens_per_s) == 11.0
+    assert number(metrics.serving["sps", 0.0].output_throughput) == 11.0
+    warned = [text for text in serving_notes.warnings(metrics) if re.search(reason, text)]
+    assert len(warned) == 1 and "sps has no MAT on gsm8k" in warned[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "mats"),
+    [
+        ("llamacpp-cpu", {"ngram": 1.02, "sps:weights=sps": 2.63, "eagle3:weights=eagle3": 3.36}),
+        ("vllm-cpu", {"ngram": 1.36, "sps": 2.90, "eagle": 3.35, "eagle3": 3.37, "medusa": 2.28}),
+    ],
+)
+def test_recorded_engines_have_the_steps_that_they_counted(
+    name: str, mats: dict[str, float]
+) -> None:
+    """llama.cpp's are those of its counter of drafts: 954 of sps, 745 of EAGLE-3."""
+    recorded = read_run(RECORDED / name)
+    metrics = measured(recorded.at(ONE))
+    found = {method: round(number(metrics.pooled(method, 0.0).mat), 2) for method in mats}
+    assert found == mats
+    warned = [text for text in serving_notes.warnings(metrics) if "drafted 45 tokens" in text]
+    assert len(warned) == (name == "llamacpp-cpu"), "its ngram did not draft 5 tokens, as asked"
+    assert not any(one.contradictions for one in metrics.serving.values())
 
 
 def test_each_load_is_measured_against_vanilla_at_that_load() -> None:

@@ -88,6 +88,19 @@ def test_one_server_without_a_label_is_measured_without_a_speedup(
     assert sum(event["event"] == "sample_finished" for event in events) == 4
 
 
+def test_a_run_goes_on_after_answers_that_contradict_themselves(
+    specbench: Specbench, prompts: Path
+) -> None:
+    liar, plain = stub(accepted_per_step=(10**9,)), stub()
+    with serving(plain), serving(liar):
+        said = run(specbench, [plain, liar], "--prompts", prompts)
+    assert said.code == 1 and "EAGLE-3" in said.out
+    stored = read_run(Path("out"))
+    assert stored.header.status == "complete"
+    assert [one.is_ok for one in stored.records] == [True] * 4 + [False] * 4
+    assert "1000000000 tokens were accepted of at most" in (stored.records[4].error or "")
+
+
 def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
     specbench: Specbench, prompts: Path
 ) -> None:

@@ -19,6 +19,7 @@ class Bytes:
 
     eos_ids = frozenset({0})
     end_id = 0
+    vocab_size = 256
 
     def control_tokens(self, text: str) -> tuple[str, ...]:
         return ()

@@ -28,6 +28,7 @@ class Words:
 
     eos_ids = frozenset({0})
     end_id = 0
+    vocab_size = 0
 
     def __init__(self) -> None:
         self.rendered: list[list[Message]] = []

@@ -215,6 +215,7 @@ class BlockRunner:
                 self.plan.setup.codec,
                 began=began,
                 is_prompt_sent=is_prompt_sent,
+                draft_length=server.draft_length,
             )
         except Exception as error:  # of a server, a template or a tokenizer
             failed = self._failed(key, num_prompt_tokens, error)

@@ -9,13 +9,15 @@ from itertools import pairwise
 
 from specbench.measure.base import Codec
 from specbench.measure.methods import BASELINE
-from specbench.measure.server.stream import Answer, RequestFailed
+from specbench.measure.server.stream import Answer, Counts, RequestFailed
 from specbench.types import Record, RecordKey, Request, Serving
 
 _DIGITS = 6
 """Digits of seconds that are kept: microseconds."""
-_LEAST_GAP, _MOST_GAP = 8, 0.2
+_LEAST_GAP, _MOST_GAP = 3, 0.2
 """A text may tokenise into other tokens than it was made of, but not into many more or less."""
+_LONGEST_DRAFT = 1024
+"""Tokens that a last step may have accepted beyond the end of an answer."""
 
 
 def make_record(
@@ -26,6 +28,7 @@ def make_record(
     *,
     began: float,
     is_prompt_sent: bool,
+    draft_length: int = 0,
 ) -> Record:
     """The record of an answer.
 
@@ -36,6 +39,7 @@ def make_record(
         codec: tokens to text and back.
         began: time at which the block began.
         is_prompt_sent: the prompt was sent as tokens, so that the server must count as many.
+        draft_length: most tokens of a draft; 0 if unknown.
 
     Raises:
         RequestFailed: counts of the server contradict what was sent.
@@ -47,6 +51,13 @@ def make_record(
     _check_counts(
         request, answer, num_tokens, num_in_text=len(token_ids), is_prompt_sent=is_prompt_sent
     )
+    unknown = [token for token in token_ids if not 0 <= token < (codec.vocab_size or token + 1)]
+    if unknown:
+        raise RequestFailed(
+            f"The server sent the token {unknown[0]}, and the model has {codec.vocab_size}."
+        )
+    if problem := _contradiction(answer.counts, num_tokens, draft_length):
+        raise RequestFailed(f"The counts of the server contradict each other: {problem}.")
     first, last = answer.arrivals[0], answer.arrivals[-1]
     is_short = answer.stop == "budget" and num_tokens < request.max_new_tokens
     counts = answer.counts
@@ -120,6 +131,27 @@ def _check_counts(
             f"The server counted {counted} tokens of the prompt, of which {sent} were sent: it "
             "changed the prompt."
         )
+
+
+def _contradiction(counts: Counts, num_tokens: int, draft_length: int) -> str:
+    """What is impossible in the counts of an answer; empty if nothing is."""
+    drafts, drafted, accepted = counts.num_drafts, counts.num_drafted, counts.num_accepted or 0
+    steps = counts.accepted_per_step
+    most = num_tokens + _LONGEST_DRAFT if drafted is None else drafted
+    if drafts is not None and draft_length:
+        most = min(most, drafts * draft_length)
+    if min(drafts or 0, drafted or 0, accepted, *(steps or ())) < 0:
+        return "one is negative"
+    if accepted > most:
+        return f"{accepted} tokens were accepted of at most {most} draft tokens"
+    if drafts is not None and drafts > num_tokens:
+        return f"{drafts} steps made {num_tokens} tokens"
+    if steps is not None and (len(steps), sum(steps)) != (drafts, accepted):
+        return (
+            f"{drafts} steps accepted {accepted} tokens, but the list of steps has {len(steps)} "
+            f"with {sum(steps)}"
+        )
+    return ""
 
 
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:

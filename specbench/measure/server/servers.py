@@ -38,15 +38,21 @@ FindServer = Callable[[Client], Awaitable[FoundServer]]
 class OpenServer:
     """A server with its client. `death` says how a process that we started ended.
 
-    A server that is started again is another one, which is not warm.
+    `draft_length` is the most tokens of a draft that it was asked for; 0 if unknown. A server that
+    is started again is another one, which is not warm.
     """
 
     is_warm = False
 
     def __init__(
-        self, client: Client, found: FoundServer, death: Callable[[], str] | None = None
+        self,
+        client: Client,
+        found: FoundServer,
+        death: Callable[[], str] | None = None,
+        draft_length: int = 0,
     ) -> None:
         self.client, self.found, self._death = client, found, death
+        self.draft_length = draft_length
         self._known_by: float | None = None
 
     def death(self) -> str:
@@ -125,11 +131,13 @@ class RunningServers:
 class Start:
     """The command and environment that start the server of a method.
 
-    `command` takes a folder for files of this server alone, and the port.
+    `command` takes a folder for files of this server alone, and the port. `draft_length` is the
+    most tokens of a draft; 0 if unknown.
     """
 
     command: Callable[[Path, int], Sequence[str]]
     settings: Mapping[str, str]
+    draft_length: int = 0
 
 
 class StartedServers:
@@ -218,7 +226,7 @@ class StartedServers:
             await client.__aexit__()
             raise
         self._headers[method] = server_header(found, map(without_folders, command))
-        return OpenServer(client, found, self._death)
+        return OpenServer(client, found, self._death, start.draft_length)
 
     def _death(self) -> str:
         """The end of the server's process in words; empty while it runs."""

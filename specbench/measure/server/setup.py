@@ -300,7 +300,7 @@ class StartedSetup:
             )
             return [*self.executable, *engine.arguments(launch), *spec.engine_args]
 
-        return Start(command, engine.settings)
+        return Start(command, engine.settings, one.num_tokens)
 
     def _method(self, one: EngineRun) -> MethodHeader:
         header = method_header(one.asked.name, one.method.title)

@@ -38,9 +38,13 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts that a server reports for one answer; `accepted_per_step` has drafted steps only."""
+    """Counts that a server reports for one answer; `accepted_per_step` has drafted steps only.
+
+    `num_drafted` counts draft tokens, `num_drafts` steps with drafts.
+    """
 
     num_drafts: int | None = None
+    num_drafted: int | None = None
     num_accepted: int | None = None
     accepted_per_step: tuple[int, ...] | None = None
     prefill_s: float | None = None
@@ -262,6 +266,7 @@ def _counts(metrics: _Metrics) -> Counts:
     speculation = metrics.speculative_decoding or _Speculation()
     return Counts(
         num_drafts=speculation.num_spec_steps,
+        num_drafted=speculation.num_draft_tokens,
         num_accepted=speculation.num_accepted_draft_tokens,
         accepted_per_step=speculation.per_step_accepted,
         prefill_s=seconds(metrics.time_to_first_token_ms),
@@ -329,6 +334,7 @@ class _Speculation(Struct, frozen=True):
     """vLLM's counts of one answer's drafts."""
 
     num_spec_steps: int | None = None
+    num_draft_tokens: int | None = None
     num_accepted_draft_tokens: int | None = None
     per_step_accepted: tuple[int, ...] | None = None
 

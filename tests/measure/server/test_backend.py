@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,10 +21,17 @@ from specbench.measure.server.backend import BlockClock, BlockRunner, ServerBack
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.find import FoundServer
+from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, RunningServers
-from specbench.measure.server.stream import StreamProtocol, completions
+from specbench.measure.server.stream import (
+    Answer,
+    Counts,
+    RequestFailed,
+    StreamProtocol,
+    completions,
+)
 from specbench.measure.spec import RunSpec
-from specbench.types import Record, Request
+from specbench.types import Record, RecordKey, Request
 from tests.support.backend import FakeSetup, fake_plan
 from tests.support.stub_server import TEXT, Stub, serving
 from tests.support.watching import Watcher
@@ -47,6 +55,7 @@ class Letters:
 
     eos_ids = frozenset({2})
     end_id = 2
+    vocab_size = 26
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return tuple(len(message["content"]) for message in messages)
@@ -196,6 +205,46 @@ def test_a_bad_answer_is_a_failed_record_without_tokens_or_times(stub: Stub, rea
     assert reason in (record.error or "")
     assert done.blocks[0].num_failed == done.blocks[0].num_requests == 3
     assert (done.records[1].error or "").startswith("Turn 0, which this turn follows, has failed")
+
+
+@pytest.mark.parametrize(
+    ("counts", "draft_length", "reason"),
+    [
+        (Counts(num_accepted=-1), 0, "one is negative"),
+        (Counts(num_drafts=-3), 0, "one is negative"),
+        (Counts(2, None, 1, (2, -1)), 0, "one is negative"),
+        (Counts(num_accepted=10**9), 0, "1000000000 tokens were accepted of at most 1028"),
+        (Counts(num_drafted=4, num_accepted=5), 0, "5 tokens were accepted of at most 4"),
+        (Counts(num_drafts=1, num_accepted=6), 5, "6 tokens were accepted of at most 5"),
+        (Counts(num_drafts=5, num_accepted=0), 0, "5 steps made 4 tokens"),
+        (Counts(2, 8, 3, (3,)), 0, "2 steps accepted 3 tokens, but the list of steps has 1 with 3"),
+        (Counts(1, 8, 2, (3,)), 0, "1 steps accepted 2 tokens, but the list of steps has 1 with 3"),
+        (Counts(1, 8, 8, (8,)), 0, ""),  # some beyond the end of the answer
+        (Counts(num_drafted=48, num_accepted=20), 48, ""),
+    ],
+)
+def test_counts_that_cannot_be_are_an_error_with_what_contradicts_what(
+    counts: Counts, draft_length: int, reason: str
+) -> None:
+    def made(answer: Answer) -> Record:
+        return make_record(
+            RecordKey("sps", 0.0, "chat", "chat/1", 0, 0, 1), Request((1,), 16), answer, Letters(),
+            began=0.0, is_prompt_sent=True, draft_length=draft_length,
+        )  # fmt: skip
+
+    answer = Answer("", (5, 6, 7, 2), "eos", 4, 1, counts, 0.0, (1.0,))
+    if reason:
+        with pytest.raises(RequestFailed, match=f"contradict each other: .*{reason}"):
+            made(answer)
+        return
+    assert made(answer).num_tokens == 4
+    for token in (-1, 26, 10**9):
+        with pytest.raises(RequestFailed, match=f"sent the token {token}, and the model has 26"):
+            made(dataclasses.replace(answer, token_ids=(5, 6, token, 2)))
+    text = dataclasses.replace(answer, text="abcdef", token_ids=None, num_tokens=10)
+    assert made(text).num_tokens == 10, "6 and the end token, and 3 more"
+    with pytest.raises(RequestFailed, match="counted 11 tokens, but its text has about 7"):
+        made(dataclasses.replace(text, num_tokens=11))
 
 
 def test_one_bad_answer_fails_alone() -> None:

@@ -212,6 +212,15 @@ def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) ->
     assert set(words) - set(plain) == {"--speculative-config", config, *metrics}
 
 
+def test_the_length_of_llama_cpps_drafts_is_that_of_the_option(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").touch()
+    length = {"ngram": "--spec-ngram-simple-size-m", "sps": "--spec-draft-n-max"}
+    for method, flag in length.items():
+        words = load_engine("llamacpp").arguments(launch(tmp_path, method))
+        assert words[words.index(flag) + 1] == "4"
+        assert [one for one in length.values() if one in words] == [flag]
+
+
 def setup_of(methods: str) -> StartedSetup:
     spec = RunSpec(
         methods=tuple(filter(None, [methods])), model="tiny", device="cpu", backend="server",

@@ -21,6 +21,8 @@ from specbench.measure.server.stream import (
 )
 
 _TYPES = {"sps": "draft-simple", "eagle3": "draft-eagle3", "ngram": "ngram-simple"}
+_LOOKED_UP = 3
+"""Length of the n-gram that is looked up: the longest of PLD's."""
 
 FLOAT32 = ("--flash-attn", "off", "--cache-type-k", "f32", "--cache-type-v", "f32")
 """By default flash attention and the cache are in float16, also with float32 weights."""
@@ -42,9 +44,12 @@ def _arguments(launch: Launch) -> list[str]:
     is_wide = launch.dtype == "float32"
     flags += FLOAT32 if is_wide else ()
     if launch.method != "vanilla":
+        is_ngram = launch.method == "ngram"
         flags += set_flags(
             spec_type=_TYPES[launch.method],
-            spec_draft_n_max=launch.num_tokens,
+            spec_draft_n_max=None if is_ngram else launch.num_tokens,
+            spec_ngram_simple_size_n=_LOOKED_UP if is_ngram else None,
+            spec_ngram_simple_size_m=launch.num_tokens if is_ngram else None,
             model_draft=gguf_file(launch.weights) if launch.weights else None,
         )
         flags += FLOAT32_DRAFT if is_wide and launch.weights else ()
@@ -73,6 +78,7 @@ class _Timings(Struct, frozen=True):
 
     prompt_ms: float | None = None
     predicted_ms: float | None = None
+    draft_n: int | None = None
     draft_n_accepted: int | None = None
 
 
@@ -121,6 +127,7 @@ def _read(data: bytes) -> Event:
 
 def _counts(timings: _Timings) -> Counts:
     return Counts(
+        num_drafted=timings.draft_n,
         num_accepted=timings.draft_n_accepted,
         prefill_s=seconds(timings.prompt_ms),
         decode_s=seconds(timings.predicted_ms),
