@@ -11,7 +11,7 @@ import typer
 
 from specbench.cli.interrupts import resumable
 from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, say, takes
-from specbench.log.options import options
+from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
 
 
@@ -53,6 +53,14 @@ def train(
     from specbench.training.recipe import Settings
 
     spec = SpecValues(model=model, **values)
+    for name, value, least, most in (
+        ("steps", steps, 1, 10**7),
+        ("rows", rows, 1, 4096),
+        ("length", length, 3, 10**6),
+        ("seed", seed, 0, 2**63 - 1),
+    ):
+        hint = f"Give --{name} from {least} to {most}."
+        Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
     check_method(method)
     check_format(format_, method)
     card = find_model(model)

@@ -25,9 +25,9 @@ class LineFile:
         RunFolderError: another process has the file open, or it cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with folder_errors(path):
+    def __init__(self, path: Path, option: str = "--output") -> None:
+        self.path, self._option = path, option  # the option that names the folder
+        with folder_errors(path, option):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o644)
             try:
@@ -46,7 +46,7 @@ class LineFile:
         """
         self.check_in_place()
         end = os.fstat(self._descriptor).st_size
-        with folder_errors(self.path):
+        with folder_errors(self.path, self._option):
             try:
                 rest = memoryview(line)
                 while rest:
@@ -54,6 +54,10 @@ class LineFile:
             except BaseException:
                 os.ftruncate(self._descriptor, end)
                 raise
+
+    def cut(self, size: int) -> None:
+        """Keep the first `size` bytes."""
+        os.ftruncate(self._descriptor, size)
 
     def check_in_place(self) -> None:
         """Raise RunFolderError if the path leads to another file, or to none."""
@@ -74,12 +78,12 @@ class LineFile:
         except BlockingIOError as error:
             raise RunFolderError(
                 f"Another process is writing to {self.path.parent}.",
-                "Wait for it to end, or give another --output.",
+                f"Wait for it to end, or give another {self._option}.",
             ) from error
         except OSError as error:
             raise RunFolderError(
                 f"{self.path} cannot be locked: {error.strerror}. Its filesystem has no locks.",
-                "Give an --output on a local disk.",
+                f"Give an {self._option} on a local disk.",
             ) from error
 
 
@@ -99,7 +103,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def folder_errors(path: Path) -> Iterator[None]:
+def folder_errors(path: Path, option: str = "--output") -> Iterator[None]:
     """Turn what the system refuses into a RunFolderError."""
     try:
         yield
@@ -108,7 +112,7 @@ def folder_errors(path: Path) -> Iterator[None]:
         hint = "Free space" if is_full else "Make it writable"
         raise RunFolderError(
             f"{path} cannot be written: {error.strerror or error}.",
-            f"{hint}, then go on with --resume; or choose another --output.",
+            f"{hint}, then go on with --resume; or choose another {option}.",
         ) from error
 
 

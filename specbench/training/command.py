@@ -1,6 +1,7 @@
 """`specbench train`: a head for any target from a file of chats or text, in the official format."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,6 +11,7 @@ import torch
 
 from specbench.engine.load import load_target
 from specbench.errors import UserError, unknown_name
+from specbench.models.checkpoints import identify
 from specbench.registry import get
 from specbench.training.batches import Row, ShuffledBatches, stack
 from specbench.training.examples import Codec, encode, read_examples
@@ -47,14 +49,24 @@ def train_head(
 
     Raises:
         UserError: the method has no head of its own, the data is missing or broken, or `out`
-            cannot be used, all before the model is loaded; or too few examples are left.
+            cannot be used, all before the model is loaded; or too few examples are left, or
+            the disk or the memory is full.
+        NonFiniteError: the model's outputs, the loss or the head are NaN or infinite.
     """
     check_method(method)
     check_format(settings.layout, method)
     left_out: Counter[str] = Counter()
     examples = read_examples(data, left_out)
     digest = hashlib.sha256(data.read_bytes()).hexdigest()
-    described = {"method": method, "model": str(model_dir), "data": digest, **asdict(settings)}
+    files = {name: file.sha256 for name, file in identify(model_dir).files.items()}
+    target_digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    described = {
+        "method": method,
+        "model": str(model_dir),
+        "target_sha256": target_digest,
+        "data": digest,
+        **asdict(settings),
+    }
     check_folder(out, described, is_resumed=is_resumed)
     say(f"Loading {model_dir} …")
     dtype = torch.float32 if device == "cpu" or not settings.is_mixed else torch.bfloat16
@@ -66,24 +78,22 @@ def train_head(
         say(f"Left out of {data}: {reasons}.")
     if len(rows) < 2:
         raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
-    work = begin_work(out, described)
     held_out, rows = _split(rows, settings.num_rows)
     pad_id, steps = min(codec.eos_ids, default=0), settings.num_steps
     batches = ShuffledBatches(rows, settings.seed, settings.num_rows, pad_id)
     head = new_head(method, target.model, settings, batches)
     count = sum(parameter.numel() for parameter in head.parameters())
     say(f"Training {count / 1e6:.1f} M parameters on {len(rows)} examples for {steps} steps.")
-    plan = Plan(settings.schedule, work, on_log=lambda line: say(_progress(line, steps)))
-    fit(
-        head,
-        target.model,
-        settings,
-        batches,
-        stack(held_out, pad_id),
-        plan,
-        out,
-        source or str(model_dir),
-    )
+    with begin_work(out, described, is_resumed=is_resumed) as log:
+        plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, steps)))
+        name = source or str(model_dir)
+        try:
+            fit(head, target.model, settings, batches, stack(held_out, pad_id), plan, out, name)
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError) or "can't allocate" in str(error):
+                size = f"--rows {settings.num_rows} and --length {length}"
+                raise UserError(f"{size} need more memory than is free.", "Lower them.") from error
+            raise
 
 
 def check_method(name: str) -> None:

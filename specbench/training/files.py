@@ -2,42 +2,83 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-from specbench.errors import UserError
+from specbench.errors import (
+    CheckpointError,
+    NonFiniteError,
+    RunFolderError,
+    SpecbenchError,
+    UserError,
+    reason_of,
+)
+from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.training.head import Head
 from specbench.training.layouts import SAFEAILAB, head_files
 
 _WORK, _SETTINGS = "training", "settings.json"
+NO_NUMBERS = "Check the weights and the config.json of the model, and the text it is trained on."
+"""What to do about NaN and infinity."""
 
 
 def write_head(head: Head, folder: Path, layout: str = SAFEAILAB, target: str = "") -> None:
     """Write config.json and the weights in float16, each file replaced in one move.
 
     `layout` and `target` are those of `head_files`.
+
+    Raises:
+        NonFiniteError: a weight is no number of float16. The files are as before.
+        RunFolderError: a file cannot be written. It is as before.
     """
     files = head_files(head, layout, target)
     tensors = {
         name: (tensor.half() if tensor.is_floating_point() else tensor).cpu().contiguous()
         for name, tensor in files.tensors.items()
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent) as partial:
-        config = json.dumps(files.config, indent=2) + "\n"
-        (Path(partial) / "config.json").write_text(config, encoding="utf-8")
-        if files.file_name.endswith(".safetensors"):
-            save_file(tensors, Path(partial) / files.file_name)
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise NonFiniteError(f"The head's {name} has values that no float16 holds.", NO_NUMBERS)
+    with folder_errors(folder, "--out"):
+        folder.mkdir(parents=True, exist_ok=True)
+    weights = folder / files.file_name
+    with replacing(folder / "config.json") as config, replacing(weights) as scratch:
+        config.write_text(json.dumps(files.config, indent=2) + "\n", encoding="utf-8")
+        if weights.suffix == ".safetensors":
+            save_file(tensors, scratch)
         else:
-            torch.save(tensors, Path(partial) / files.file_name)
-        for file in sorted(Path(partial).iterdir()):
-            file.chmod(0o644)
-            file.replace(folder / file.name)
+            torch.save(tensors, scratch)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write, which takes the place of `path` when it is on the disk as a whole.
+
+    Raises:
+        RunFolderError: it cannot be written. `path` is as before.
+    """
+    scratch = path.with_name(f".{path.name}.new")  # one name: a kill leaves at most one behind
+    try:
+        yield scratch
+        with scratch.open("rb") as file:
+            os.fsync(file.fileno())
+        scratch.chmod(0o644)
+        scratch.replace(path)
+    except SpecbenchError:
+        raise
+    except Exception as error:  # torch and safetensors have their own for a full disk
+        raise RunFolderError(
+            f"{path} cannot be written: {reason_of(error)}",
+            "Free space, then go on with --resume; or choose another --out.",
+        ) from error
+    finally:
+        with suppress(OSError):
+            scratch.unlink()
 
 
 def check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool) -> None:
@@ -54,7 +95,7 @@ def check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool)
         raise UserError(f"--out {out} is a file.", "Give a folder that is new or empty.")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(out.iterdir())
+        is_empty = not any(one.is_file() and one.stat().st_size for one in out.rglob("*"))
         if is_empty and not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(None, "Permission denied")
     except OSError as error:
@@ -67,26 +108,53 @@ def check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool)
         )
 
 
-def begin_work(out: Path, settings: Mapping[str, object]) -> Path:
-    """Write the settings to the work folder below `out`, and return that folder."""
+@contextmanager
+def locked_log(work: Path) -> Iterator[LineFile]:
+    """The log in a work folder, which no other process trains in."""
+    with folder_errors(work, "--out"):
+        work.mkdir(parents=True, exist_ok=True)
+    with closing(LineFile(work / "log.jsonl", "--out")) as log:
+        yield log
+
+
+@contextmanager
+def begin_work(
+    out: Path, settings: Mapping[str, object], *, is_resumed: bool
+) -> Iterator[LineFile]:
+    """The log in the work folder below `out`, which is locked, with the settings beside it.
+
+    Raises:
+        UserError: another process trains or trained there, or it cannot be written.
+    """
     work = out / _WORK
-    work.mkdir(parents=True, exist_ok=True)
-    (work / _SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    return work
+    with locked_log(work) as log:
+        check_folder(out, settings, is_resumed=is_resumed)  # as it is now that it is locked
+        with folder_errors(work, "--out"):
+            write_whole(work / _SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
+        yield log
 
 
 def _check_same(path: Path, settings: Mapping[str, object]) -> None:
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        if not isinstance(before, dict):
+            raise ValueError("it is not a JSON object")
+    except FileNotFoundError as error:
         raise UserError(
-            f"There is no training to resume: {path} cannot be read.",
+            f"There is no training to resume: {path} does not exist.",
             "Leave out --resume to start one in a new folder.",
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {reason_of(error)}.",
+            "Put the file of this training back, or start anew in another folder.",
         ) from error
     changed = [
         f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
-        for name in sorted({*before, *settings})
-        if before.get(name) != settings.get(name) and not _is_extended(name, before, settings)
+        for name in sorted({"target_sha256": None, **settings, **before})
+        if (name in before or name != "target_sha256")  # older versions did not keep it
+        and before.get(name) != settings.get(name)
+        and not _is_extended(name, before, settings)
     ]
     if changed:
         raise UserError(
@@ -96,4 +164,5 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
 
 
 def _is_extended(name: str, before: Any, settings: Mapping[str, Any]) -> bool:
-    return name == "num_steps" and settings[name] > before.get(name, 0)
+    steps = before.get("num_steps", 0)
+    return name == "num_steps" and isinstance(steps, int) and settings[name] > steps

@@ -11,9 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specbench.engine.model_parts import decoder_layers
+from specbench.errors import NonFiniteError
 from specbench.training.batches import Batch, BatchSource
 from specbench.training.eagle import Eagle3Head, EagleHead
-from specbench.training.files import write_head
+from specbench.training.files import NO_NUMBERS, write_head
 from specbench.training.head import Head, TargetOutputs, agreement
 from specbench.training.layer import register_attention
 from specbench.training.layouts import SAFEAILAB
@@ -103,9 +104,15 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, ids: Tensor) -> TargetOutputs:
-        """Its outputs for rows of text [rows, length]."""
+        """Its outputs for rows of text [rows, length].
+
+        Raises:
+            NonFiniteError: they are NaN or infinite.
+        """
         hidden = self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         logits = self._model.get_output_embeddings()(hidden)
+        if not (hidden.abs().amax() + logits.amax()).isfinite():  # a logit may be -inf
+            raise NonFiniteError("The target's outputs are NaN or infinite.", NO_NUMBERS)
         return TargetOutputs(logits, hidden, dict(self._inputs))
 
     def _capture(

@@ -1,18 +1,24 @@
 """`train_head`: a head for a model folder from a file, and its errors."""
 
 import json
+import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
-from specbench.errors import SpecbenchError, UserError
+from specbench.errors import NonFiniteError, SpecbenchError, UserError
+from specbench.log.files import LineFile
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.registry import get, make_options
@@ -20,9 +26,11 @@ from specbench.training.batches import Row, ShuffledBatches, stack
 from specbench.training.chats import Example
 from specbench.training.command import check_method, train_head
 from specbench.training.examples import encode, read_examples
+from specbench.training.medusa import MedusaHeads
 from specbench.training.recipe import Settings
 from specbench.types import Request
 from specbench.zoo import TINY
+from tests.faults.limits import file_size_limit
 from tests.support.checkpoint import save_checkpoint
 
 torch.set_num_threads(1)
@@ -57,7 +65,12 @@ def train(model_dir: Path, codec: ChatCodec, data: Path, tmp_path: Path) -> Trai
     """Trains a head into the folder `head`, and returns what was said."""
 
     def train(
-        method: str, settings: Settings = SETTINGS, *, out: str = "head", is_resumed: bool = False
+        method: str,
+        settings: Settings = SETTINGS,
+        *,
+        out: str = "head",
+        is_resumed: bool = False,
+        model_dir: Path = model_dir,
     ) -> list[str]:
         lines: list[str] = []
         train_head(
@@ -114,6 +127,113 @@ def test_more_steps_extend_a_training_and_fewer_are_refused(train: Train, tmp_pa
     with pytest.raises(UserError, match="num_steps was 6 and is 4") as caught:
         train("medusa", is_resumed=True)
     assert "--steps may grow" in caught.value.hint
+
+
+def test_another_target_than_at_the_start_is_refused(
+    train: Train, model_dir: Path, tmp_path: Path
+) -> None:
+    """Its folder has the name as before, and other weights."""
+    target, away = tmp_path / "target", tmp_path / "away"
+    shutil.copytree(model_dir, target)
+    train("medusa", model_dir=target)
+    target.rename(away)
+    save_checkpoint(target, seed=1, layers=6, head_dim=16)
+    with pytest.raises(UserError, match="target_sha256 was"):
+        train("medusa", model_dir=target, is_resumed=True)
+    shutil.rmtree(target)
+    away.rename(target)
+    kept = tmp_path / "head" / "training" / "settings.json"
+    kept.write_text(re.sub('"target_sha256": "[^"]*",', "", kept.read_text()))
+    train("medusa", model_dir=target, is_resumed=True)  # of a version that did not keep it
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("settings.json", b"[]", "settings.json cannot be read: it is not a JSON object"),
+        ("settings.json", b'{"a": \xff', "settings.json cannot be read"),
+        ("checkpoint.pt", b"PK", "checkpoint.pt cannot be read: File is not a zip file"),
+        ("checkpoint.pt", None, "in it is damaged"),
+        ("log.jsonl", b'{"step": 2}\nhalf\n{"step": 4}\n', "log.jsonl cannot be read"),
+        ("log.jsonl", b'{"step": 4}\n{"step": 2}\n', "its steps are out of order"),
+    ],
+)
+def test_damaged_files_of_a_training_are_named_and_nothing_is_lost(
+    train: Train, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    train("medusa")
+    work = tmp_path / "head" / "training"
+    whole = (work / name).read_bytes()
+    middle = len(whole) // 2
+    damaged = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    (work / name).write_bytes(damaged if content is None else content)
+    before = {file.name: file.read_bytes() for file in work.iterdir()}
+    with pytest.raises(UserError) as caught:
+        train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
+    assert message in caught.value.message and caught.value.hint
+    changed = {file.name for file in work.iterdir() if before.pop(file.name) != file.read_bytes()}
+    assert not before and changed <= {"settings.json"} - {name}
+    (work / name).write_bytes(whole)
+    train("medusa", replace(SETTINGS, num_steps=6), is_resumed=True)
+
+
+def test_a_second_training_in_a_folder_waits_for_the_first(train: Train, tmp_path: Path) -> None:
+    train("medusa")
+    with closing(LineFile(tmp_path / "head" / "training" / "log.jsonl")):
+        with pytest.raises(UserError, match="Another process is writing to") as caught:
+            train("medusa", is_resumed=True)
+        assert "another --out." in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("lm_head.weight", "The target's outputs are NaN or infinite."),
+        ("model.layers.0.mlp.up_proj.weight", "The target's outputs are NaN or infinite."),
+        ("loss", "The loss of step 1 is nan"),
+        ("gradient", "its gradient nan."),
+        ("head", "has values that no float16 holds"),
+    ],
+)
+def test_nan_and_infinity_end_a_training_without_a_head(
+    train: Train, model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str,
+    message: str,
+) -> None:  # fmt: skip
+    target = Path(shutil.copytree(model_dir, tmp_path / "target"))
+    if "." in where:
+        tensors = load_file(target / "model.safetensors")
+        tensors[where][0] = torch.nan
+        save_file(tensors, target / "model.safetensors", {"format": "pt"})
+    plain = MedusaHeads.loss
+
+    def loss(*given: Any) -> torch.Tensor:
+        value = plain(*given)
+        if where == "gradient":
+            return value + (value - value.detach()).sqrt()
+        return value * torch.nan if where == "loss" else value
+
+    monkeypatch.setattr(MedusaHeads, "loss", loss)
+    rate = 1e9 if where == "head" else SETTINGS.other_lr
+    with pytest.raises(NonFiniteError) as caught:
+        train("medusa", replace(SETTINGS, other_lr=rate), model_dir=target)
+    assert message in caught.value.message and caught.value.hint
+    assert [file.name for file in (tmp_path / "head").iterdir()] == ["training"]
+
+
+@pytest.mark.parametrize("layout", ["safeailab", "speculators"])
+def test_a_full_disk_leaves_the_head_and_checkpoint_as_they_were(
+    train: Train, tmp_path: Path, layout: str
+) -> None:
+    settings = replace(SETTINGS, layout=layout)
+    train("eagle3", settings)
+    files = [file for file in (tmp_path / "head").rglob("*") if file.is_file()]
+    before = {file: file.read_bytes() for file in files if file.name != "settings.json"}
+    with file_size_limit(20_000), pytest.raises(UserError, match="cannot be written") as caught:
+        train("eagle3", replace(settings, num_steps=6), is_resumed=True)
+    assert "Free space" in caught.value.hint
+    assert {file: file.read_bytes() for file in before} == before
+    assert {*files} == {file for file in (tmp_path / "head").rglob("*") if file.is_file()}
+    train("eagle3", replace(settings, num_steps=6), is_resumed=True)
 
 
 def test_there_is_nothing_to_resume_in_a_new_folder(train: Train) -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from transformers import LlamaForCausalLM
 
+from specbench.log.files import LineFile
 from specbench.training.batches import Batch
 from specbench.training.layer import register_attention
 from specbench.training.loop import Plan, train
@@ -20,10 +21,8 @@ def vocab_weights(model: LlamaForCausalLM) -> list[torch.Tensor]:
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
-    model, plan = (
-        micro_model(num_hidden_layers=1),
-        Plan(Schedule(3, warmup=2), tmp_path, log_every=1, save_every=2),
-    )
+    model, file = micro_model(num_hidden_layers=1), LineFile(tmp_path / "log.jsonl")
+    plan = Plan(Schedule(3, warmup=2), file, log_every=1, save_every=2)
     optimizers = optimizers_for(model, vocab_weights(model), matrix_lr=0.02, other_lr=0.02)
 
     def loss_of(batch: Batch) -> torch.Tensor:

@@ -10,6 +10,7 @@ from transformers import LlamaForCausalLM
 
 from specbench.training.batches import Batch, BatchSource
 from specbench.training.eagle import Eagle3Head
+from specbench.training.files import locked_log
 from specbench.training.head import (
     TargetOutputs,
     agreement,
@@ -61,11 +62,12 @@ def trained(
     model, settings = sharp_model(), replace(SETTINGS, seed=seed)
     head = new_head(method, model, settings, batches())
     work = folder / "work"
-    plan = Plan(Schedule(settings.num_steps, warmup=2), work, log_every=1, save_every=4)
-    try:
-        fit(head, model, settings, source, batches(seed=1)[0], plan, folder / "out")
-    except KeyboardInterrupt:
-        assert isinstance(source, Stopped)
+    with locked_log(work) as log:
+        plan = Plan(Schedule(settings.num_steps, warmup=2), log, log_every=1, save_every=4)
+        try:
+            fit(head, model, settings, source, batches(seed=1)[0], plan, folder / "out")
+        except KeyboardInterrupt:
+            assert isinstance(source, Stopped)
     return [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
 
 

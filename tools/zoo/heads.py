@@ -5,6 +5,7 @@ from pathlib import Path
 
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specbench.training.files import locked_log
 from specbench.training.loop import Plan
 from specbench.training.recipe import Settings, fit, new_head
 from tools.zoo.batches import ChatBatches, chats_in_rows
@@ -51,4 +52,5 @@ def train_tiny_head(
     )
     head = new_head(method, model, settings, batches)
     held_out = chats_in_rows(core, chats)
-    fit(head, model, settings, batches, held_out, Plan(settings.schedule, work), out)
+    with locked_log(work) as log:
+        fit(head, model, settings, batches, held_out, Plan(settings.schedule, log), out)

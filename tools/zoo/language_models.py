@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specbench.training.batches import Batch
+from specbench.training.files import locked_log
 from specbench.training.layer import register_attention
 from specbench.training.loop import Loss, Plan, train
 from specbench.training.optimizers import Schedule, optimizers_for
@@ -112,7 +113,8 @@ def fit(
         matrix_lr=settings.matrix_lr,
         other_lr=settings.other_lr,
     )
-    train(model, loss_of, batches, optimizers, Plan(settings.schedule, work), evaluate)
+    with locked_log(work) as log:
+        train(model, loss_of, batches, optimizers, Plan(settings.schedule, log), evaluate)
 
 
 def _mixed_precision(device: str) -> torch.autocast:
