@@ -26,22 +26,23 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     """Measure methods on tasks; keep the run and its report."""
     from specbench.cli.progress import progress_view
     from specbench.measure.spec import RunSpec
+    from specbench.measure.suite.recipe import equal_runs
 
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine"):
         values["backend"] = "server"
     spec = RunSpec(**{"repeats": None} | values)
     view = progress_view(is_quiet=call.quiet, is_json=call.log_json)
-    if call.dry_run:
-        from specbench.cli.dry_run import print_dry_run
-
-        print_dry_run(spec, is_offline=call.offline)
-        raise typer.Exit
     names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
+    suite = equal_runs(spec, names, call.runs, call.apart)
+    if call.dry_run:
+        from specbench.cli.dry_run import print_dry_run, print_power
+
+        print_dry_run(suite)
+        print_power(spec, is_offline=call.offline)
+        raise typer.Exit
     if call.runs > 1:
         from specbench.cli.runs import run_several
-        from specbench.log.store import read_runs
-        from specbench.measure.suite.recipe import equal_runs
 
         if call.ray:
             raise UserError(
@@ -49,9 +50,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
                 "others.",
                 "Use --repeats with --ray.",
             )
-        suite = equal_runs(spec, names, call.runs, call.apart)
-        folder = run_several(suite, call, view)
-        done = read_runs(folder)
+        folder, done = run_several(suite, call, view)
         _report(done, folder, REPORTS / folder.name, call, view)
     else:
         done = _run(spec, call, view, given=names)

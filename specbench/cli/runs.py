@@ -12,17 +12,19 @@ from specbench.errors import UserError
 
 if TYPE_CHECKING:
     from specbench.cli.progress import ProgressView
+    from specbench.log.run import Run
     from specbench.measure.suite.recipe import Suite
 
 
-def run_several(runs: Suite, call: Call, view: ProgressView) -> Path:
-    """Make the runs `run-1`, `run-2`, ... in one folder, which is returned.
+def run_several(runs: Suite, call: Call, view: ProgressView) -> tuple[Path, Run]:
+    """Make the runs `run-1`, `run-2`, ... in one folder. Returns it and their pool.
 
     With `--resume`, runs that are there are completed, and the others made.
 
     Raises:
         UserError: a run failed, or the folder has runs and `--resume` is not given.
     """
+    from specbench.log.store import pooled_in
     from specbench.measure.folder import claim_folder, new_run
     from specbench.measure.suite.runs import run_suite
 
@@ -47,4 +49,4 @@ def run_several(runs: Suite, call: Call, view: ProgressView) -> Path:
             f"The run {folder / name} failed: {reason}",
             "Repair the cause, then repeat the command with --output and --resume.",
         )
-    return folder
+    return folder, pooled_in(folder, result.runs)

@@ -8,7 +8,7 @@ field is what, its declaration says (see `roles`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 
 from specbench.errors import UserError
 from specbench.log.header import FileHeader, PromptsHeader, RunHeader
-from specbench.log.machine import UNKNOWN, Gpu
+from specbench.log.machine import UNKNOWN, Environment, Gpu
 from specbench.log.roles import Role, field_roles
 
 
@@ -51,7 +51,9 @@ class Policy(NamedTuple):
     free: tuple[str, ...] = ()
     is_exact: bool = False
 
-    def conflicts(self, first: RunHeader, second: RunHeader) -> tuple[Difference, ...]:
+    def conflicts(
+        self, first: RunHeader | Environment, second: RunHeader | Environment
+    ) -> tuple[Difference, ...]:
         """The differences for which two runs do not fit together."""
         found = differences(first, second, is_exact=self.is_exact)
         return tuple(one for one in found if self._place(one) == "equal")
@@ -80,6 +82,10 @@ MERGE = Policy(equal=("work", "method", "draw"), told=("machine",))
 RESUME = Policy(equal=("spec.*", "work", "method", "draw"), told=("machine",), is_exact=True)
 """Another machine needs --force."""
 REPLAY = Policy(equal=("model.files.*", "prompts.*.sha256"), is_exact=True)
+WORKERS = Policy(
+    equal=("specbench", "git.commit", "python", "torch.version", "transformers"), is_exact=True
+)
+"""Of environments, not headers: the versions that the machines of one run share."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:
@@ -101,7 +107,7 @@ def in_words(found: Iterable[Difference], first: RunHeader, second: RunHeader) -
 
 
 def differences(
-    first: RunHeader, second: RunHeader, *, is_exact: bool = False
+    first: RunHeader | Environment, second: RunHeader | Environment, *, is_exact: bool = False
 ) -> tuple[Difference, ...]:
     """The fields in which two runs differ, but for notes.
 
@@ -109,8 +115,8 @@ def differences(
     `is_exact`, fields without a name for readers and void ones are left out: a seed that nothing
     was drawn with, the name of a model whose files are the same.
     """
-    headers = first, second
-    walk = _exact_leaves if is_exact else _told_leaves
+    headers: tuple[Any, Any] = first, second
+    walk: Callable[[Any], Iterator[_Leaf]] = _exact_leaves if is_exact else _told_leaves
     sides = [{leaf.field: leaf for leaf in walk(header)} for header in headers]
     parts = [{leaf.part for leaf in side.values()} for side in sides]
     void = () if is_exact else tuple(_void(*headers))
@@ -140,7 +146,7 @@ class _Leaf(NamedTuple):
 _MISSING = object()
 
 
-def _exact_leaves(header: RunHeader) -> Iterator[_Leaf]:
+def _exact_leaves(header: RunHeader | Environment) -> Iterator[_Leaf]:
     for leaf in _walk(header, is_exact=True):
         part = leaf.field.partition(".")[0]
         if not (leaf.field == part and leaf.value is None):

@@ -26,15 +26,13 @@ from specbench.types import Scope, Shape, doc
 SCHEMA = 1
 """Version of the run files."""
 
-_ABSENT = frozenset(
-    {"num_records", "preparation", "roofline", "kernels", "execution", "gpu", "shape"}
-    | {"segments", "template_sha256", "check_drafts", "sample", "threads", "top_k", "servers"}
-    | {"blocks", "backend", "serving_engine", "engine_command", "engine_args", "urls", "labels"}
-    | {"served_model", "concurrency", "request_rates", "goodput", "request_timeout_s"}
-    | {"quantize", "quantization", "until_ci", "cpu", "pad_to"}
-    | {"origins", "workers"}
+_FIRST = frozenset(
+    {"id", "status", "created", "finished", "command", "spec", "environment", "warnings", "model"}
+    | {"methods", "no_checkpoint", "columns", "prompts", "name", "label", "source", "dtype"}
+    | {"is_stand_in", "is_embedded", "revision", "files", "tasks", "limit", "temperatures"}
+    | {"max_new_tokens", "repeats", "seed", "is_baseline_run", "phases", "trace"}
 )
-"""Parts that are left out of `run.json` while they are empty."""
+"""Parts of the first version, in `run.json` even if empty; later ones are absent then."""
 
 Status = Literal["running", "complete", "interrupted", "failed"]
 
@@ -279,7 +277,7 @@ def header_values(header: RunHeader) -> dict[str, Any]:
     values: dict[str, Any] = to_builtins(header)
     spec = values["spec"]
     for part in (values, values["model"], spec["values"], spec["asked"] or {}):
-        for name in _ABSENT & part.keys():
+        for name in part.keys() - _FIRST:
             if not part[name]:
                 del part[name]
     return values

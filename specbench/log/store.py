@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -168,7 +168,12 @@ def read_runs(path: Path, *, is_lenient: bool = False) -> Run:
     folders = pooled_folders(path)
     if (path / HEADER).exists() or not folders:
         return read_run(path, is_lenient=is_lenient)
-    pooled = Run.pooled([read_run(folder, is_lenient=is_lenient) for folder in folders])
+    return pooled_in(path, [read_run(folder, is_lenient=is_lenient) for folder in folders])
+
+
+def pooled_in(path: Path, runs: Sequence[Run]) -> Run:
+    """The pool of the runs in a folder's subfolders, which has the folder's name."""
+    pooled = Run.pooled(runs)
     return replace(pooled, header=structs.replace(pooled.header, id=path.resolve().name))
 
 

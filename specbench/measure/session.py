@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -58,32 +58,19 @@ def run_plan(
             check_memory(plan, stored)
             done = stored.records
         backend = backend or plan.setup.open(path, before)
-        log, sampler = _FolderLog(folder, backend, header, done), CpuSampler()
-
-        def end(status: Status) -> Run:
-            """Write the last header; the only time that the run's own records are read."""
-            stored = read_run(path)
-            ended = backend.describe(stored.records).added_to(header)
-            cpu = sampler.describe() or header.cpu
-            cpu = None if ended.workers else cpu  # they work elsewhere, and are sampled there
-            ended = replace(ended, status=status, finished=now(), cpu=cpu)
-            if status == "complete":
-                ended = finished_header(ended, stored.records)
-            folder.write_header(ended)
-            return dataclasses.replace(stored, header=read_header(path))
-
+        log = _FolderLog(folder, backend, header, done)
         try:
             folder.write_header(header)
             for label in plan.setup.no_checkpoint:
                 progress.message(f"{label}: no checkpoint for {header.model.name}")
             progress.message(f"Loading {plan.setup.title} …")
-            with backend, sampler:
+            with backend, log.sampler:
                 _check_unchanged(plan)
                 _run(plan, log, progress)
-            return end("complete")
+            return log.end("complete")
         except BaseException as error:
             with suppress(RunFolderError):  # the folder itself may be the first error's cause
-                end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                log.end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
             raise
 
 
@@ -95,12 +82,25 @@ class _FolderLog:
     backend: Backend
     header: RunHeader
     done: Sequence[Record]
+    sampler: CpuSampler = field(default_factory=CpuSampler)
 
     def append(self, record: Record) -> None:
         self.folder.append(record)
 
     def changed(self) -> None:
         self.folder.write_header(self.backend.describe(self.done).added_to(self.header))
+
+    def end(self, status: Status) -> Run:
+        """Write the last header; the only time that the run's own records are read."""
+        stored = read_run(self.folder.path)
+        ended = self.backend.describe(stored.records).added_to(self.header)
+        cpu = self.sampler.describe() or self.header.cpu
+        cpu = None if ended.workers else cpu  # they work elsewhere, and are sampled there
+        ended = replace(ended, status=status, finished=now(), cpu=cpu)
+        if status == "complete":
+            ended = finished_header(ended, stored.records)
+        self.folder.write_header(ended)
+        return dataclasses.replace(stored, header=read_header(self.folder.path))
 
 
 def _check_unchanged(plan: Plan) -> None:

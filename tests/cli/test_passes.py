@@ -63,6 +63,11 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     call = ("run", "--method", "pld,sps", "--prompts", prompts)
     dry = specbench(*call, "--dry-run")
     assert (dry.code, "Prompts: 8" in dry.out, "completions: 72" in dry.out) == (0, True, True)
+    rows = [line.split() for line in specbench(*call, "--runs", 2, "--dry-run").out.splitlines()]
+    assert [row[:3] for row in rows if row and row[0].startswith("run-")] == [
+        ["run-1", "3", "72"],
+        ["run-2", "3", "72"],
+    ]
     assert "variance is unknown" in dry.out
     assert not Path("results").exists()
     assert specbench(*call).code == 0

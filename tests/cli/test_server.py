@@ -54,6 +54,10 @@ def run(specbench: Specbench, servers: Sequence[Stub], *more: object) -> Said:
 def test_a_run_on_two_servers_has_a_table_and_can_be_resumed(
     specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
 ) -> None:
+    dry = run(specbench, servers, "--prompts", prompts, "--dry-run")
+    assert dry.code == 0 and ["run-1", "2", "8"] in [
+        line.split()[:3] for line in dry.out.splitlines()
+    ]
     said = run(specbench, servers, "--prompts", prompts)
     assert (said.code, said.err) == (0, "")
     assert "EAGLE-3" in said.out and "vLLM 0.32.0" in said.out

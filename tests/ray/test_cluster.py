@@ -167,8 +167,8 @@ def test_a_node_with_another_version_is_named(nodes: Nodes, tmp_path: Path) -> N
     code, said = finished(nodes, "run", "--limit", 1, "--output", tmp_path / "run",
                           "--ray", nodes.address)  # fmt: skip
     assert code == 2, said
-    there, here = "specbench 0.0.9", f"(here {__version__})"
-    assert f"Error: 127.0.0.1 has other versions: {there} {here}." in said
+    versions = f'specbench "0.0.9" (here "{__version__}")'
+    assert f"Error: 127.0.0.1 has other versions: {versions}." in said
     assert not (tmp_path / "run").exists()
 
 

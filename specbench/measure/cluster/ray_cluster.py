@@ -37,24 +37,36 @@ class RayCluster:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self.ray: Any = None
         self.actors: list[Any] = []
 
     def __enter__(self) -> Self:
-        self.ray = _import_ray()
-        _check_reachable(self._address)
         handlers = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
         try:
-            self.ray.init(
+            import ray
+
+            _knock(self._address)
+            ray.init(
                 address=self._address,
                 include_dashboard=False if self._address == "local" else None,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
+        except ImportError as error:
+            text = "--ray needs Ray, which is not installed."
+            raise UserError(text, 'Install it: pip install "specbench[ray]".') from error
         except Exception as error:  # Ray has no class for it
-            raise _unreachable(self._address, reason_of(error)) from error
+            where = f"The Ray cluster at {self._address} cannot be reached"
+            where = "No Ray cluster runs on this machine" if self._address == "auto" else where
+            raise UserError(
+                f"{where}: {reason_of(error).rstrip('.')}.",
+                "Start it with `ray start --head`, give its address (--ray HOST:PORT), or use "
+                "--ray local.",
+            ) from error
         finally:
             for one, handler in handlers.items():  # Ray's own would end the process
                 signal.signal(one, handler)
+        self.ray = ray
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -123,14 +135,12 @@ class RayCluster:
 
         Raises:
             WorkerLost: the worker is gone. Ray may start it again.
-            SpecbenchError: what the worker raised.
+            Exception: what the worker raised.
         """
         try:
             return self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, SpecbenchError):
-                raise error.cause from error
-            raise
+            raise error.cause from error
         except self.ray.exceptions.RayActorError as error:
             raise WorkerLost(reason_of(error)) from error
 
@@ -183,36 +193,11 @@ def demand_of(
     )
 
 
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError(
-            "--ray needs Ray, which is not installed.", 'Install it: pip install "specbench[ray]".'
-        ) from error
-    return ray
-
-
-def _check_reachable(address: str) -> None:
-    """Refuse an address at which nothing answers: Ray itself would try for minutes."""
+def _knock(address: str) -> None:
+    """Raise OSError or ValueError if nothing answers: Ray itself would try for minutes."""
     if address in ("local", "auto"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
-        raise _unreachable(address, "it is not an address")
-    try:
-        socket.create_connection((host, int(port)), timeout=REACH_S).close()
-    except (OSError, OverflowError) as error:
-        raise _unreachable(address, reason_of(error)) from error
-
-
-def _unreachable(address: str, reason: str) -> UserError:
-    where = (
-        "No Ray cluster runs on this machine"
-        if address == "auto"
-        else f"The Ray cluster at {address} cannot be reached"
-    )
-    return UserError(
-        f"{where}: {reason.rstrip('.')}.",
-        "Start it with `ray start --head`, give its address (--ray HOST:PORT), or use --ray local.",
-    )
+        raise ValueError("it is not an address")
+    socket.create_connection((host, int(port)), timeout=REACH_S).close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -35,17 +35,22 @@ OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
 
 @dataclass(frozen=True)
 class RemoteSetup:
-    """A setup on a worker's machine, as a `Setup` describes itself. Nothing is loaded yet."""
+    """A setup on a worker's machine, as a `Setup` describes itself. Nothing is loaded yet.
+
+    `about.environment` is the worker's.
+    """
 
     address: str
-    environment: Environment
+    about: SetupInfo
     title: str
     labels: tuple[str, ...]
     no_checkpoint: tuple[str, ...]
     codec: Codec
     context: int | None
     default_budget: int
-    about: SetupInfo
+
+    def describe(self) -> SetupInfo:
+        return self.about
 
 
 class Opening(NamedTuple):
@@ -65,20 +70,14 @@ class Job(NamedTuple):
     known: Sequence[Record]
 
 
-class WorkerState(NamedTuple):
-    """A worker as measured so far."""
-
-    header: WorkerHeader
-    info: BackendInfo
-
-
 class Result(NamedTuple):
     """The new records of a sample in the order in which they ran.
 
-    `state` comes with the first result of a process: it is another worker from then on.
+    `info` describes the worker. It comes with the first result of a process, which is another
+    worker from then on.
     """
 
-    state: WorkerState | None
+    info: BackendInfo | None
     records: tuple[Record, ...] = ()
 
 
@@ -118,28 +117,18 @@ class Worker:
         except Exception as error:
             text = f"A worker on {self.address()} failed: {describe_error(error)}"
             raise UserError(text) from error
-        busy = environment.busy_warning()
-        return RemoteSetup(
-            address=self.address(),
-            environment=self._environment,
-            title=setup.title,
-            labels=setup.labels,
-            no_checkpoint=setup.no_checkpoint,
-            codec=setup.codec,
-            context=setup.context,
-            default_budget=setup.default_budget,
-            about=replace(about, warnings=(*about.warnings, *([busy] if busy else []))),
-        )
+        told = filter(None, (*about.warnings, environment.busy_warning()))
+        about = replace(about, environment=self._environment, warnings=tuple(told))
+        own = {one.name: getattr(setup, one.name) for one in fields(RemoteSetup)[2:]}
+        return RemoteSetup(self.address(), about, **own)
 
     def complete(self, opening: Opening, job: Job | None) -> Result:
         """The records of a sample that are not known yet; without one, the model is loaded only."""
         is_new = self._runner is None
         runner = self._runner = self._runner or self._load(opening)
-        state = self._state() if is_new else None
-        if job is None:
-            return Result(state)
-        known = {record.key: record for record in job.known}
-        return Result(state, tuple(runner.run_sample(job.sample, known)))
+        info = self._describe() if is_new else None
+        known = {record.key: record for record in job.known} if job else {}
+        return Result(info, tuple(runner.run_sample(job.sample, known)) if job else ())
 
     def _load(self, opening: Opening) -> Runner:
         """Load the model and warm up.
@@ -149,15 +138,15 @@ class Worker:
         """
         self._backend = self._stack.enter_context(self._setup.open(Path()))
         self._stack.enter_context(self._sampler)
-        about = self._setup.describe()
-        expected: dict[str, object] = dict(opening.about.methods)
-        expected[f"Model {opening.about.model.name}"] = opening.about.model
-        for name, one in {f"Model {about.model.name}": about.model, **about.methods}.items():
-            if one != expected.get(name):
-                raise CheckpointError(
-                    f"{name} has other files on {self.address()} than on other machines.",
-                    "Let every machine have the same files, then go on with --resume.",
-                )
+        own, other = (
+            {f"Model {about.model.name}": about.model, **about.methods}
+            for about in (self._setup.describe(), opening.about)
+        )
+        if changed := [name for name in own if own[name] != other.get(name)]:
+            raise CheckpointError(
+                f"{changed[0]} has other files on {self.address()} than on other machines.",
+                "Let every machine have the same files, then go on with --resume.",
+            )
         self._backend.warm_up(opening.requests)
         plan = Plan(self._spec, self._setup, (), opening.requests[0].max_new_tokens)
         runner = self._backend.runner(plan, self, Lines(lambda text: None))
@@ -165,10 +154,10 @@ class Worker:
         self._stack.enter_context(runner.watch)
         return runner
 
-    def close(self) -> WorkerState:
-        """Free the model. Returns the last state."""
+    def close(self) -> BackendInfo:
+        """Free the model. Returns the last description of the worker."""
         self._stack.close()
-        return self._state()
+        return self._describe()
 
     def append(self, record: Record) -> None:
         """Keep what describes the work; the driver writes the record."""
@@ -177,7 +166,8 @@ class Worker:
     def changed(self) -> None:
         """Do nothing: the driver writes the header."""
 
-    def _state(self) -> WorkerState:
+    def _describe(self) -> BackendInfo:
+        """The worker as measured so far. It has no name yet."""
         import ray
 
         info, context = self._backend.describe(self._done), ray.get_runtime_context()
@@ -191,7 +181,7 @@ class Worker:
             gpu=info.gpu,
             cpu=self._sampler.describe(),
         )
-        return WorkerState(header, info)
+        return replace(info, workers={"": header})
 
     @cached_property
     def _setup(self) -> Setup:

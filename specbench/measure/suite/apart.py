@@ -21,6 +21,7 @@ from typing import IO, NamedTuple
 import msgspec
 
 from specbench.errors import SpecbenchError, UserError, describe_error
+from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
 from specbench.machine.threads import wait_briefly
 from specbench.measure.base import Progress
@@ -52,8 +53,8 @@ class Ended(NamedTuple):
     last: str
 
 
-def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> None:
-    """Complete a run in this process. One that is complete already is left as it is.
+def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
+    """Complete a run in this process, and return it. A complete one is left as it is.
 
     Raises:
         SpecbenchError: the run cannot be made, or it failed.
@@ -64,9 +65,9 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
     if is_there:
         stored = read_run(path)
         if stored.header.status == "complete" and len(stored.records) == stored.header.num_records:
-            return
+            return stored
     plan = make_plan(chosen.spec, is_offline=order.is_offline, setup_maker=setup_maker)
-    run_plan(
+    return run_plan(
         plan, path, progress, given=chosen.given, command=order.command, is_forced=order.is_forced
     )
 

@@ -22,7 +22,7 @@ from specbench.measure.methods import (
     parse_methods,
     select_methods,
 )
-from specbench.measure.plan import with_defaults
+from specbench.measure.plan import make_plan, with_defaults
 from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import find_weights, stand_in_of
 from specbench.measure.suite.recipe import SuiteRun
@@ -79,6 +79,9 @@ def preview(run: SuiteRun, bytes_per_s: Callable[[str], float]) -> Preview:
     Raises:
         UserError: an unknown name, or a device that this machine has not.
     """
+    if run.spec.backend:  # servers have memory and weights of their own
+        plan = make_plan(run.spec, is_offline=True)
+        return Preview(len(plan.setup.labels), plan.num_records, 0, False, None, None, ())
     spec = with_defaults(run.spec)
     card, device = find_model(spec.model), pick_device(spec.device).name
     dtype = pick_dtype(card, spec.dtype, device)

@@ -62,7 +62,7 @@ class Suite:
 def equal_runs(spec: RunSpec, given: Sequence[str], number: int, pause_s: float = 0.0) -> Suite:
     """Several runs of one spec, each in a process of its own."""
     runs = [SuiteRun(f"run-{i + 1}", spec, tuple(given), is_apart=True) for i in range(number)]
-    return Suite("runs", f"{number} runs", tuple(runs), pause_s)
+    return Suite("runs", f"{number} run{'s' * (number > 1)}", tuple(runs), pause_s)
 
 
 def read_recipe(path: Path) -> Suite:

@@ -68,14 +68,14 @@ def run_suite(
             progress.message(f"Waiting {suite.pause_s:g} s …")
             time.sleep(suite.pause_s)
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
-        path = folder / run.name
-        order = Order(run.spec, run.given, str(path), tuple(command), is_forced, is_offline)
+        path = str(folder / run.name)
+        order = Order(run.spec, run.given, path, tuple(command), is_forced, is_offline)
         try:
             if run.is_apart:
                 complete_apart(order, progress, run.limit_s)
+                done.append(read_run(Path(path)))
             else:
-                complete(order, progress, setup_maker)
-            done.append(read_run(path))
+                done.append(complete(order, progress, setup_maker))
         except SpecbenchError as error:
             failures[run.name] = f"{error.message} {error.hint}".strip()
         except Exception as error:  # of a library: the other runs are worth having

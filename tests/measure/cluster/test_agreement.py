@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 
 from specbench.errors import CheckpointError, TooLarge, UserError
+from specbench.log.machine import Environment
 from specbench.measure.cluster.backend import ClusterSetup, make_cluster_setup
 from specbench.measure.cluster.ray_cluster import Demand, RayCluster, demand_of
 from specbench.measure.cluster.worker import RemoteSetup
@@ -30,12 +31,21 @@ def setup(spec: RunSpec | None = None) -> ClusterSetup:
 
 
 def with_environment(**values: Any) -> Change:
-    return lambda report: replace(report, environment=structs.replace(report.environment, **values))
+    def change(report: RemoteSetup) -> RemoteSetup:
+        environment = structs.replace(environment_of(report), **values)
+        return replace(report, about=replace(report.about, environment=environment))
+
+    return change
+
+
+def environment_of(report: RemoteSetup) -> Environment:
+    assert report.about.environment is not None
+    return report.about.environment
 
 
 def with_torch(version: str) -> Change:
     return lambda report: with_environment(
-        torch=structs.replace(report.environment.torch, version=version)
+        torch=structs.replace(environment_of(report).torch, version=version)
     )(report)
 
 
@@ -53,9 +63,12 @@ def with_methods(**values: Any) -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_environment(transformers="5.1.0"), "has other versions: transformers 5.1.0 (here 5"),
-        (with_environment(specbench="9.0"), "has other versions: specbench 9.0 (here 0.1.0)."),
-        (with_environment(git=None), "its commit not at all (here 0123456789ab)"),
+        (
+            with_environment(transformers="5.1.0"),
+            'has other versions: transformers "5.1.0" (here "5',
+        ),
+        (with_environment(specbench="9.0"), 'other versions: specbench "9.0" (here "0.1.0").'),
+        (with_environment(git=None), 'git.commit "none" (here "0123456789ab'),
     ],
 )
 def test_a_worker_that_differs_is_named_with_what_differs(
@@ -78,14 +91,14 @@ def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version(
     ray: Callable[..., FakeRay],
 ) -> None:
     ray(changed=dict.fromkeys(range(3), with_torch("2.13.0+cu128")))
-    assert setup().environment.torch.version == "2.13.0+cu128"
+    assert environment_of(setup()).torch.version == "2.13.0+cu128"
 
 
 def test_different_cards_are_a_warning_of_the_run(
     tmp_path: Path, ray: Callable[..., FakeRay]
 ) -> None:
     def slow(report: RemoteSetup) -> RemoteSetup:
-        cpu = structs.replace(report.environment.cpu, model="Slow CPU")
+        cpu = structs.replace(environment_of(report).cpu, model="Slow CPU")
         return with_environment(cpu=cpu)(report)
 
     ray(changed={2: slow})
