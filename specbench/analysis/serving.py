@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
 from specbench.analysis.columns import BASELINE
 from specbench.analysis.latency import Percentiles, percentiles
-from specbench.analysis.served_steps import ServedSteps, block_key
+from specbench.analysis.served_steps import BlockKey, ServedSteps, block_key
 from specbench.analysis.stats.bootstrap import (
     Bootstrap,
     Draws,
@@ -61,6 +61,18 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class InFlight:
+    """Requests that a server worked on at once: mean over time, and the most.
+
+    `least_most` is the most in the block that had the fewest.
+    """
+
+    mean: float = 0.0
+    most: int = 0
+    least_most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ServingMetrics:
     """A method at one load, over all tasks. Throughputs are per second.
 
@@ -79,6 +91,7 @@ class ServingMetrics:
     goodput: Value
     throughput_ratio: Value
     engine_mat: Value
+    in_flight: InFlight = InFlight()
     least_mat: Value = NO_COUNTS
     draft_length: float = 0.0
     acceptance_rates: tuple[float, ...] = ()
@@ -172,6 +185,7 @@ def _measure(
         goodput=_share(requests, share_good) if limits else NO_LIMITS,
         throughput_ratio=_ratio(blocks, baseline, draws),
         engine_mat=_engine_mat(blocks, done),
+        in_flight=_in_flight(blocks, done),
         least_mat=Estimate(float(served[0] / served[1])) if served[1] else NO_COUNTS,
         draft_length=_draft_length(blocks),
         acceptance_rates=_acceptance_rates(blocks),
@@ -203,6 +217,20 @@ def _per_block(
         return draws.estimates({"value": ratio})["value"] if top.all() else ratio.estimate
 
     return throughput
+
+
+def _in_flight(blocks: Sequence[BlockHeader], done: Iterable[Record]) -> InFlight:
+    """The requests at once in blocks that were measured in one go."""
+    whole = {block_key(block): block.duration_s for block in blocks if not block.num_before}
+    events: dict[BlockKey, list[tuple[float, int]]] = defaultdict(list)
+    for record in done:
+        if record.serving and record.wall_s and (key := block_key(record.key)) in whole:
+            began = record.serving.began_s
+            events[key] += [(began, 1), (began + record.wall_s, -1)]
+    most = [max(accumulate(step for _, step in sorted(own))) for own in events.values()]
+    seconds = sum(time * -step for own in events.values() for time, step in own)
+    duration_s = sum(whole[key] for key in events)
+    return InFlight(seconds / duration_s, max(most), min(most)) if duration_s else InFlight()
 
 
 def _share(throughput: Value, share: float) -> Value:

@@ -73,6 +73,7 @@ def make_plan(
         setup = make(spec, is_offline=is_offline)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
+    _check_loads(spec, sets)
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     return Plan(spec, setup, sets, budget)
@@ -122,6 +123,18 @@ def _is_ours(spec: RunSpec) -> bool:
 def _length(setup: Setup, text: str) -> int:
     """Tokens of the prompt for a user's first message."""
     return len(setup.codec.render([{"role": "user", "content": text}]))
+
+
+def _check_loads(spec: RunSpec, sets: Sequence[PromptSet]) -> None:
+    """Refuse requests at once that a task has too few prompts for."""
+    most = max(spec.concurrency, default=0)
+    for prompt_set in sets:
+        if most > (number := len(prompt_set.prompts)):
+            raise UserError(
+                f"--concurrency {most} needs {most} prompts a task, and {prompt_set.task.name} has "
+                f"{number}.",
+                "Use more prompts (--limit, --prompts paper), or a lower --concurrency.",
+            )
 
 
 def _check_lengths(setup: Setup, sets: Sequence[PromptSet], model: str, *, reserved: int) -> None:

@@ -16,6 +16,7 @@ from specbench.report.answers import pick_answers
 from specbench.report.plots import make_plots
 from specbench.report.report import MethodAt, Report, Source
 from specbench.report.results import Sort, build_results, run_labels
+from specbench.report.serving_notes import load_text
 from specbench.types import TracedStep
 
 
@@ -32,7 +33,7 @@ def make_report(
     given = runs if isinstance(runs, Sequence) else [runs]
     several = [run.at(load) for run in given for load in run.loads]
     measured = [measure(run, bootstrap, **options) for run in several]
-    labels = run_labels([metrics.info for metrics in measured])
+    labels = run_labels([one.info for one in measured], [*map(load_text, measured)])
     sources = [
         Source(label, metrics, _calibration(run), run, answers=pick_answers(run))
         for label, run, metrics in zip(labels, several, measured, strict=True)

@@ -16,10 +16,10 @@ from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.header import RunHeader
-from specbench.log.loads import loads_of
 from specbench.report import facts, formats
 from specbench.report.notes import Note, notes, scope_text
 from specbench.report.sentences import verdict
+from specbench.report.serving_notes import load_text
 
 Sort = Literal["paper", "speedup"]
 """The order of the methods."""
@@ -136,7 +136,7 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     tasks = [Task(name, title) for name, title in titles.items()]
     if len(tasks) > 1:
         tasks.append(Task(MEAN, "Mean"))
-    labels = run_labels([run.info for run in runs])
+    labels = run_labels([run.info for run in runs], [*map(load_text, runs)])
     blocks = [
         Block(
             temperature,
@@ -163,13 +163,16 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     )
 
 
-def run_labels(infos: Sequence[RunHeader]) -> list[str]:
-    """A distinct name for each run: its model, and as much more as it takes."""
+def run_labels(infos: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[str]:
+    """A distinct name for each run: its model, and as much more as it takes.
+
+    `loads` are texts of their loads.
+    """
     labels = [facts.model_label(info) for info in infos]
     facets = (
         [info.machine.device.partition(",")[0] for info in infos],
         [info.model.precision for info in infos],
-        [", ".join(load.text for load in loads_of(info.spec.values)) for info in infos],
+        loads or [""] * len(infos),
         [f"run {info.id}" for info in infos],
     )
     for facet in facets:

@@ -14,7 +14,8 @@ from specbench.report import formats
 DEFINITIONS = (
     "Times are the client's. TTFT: to the first token. TPOT: per token after it. ITL: between "
     "arrivals of tokens. E2E: the whole request. Throughputs are over the time from the first "
-    "request to the last answer. The speedup compares requests at the same load."
+    "request to the last answer. The speedup compares requests at the same load. A block, the "
+    "requests of a method on a task at a load, is one sample of the machine."
 )
 ENGINE_MAT = "1 + accepted draft tokens / drafts, as the server counts them."
 
@@ -90,15 +91,20 @@ def warnings(run: RunMetrics) -> Iterable[str]:
                 f"The server of {where} accepted no draft token. Check its draft weights: some "
                 "engines leave out parts that they do not know without saying so."
             )
-    yield from _idle_warnings(run.info)
-
-
-def _idle_warnings(info: RunHeader) -> Iterable[str]:
-    """A load that there are too few prompts for."""
-    most = max((block.num_requests for block in info.blocks), default=0)
-    for load in loads_of(info.spec.values) if info.blocks else ():
-        if load.concurrency > most:
+    fewest = min((one.in_flight.least_most for one in run.serving.values()), default=0)
+    for load in loads_of(run.info.spec.values):
+        if 0 < fewest < load.concurrency:
             yield (
-                f"{load.text} need at least as many prompts a task; there were {most}. Use more "
-                "prompts, or a lower --concurrency."
+                f"{load.text} were at most {fewest} in some blocks. Use {load.concurrency} prompts "
+                "a task or more, or a lower --concurrency."
             )
+
+
+def load_text(run: RunMetrics) -> str:
+    """The loads that were asked for, and the requests that were in flight."""
+    text = ", ".join(load.text for load in loads_of(run.info.spec.values))
+    found = [one.in_flight for one in run.serving.values() if one.in_flight.most > 1]
+    if not found:
+        return text
+    mean, most = sum(one.mean for one in found) / len(found), max(one.most for one in found)
+    return f"{text} ({mean:.1f} in flight, at most {most})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specbench.analysis.serving import TIMES, ServingMetrics, Times
+from specbench.analysis.serving import TIMES, InFlight, ServingMetrics, Times
 from specbench.analysis.stats.bootstrap import Value
 from specbench.report import formats
 from specbench.report.results import Block, MethodResults, Results
@@ -20,6 +20,7 @@ _THROUGHPUT: tuple[tuple[str, int, Callable[[ServingMetrics], str]], ...] = (
         0,
         lambda s: formats.speedup(s.throughput_ratio) + formats.brackets(s.throughput_ratio),
     ),
+    ("in flight\n(most)", 1, lambda s: _in_flight(s.in_flight)),
     ("goodput\nrequests/s", 0, lambda s: formats.figures(s.goodput)),
     ("engine's\nMAT", 2, lambda s: formats.mat(s.engine_mat)),
     ("accepted by\nposition", 5, lambda s: " ".join(f"{x:.2f}" for x in s.acceptance_rates)),
@@ -63,6 +64,11 @@ def _values(times: Times) -> tuple[Value, ...]:
 def _span(value: Value) -> str:
     interval = formats.interval_of(value)
     return f"{interval.low:.0f}–{interval.high:.0f}" if interval else ""
+
+
+def _in_flight(found: InFlight) -> str:
+    """Requests at once, on average and at most; empty if there was never more than one."""
+    return f"{found.mean:.1f} ({found.most})" if found.most > 1 else ""
 
 
 def _groups(

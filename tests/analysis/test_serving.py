@@ -173,6 +173,31 @@ def test_counters_that_are_not_of_the_answers_alone_give_no_mat(
     assert isinstance(mat, Missing) and reason in mat.reason
 
 
+def test_requests_in_flight_are_those_that_overlap() -> None:
+    """Two in a block of 4 s, three in one of 2 s; one that was interrupted is left out."""
+    spans = {0: [(0.0, 2.0), (1.0, 3.0), (3.0, 1.0)], 1: [(0.0, 2.0)] * 3, 2: [(0.0, 2.0)] * 4}
+    records = [
+        replace(one, serving=replace(one.serving, began_s=began))
+        for repeat, own in spans.items()
+        for i, (began, wall_s) in enumerate(own)
+        for one in [answer("eagle3", i, FOUR, wall_s=wall_s, repeat=repeat)]
+        if one.serving
+    ]
+    blocks = [
+        block("eagle3", FOUR, duration_s=4.0 - 2 * (repeat > 0), repeat=repeat, num_before=before)
+        for repeat, before in ((0, 0), (1, 0), (2, 1))
+    ]
+    found = only(run(records, blocks, [FOUR])).in_flight
+    assert found.mean == pytest.approx((6 + 6) / 6)
+    assert (found.most, found.least_most) == (3, 2)
+
+
+def test_the_recorded_run_of_vllm_was_not_at_8_requests_at_once() -> None:
+    eight = read_run(RECORDED / "vllm-cpu").at(Load(concurrency=8))
+    found = [one.in_flight for one in measured(eight).serving.values()]
+    assert {(one.most, one.least_most) for one in found} == {(2, 2)}
+
+
 def of_counts(
     counts: Sequence[dict[str, Any]], stop: StopReason = "eos", **counters: float
 ) -> RunMetrics:

@@ -92,6 +92,17 @@ def test_one_server_without_a_label_is_measured_without_a_speedup(
     assert sum(event["event"] == "sample_finished" for event in events) == 4
 
 
+def test_a_load_that_the_prompts_cannot_fill_is_refused(
+    specbench: Specbench, servers: tuple[Stub, Stub], prompts: Path
+) -> None:
+    said = run(specbench, servers, "--prompts", prompts, "--concurrency", "1,3")
+    assert said.code == 2
+    assert "--concurrency 3 needs 3 prompts a task, and mine has 2." in said.err
+    assert not Path("out").exists()
+    assert run(specbench, servers, "--prompts", prompts, "--concurrency", "1,2").code == 0
+    assert {one.most_at_once for one in servers} == {2}
+
+
 def test_a_run_goes_on_after_answers_that_contradict_themselves(
     specbench: Specbench, prompts: Path
 ) -> None:

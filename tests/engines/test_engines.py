@@ -63,7 +63,7 @@ def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
     engine = installed(name)
     specbench.run(
         engine.model, engine.methods, output=tmp_path / "run", backend="server",
-        serving_engine=name, engine_command=(engine.command,), concurrency=(1, 4), **SAME,
+        serving_engine=name, engine_command=(engine.command,), concurrency=(1, 2), **SAME,
     )  # fmt: skip
     run = read_run(tmp_path / "run")
     assert [(one.key.method, one.error) for one in run.records if not one.is_ok] == []
