@@ -116,7 +116,11 @@ def _header(methods: Sequence[str]) -> RunHeader:
     recorded = read_header(RECORDED)
     values = SpecValues(device="cpu", methods=tuple(methods))
     return replace(
-        recorded, id="simulated", spec=SpecHeader(values=values), columns={t: t for t in TASKS}
+        recorded,
+        id="simulated",
+        spec=SpecHeader(values=values),
+        columns={t: t for t in TASKS},
+        num_records=None,
     )
 
 

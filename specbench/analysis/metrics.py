@@ -75,6 +75,7 @@ class RunMetrics:
     arithmetic: Arithmetic = "ours"
     warnings: tuple[RunWarning, ...] = ()
     left_out: tuple[str, ...] = ()
+    missing_text: str = ""
     costs: Mapping[CellKey, Cost] = field(default_factory=dict)
     roofline: Roofline | Missing = NO_BANDWIDTH
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
@@ -135,6 +136,7 @@ def measure(
             table, cells, rankings, survivors, has_clocks=bool(info.gpu and info.gpu.sm_clock_mhz)
         ),
         left_out=run.left_out,
+        missing_text=run.missing_text,
         costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
         roofline=roofline,
         agreements=find_agreements(table, info.spec.values.history),

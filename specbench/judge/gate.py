@@ -65,9 +65,14 @@ def check(
     ]
     if more and no_speed is None:
         checks += _speeds_by_load(run, [baseline, *more], limits.max_slowdown)
-    ordered = (_complete(run.header), *_in_order(checks, baseline.header))
+    ordered = (_complete(run), *_in_order(checks, baseline.header))
     unshared = dict.fromkeys(text for one in comparisons if one.cells for text in one.unshared)
-    warnings = [*unshared, *map(caution_text, comparisons[0].cautions)]
+    cut = (
+        f"The baseline {one.header.id} is not complete: {one.missing_text}."
+        for one in (baseline, *more)
+        if one.missing_text
+    )
+    warnings = [*cut, *unshared, *map(caution_text, comparisons[0].cautions)]
     return CheckedRun(
         run=run.header.id,
         checks=ordered,
@@ -77,10 +82,11 @@ def check(
     )
 
 
-def _complete(run: RunHeader) -> Check:
-    if run.status == "complete":
-        return Check("complete run", "passed", "")
-    return Check("complete run", "failed", f"The run is not complete (status {run.status}).")
+def _complete(run: Run) -> Check:
+    status = run.header.status
+    reason = f"status {status}" if status != "complete" else run.missing_text
+    text = f"The run is not complete ({reason})." if reason else ""
+    return Check("complete run", "failed" if reason else "passed", text)
 
 
 def _by_load(run: Run, baseline: Run) -> Iterator[tuple[Load, Run, Run]]:

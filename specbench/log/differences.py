@@ -200,6 +200,8 @@ def _void(first: RunHeader, second: RunHeader) -> Iterator[str]:
     values = first.spec.values, second.spec.values
     if not any({*values[0].temperatures} & {*values[1].temperatures}):
         yield from ("spec.seed", "spec.top_p", "spec.top_k")
+    if values[0].template != values[1].template:
+        yield "model.template_sha256"  # as a matter of course
     is_on_cpu = {one.device.partition(":")[0] for one in values} == {"cpu"}
     if not is_on_cpu or first.servers or second.servers:
         yield "num_threads"
@@ -224,6 +226,8 @@ def _texts(field: str, first: Any, second: Any) -> tuple[str, str] | None:
     if isinstance(first, FileHeader) or isinstance(second, FileHeader):
         return _file_texts(*(None if one is _MISSING else one for one in (first, second)))
     if first is _MISSING or second is _MISSING:
+        return None
+    if field.endswith("sha256") and None in (first, second):
         return None
     if isinstance(first, PromptsHeader):
         return _prompt_texts(first, second)

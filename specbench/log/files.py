@@ -102,6 +102,15 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def sync(path: Path) -> None:
+    """Wait until what was written to a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def folder_errors(path: Path, option: str = "--output") -> Iterator[None]:
     """Turn what the system refuses into a RunFolderError."""

@@ -79,9 +79,10 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
         str | None, told("model revision", "commit on the Hub; null for a local folder")
     ] = None
     files: Annotated[dict[str, FileHeader], told("file {}", "files of the checkpoint by name")] = {}
-    template_sha256: Annotated[str | None, doc("hash of the chat template; absent without one")] = (
-        None
-    )
+    template_sha256: Annotated[
+        str | None,
+        told("text of the chat template", "hash of the chat template; absent without one"),
+    ] = None
 
     @property
     def precision(self) -> str:
@@ -169,6 +170,9 @@ class RunHeader(Struct, frozen=True, kw_only=True):
 
     schema: Annotated[int, role("note", "version of the run files")] = SCHEMA
     id: Annotated[str, role("note", "name of the run's folder")]
+    uid: Annotated[
+        str, role("note", "random name of its measurements; absent in older and in merged runs")
+    ] = ""
     status: Annotated[Status, role("note", "state of the run")]
     created: Annotated[str, role("note", "start in UTC, ISO 8601")]
     finished: Annotated[str | None, role("note", "end in UTC, ISO 8601; null while it runs")] = None
@@ -265,6 +269,11 @@ class RunHeader(Struct, frozen=True, kw_only=True):
             return gpu.name
         cpu = self.environment.cpu.model
         return cpu if values.backend else f"{cpu}, threads: {self.num_threads}"
+
+    @property
+    def uids(self) -> set[str]:
+        """The random names of all its measurements; none for those of older versions."""
+        return {self.uid, *(one.uid for one in self.origins)} - {""}
 
     @property
     def num_threads(self) -> int:

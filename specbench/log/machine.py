@@ -253,6 +253,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     created: Annotated[str, doc("its start in UTC, ISO 8601")]
     num_records: Annotated[int, doc("its records")]
     environment: Annotated[Environment, doc("its hardware and software")]
+    uid: Annotated[str, doc("random name of its measurements; absent if it had none")] = ""
     finished: Annotated[str | None, doc("its end in UTC, ISO 8601; absent if it has none")] = None
     command: Annotated[tuple[str, ...], doc("arguments of its command")] = ()
     gpu: Annotated[GpuUse | None, doc("its GPU during that run; absent on a CPU")] = None

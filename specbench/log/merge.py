@@ -10,21 +10,27 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 from msgspec import structs
 
-from specbench.errors import UserError
+from specbench.errors import RunFolderError, UserError
 from specbench.log.differences import MERGE, in_words
+from specbench.log.files import folder_errors, sync
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import Origin
 from specbench.log.run import Run
-from specbench.log.store import RunFolder, read_trace
+from specbench.log.state import is_being_written
+from specbench.log.store import HEADER, SAMPLES, TRACE, RunFolder, read_header, read_trace
 from specbench.types import Record, RecordKey, TracedStep
 
 Prompt = tuple[str, str]
 """Task and sample id."""
 Offsets = Mapping[Prompt, int]
 """By prompt, the number of passes over it in earlier runs."""
+
+SAME_S = 2e-6
+"""Two times that differ by no more are one: servers' times are rounded to microseconds."""
 
 
 def merged(runs: Sequence[Run]) -> Run:
@@ -62,16 +68,54 @@ def merged(runs: Sequence[Run]) -> Run:
 def write_run(run: Run, folder: Path) -> None:
     """Write the run into a new folder.
 
+    It is written to a hidden folder beside, and says that it is complete when it is in its place. A
+    merge that was killed can be repeated: what it left is replaced.
+
     Raises:
-        RunFolderError: the folder cannot be written.
-        UserError: it holds a run already.
+        RunFolderError: the folder cannot be written, or another merge writes to it.
+        UserError: it holds a run or other files already.
     """
+    folder = folder.resolve()
+    scratch = folder.with_name(f".{folder.name}.merging")
+    header = structs.replace(run.header, id=folder.name)
+    _make_room(folder, scratch)
+    with RunFolder(scratch) as opened, folder_errors(folder):
+        try:
+            opened.write_header(structs.replace(header, status="running"))
+            for record in run.records:
+                opened.append(record)
+            for path in (*scratch.iterdir(), scratch):
+                sync(path)
+            scratch.rename(folder)
+        except BaseException:
+            rmtree(scratch, ignore_errors=True)
+            raise
+        sync(folder.parent)
     with RunFolder(folder) as opened:
-        if opened.has_run():
-            raise UserError(f"{folder} holds a run already.", "Give another --out.")
-        opened.write_header(structs.replace(run.header, id=folder.resolve().name))
-        for record in run.records:
-            opened.append(record)
+        opened.write_header(header)
+
+
+def _make_room(folder: Path, scratch: Path) -> None:
+    """Remove what a killed merge left in a folder and in the one beside it.
+
+    Raises:
+        RunFolderError: a merge is writing to one of them.
+        UserError: the folder holds a run or other files.
+    """
+    for path in (folder, scratch):
+        if is_being_written(path):
+            raise RunFolderError(f"Another process is writing to {path}.", "Wait for it to end.")
+    with folder_errors(folder):
+        if scratch.exists():
+            rmtree(scratch)
+        if (folder / HEADER).exists():
+            left = read_header(folder)
+            if left.status != "running" or not left.origins:
+                raise UserError(f"{folder} holds a run already.", "Give another --out.")
+            for name in (TRACE, SAMPLES, f".{HEADER}.new", HEADER):  # it says that they may go
+                (folder / name).unlink(missing_ok=True)
+        if folder.exists() and any(folder.iterdir()):
+            raise UserError(f"{folder} holds other files.", "Give another --out.")
 
 
 def _problems(runs: Sequence[Run]) -> Iterator[str]:
@@ -81,12 +125,49 @@ def _problems(runs: Sequence[Run]) -> Iterator[str]:
         header = run.header
         if header.status == "running":
             yield f"{header.id} is not finished: merge it when it is."
-        if any(run.records and run.records == other.records for other in runs[:number]):
-            yield f"{header.id} is given twice, or is a copy."
+        if run.missing_text:
+            yield f"{header.id} says that it is complete, but {run.missing_text}."
+        for other in runs[:number]:
+            if _is_measured_twice(run, other):
+                yield (
+                    f"{header.id} has measurements of {other.header.id}: it is given twice, or one "
+                    "is a copy, a part or a pass of the other."
+                )
         if any(header.id == other.header.id for other in runs[:number]):
             yield f"Two runs are named {header.id}: rename a folder, so that origins differ."
         for text in in_words(MERGE.conflicts(first, header), first, header):
             yield f"{text}."
+
+
+def _is_measured_twice(first: Run, second: Run) -> bool:
+    """True if two runs share measurements: one is a copy, a part or a pass of the other.
+
+    Files of older versions have no `uid`, and copies can lose it: two records are one if they
+    differ in the repeat alone, and both times agree within `SAME_S`. Those of two honest passes
+    agree in one of them at most.
+    """
+    if first.header.uids & second.header.uids:
+        return True
+    sides = [[*_timed(run)] for run in (first, second)]
+    known = defaultdict[object, list[tuple[float, float]]](list)
+    for answered, times in sides[0]:
+        known[answered].append(times)
+    num_shared = sum(
+        any(
+            max(abs(a - b) for a, b in zip(times, other, strict=True)) <= SAME_S for other in others
+        )
+        for answered, times in sides[1]
+        if (others := known.get(answered))
+    )
+    return num_shared >= max(1, min(2, *map(len, sides)))
+
+
+def _timed(run: Run) -> Iterator[tuple[object, tuple[float, float]]]:
+    """The answers of a run that took steps, without their repeat, each with its times."""
+    for record in run.records:
+        if record.prefill_s is not None and record.decode_s:
+            answered = replace(record.key, repeat=0), record.token_ids
+            yield answered, (record.prefill_s, record.decode_s)
 
 
 def _moved(record: Record, offsets: Offsets, trace: tuple[TracedStep, ...]) -> Record:
@@ -119,6 +200,7 @@ def _header(
     is_one_machine = len({one.machine_name for one in headers}) == 1
     return structs.replace(
         first,
+        uid="",
         status=next((one.status for one in headers if one.status != "complete"), "complete"),
         created=min(one.created for one in headers),
         finished=max((one.finished for one in headers if one.finished), default=None),
@@ -205,7 +287,8 @@ def _origins(run: Run) -> Sequence[Origin]:
         return one.origins
     return [
         Origin(
-            id=one.id, created=one.created, num_records=len(run.records), finished=one.finished,
-            environment=one.environment, command=one.command, gpu=one.gpu, cpu=one.cpu,
+            id=one.id, uid=one.uid, created=one.created, finished=one.finished,
+            num_records=len(run.records), environment=one.environment, command=one.command,
+            gpu=one.gpu, cpu=one.cpu,
         )
     ]  # fmt: skip

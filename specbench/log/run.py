@@ -45,14 +45,25 @@ class Run:
         """The loads of the run. The engine in this process completes one request at a time."""
         return loads_of(self.header.spec.values) or (ONE_AT_A_TIME,)
 
+    @property
+    def missing_text(self) -> str:
+        """The records that a run lacks although it says that it is complete; empty if none."""
+        expected = self.header.num_records or 0
+        num_missing = expected - len(self.records)
+        is_cut = self.header.status == "complete" and num_missing > 0
+        return f"{num_missing} of {expected} records are missing" if is_cut else ""
+
     def at(self, load: Load) -> Run:
         """The part that was measured at one load; the run itself if it has this load alone.
 
-        What concerns the whole run, its warnings and lines left out, stays with its first load.
+        What concerns the whole run, its warnings, missing records and lines left out, stays with
+        its first load.
         """
         if self.loads == (load,):
             return self
         spec, is_first = self.header.spec, load == self.loads[0]
+        records = tuple(record for record in self.records if load_of(record.key) == load)
+        expected, num_others = self.header.num_records, len(self.records) - len(records)
         values = structs.replace(
             spec.values,
             concurrency=(load.concurrency,) if load.concurrency else (),
@@ -61,10 +72,10 @@ class Run:
         header = structs.replace(
             self.header,
             spec=structs.replace(spec, values=values),
+            num_records=expected and (expected - num_others if is_first else len(records)),
             blocks=tuple(one for one in self.header.blocks if load_of(one) == load),
             warnings=self.header.warnings if is_first else (),
         )
-        records = tuple(record for record in self.records if load_of(record.key) == load)
         left_out = self.left_out if is_first else ()
         return replace(self, header=header, records=records, left_out=left_out)
 
@@ -110,7 +121,10 @@ def _renumbered(record: Record, offset: int) -> Record:
 def _check_poolable(runs: Sequence[Run]) -> None:
     first = runs[0].header
     for number, run in enumerate(runs):
-        if any(run.records and run.records == other.records for other in runs[:number]):
+        if any(
+            run.header.uids & other.header.uids or (run.records and run.records == other.records)
+            for other in runs[:number]
+        ):
             raise UserError(
                 f"The run {run.header.id} is pooled with itself or a copy.", "Name it once."
             )
@@ -132,6 +146,7 @@ def _pooled_header(headers: Sequence[RunHeader], num_repeats: int) -> RunHeader:
     known = [one.num_records for one in headers]
     return structs.replace(
         first,
+        uid="",
         id=f"{first.id} and {len(headers) - 1} more",
         status=next((one.status for one in headers if one.status != "complete"), "complete"),
         finished=headers[-1].finished,

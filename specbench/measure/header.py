@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -45,6 +46,7 @@ def make_header(
     warnings = (control_warning(plan), busy, phases)
     return RunHeader(
         id=path.name,
+        uid=uuid4().hex,
         status="running",
         created=now(),
         command=tuple(command),

@@ -173,6 +173,7 @@ def _has_units(runs: Sequence[RunMetrics]) -> bool:
 def _warnings(run: RunMetrics) -> Iterable[Note]:
     texts = [
         _STATES.get(run.info.status, ""),
+        run.missing_text and f"The run says that it is complete, but {run.missing_text}.",
         _failed(run),
         _left_out(run),
         *(warning.message(run.info) for warning in run.warnings),

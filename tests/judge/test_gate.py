@@ -268,6 +268,19 @@ def test_an_unfinished_run_is_stopped() -> None:
     assert check(RUN, with_header(RUN, status="interrupted")).is_passed
 
 
+def test_a_run_that_lacks_records_is_stopped_and_such_a_baseline_is_told() -> None:
+    num_records = len(RUN.records) + 10
+    cut, missing = (
+        with_header(RUN, num_records=num_records),
+        f"10 of {num_records} records are missing",
+    )
+    found = check(cut, RUN)
+    assert [one.text for one in found.failures] == [f"The run is not complete ({missing})."]
+    found = check(RUN, cut)
+    assert found.is_passed
+    assert any(one.is_warning and missing in one.text for one in found.notes)
+
+
 @pytest.mark.parametrize(("shift", "is_passed"), [(-3, False), (0, True), (3, True)])
 def test_in_half_precision_answers_that_leave_vanillas_earlier_are_stopped(
     shift: int, is_passed: bool

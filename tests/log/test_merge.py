@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import json
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,8 @@ from specbench.errors import UserError
 from specbench.log.backend import WorkerHeader
 from specbench.log.merge import merged, write_run
 from specbench.log.run import Run
+from specbench.log.store import read_run
+from specbench.types import Record
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import slower, with_header, with_records
 
@@ -115,3 +120,118 @@ def test_a_full_folder_is_not_written_to(tmp_path: Path) -> None:
     write_run(joined, tmp_path / "new")
     with pytest.raises(UserError, match="holds a run already"):
         write_run(joined, tmp_path / "new")
+
+
+def copies() -> dict[str, list[Run]]:
+    """Runs of which one holds measurements of another, in every disguise that keeps their times."""
+    rest = stored(only([3, 4]), "rest")
+    both = replace(merged([FIRST, rest]), path=None)
+    again = {"pld": 1.1, "vanilla": 1.1}
+    passes = [stored(one, name) for name, one in {"a": RUN, "b": slower(RUN, again)}.items()]
+    rewritten = with_records(
+        FIRST,
+        lambda one: replace(
+            one, place=None, text="", prefill_s=(one.prefill_s or 0) + 1e-9, decode_s=one.decode_s
+        ),
+    )
+    return {
+        "a part": [both, FIRST],
+        "other order": [FIRST, stored(replace(both, records=both.records[::-1]), "other")],
+        "without a line": [FIRST, stored(replace(FIRST, records=FIRST.records[1:]), "other")],
+        "rewritten": [FIRST, stored(rewritten, "other")],
+        "a pass": [
+            merged(passes),
+            stored(with_records(RUN, lambda one: replace(one, origin="")), "x"),
+        ],
+        "a uid": [
+            stored(only([0]), "one", uid="u"),
+            stored(slower(only([1]), again), "other", uid="u"),
+        ],
+        "a uid of an origin": [
+            merged([stored(only([0]), "one", uid="u"), stored(only([1]), "two")]),
+            stored(slower(only([2]), again), "other", uid="u"),
+        ],
+    }
+
+
+@pytest.mark.parametrize("disguise", copies())
+def test_no_measurement_enters_twice(disguise: str) -> None:
+    runs = copies()[disguise]
+    for given in (runs, runs[::-1]):
+        with pytest.raises(UserError, match="it is given twice, or one is a copy"):
+            merged(given)
+
+
+def test_passes_with_one_equal_time_and_short_answers_are_merged() -> None:
+    def again(one: Record) -> Record:
+        return replace(one, prefill_s=(one.prefill_s or 0) + 1e-5)
+
+    assert len(merged([FIRST, stored(with_records(FIRST, again), "second")]).records) == 12
+    short = with_records(
+        FIRST, lambda one: replace(one, token_ids=(1,), accept_lengths=(), decode_s=0.0)
+    )
+    assert len(merged([stored(short, "one"), stored(short, "two")]).records) == 12
+
+
+def test_a_run_cut_short_is_refused_and_an_interrupted_one_is_not() -> None:
+    cut = stored(only([3, 4]), "cut", num_records=12)
+    with pytest.raises(UserError, match="cut says that it is complete, but 8 of 12 records are"):
+        merged([FIRST, cut])
+    joined = merged([FIRST, stored(cut, "cut", status="interrupted")])
+    assert (joined.header.status, joined.header.num_records) == ("interrupted", 10)
+
+
+def test_another_template_is_refused_and_threads_and_kernels_are_told() -> None:
+    hashed = stored(only([0]), "first", model__template_sha256="a" * 64)
+    with pytest.raises(UserError, match="text of the chat template: aaaa"):
+        merged([hashed, stored(only([1]), "second", model__template_sha256="b" * 64)])
+    changes = {
+        "threads": {"num": 7, "chosen_by": "option", "waiting": "brief"},
+        "kernels": {"name": "torch", "reason": None},
+    }
+    other = {"kernels": {"name": "native", "reason": None}}
+    joined = merged([stored(hashed, "first", **other), stored(only([1]), "second", **changes)])
+    told = " ".join(joined.header.warnings)
+    assert "kernels: native in first, torch in second" in told and "CPU threads" in told
+
+
+def killed_at(call: int, joined: Run, folder: Path) -> bool:
+    """Write a run in a process that dies at this call of the system; False if it lived."""
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 9)
+        return code == 9
+    calls = itertools.count(1)
+
+    def deadly(function: Callable[..., object]) -> Callable[..., object]:
+        def run(*given: object, **named: object) -> object:
+            if next(calls) == call:
+                os._exit(9)
+            return function(*given, **named)
+
+        return run
+
+    try:
+        for name in ("write", "fsync", "rename", "replace", "unlink", "ftruncate"):
+            setattr(os, name, deadly(getattr(os, name)))
+        write_run(joined, folder)
+        os._exit(0)
+    except BaseException:
+        os._exit(1)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_merge_killed_anywhere_leaves_nothing_that_says_complete_and_can_be_repeated(
+    tmp_path: Path,
+) -> None:
+    joined = merged([FIRST, stored(only([3]), "second")])
+    for call in itertools.count(1):
+        is_killed = killed_at(call, joined, tmp_path / "new")
+        for file in tmp_path.rglob("run.json"):
+            assert is_killed == (json.loads(file.read_text())["status"] == "running"), call
+        if not is_killed:
+            break
+    assert call > 15
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    assert read_run(tmp_path / "new").records == joined.records

@@ -4,8 +4,11 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.loads import ONE_AT_A_TIME, Load
 from specbench.log.run import Run
+from specbench.report.notes import notes
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import at_loads
 from tests.support.audits import stored_audit
@@ -15,7 +18,7 @@ RUN = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=2)
 
 def served() -> Run:
     run = at_loads(RUN, {1: {}, 4: {}})
-    header = structs.replace(run.header, warnings=("busy",))
+    header = structs.replace(run.header, warnings=("busy",), num_records=len(run.records) + 3)
     return replace(run, header=header, left_out=("line 3",), audit=stored_audit())
 
 
@@ -26,6 +29,13 @@ def test_a_part_has_the_records_of_its_load_and_the_first_what_concerns_the_whol
     assert [part.loads for part in parts] == [(Load(1),), (Load(4),)]
     assert [part.header.warnings for part in parts] == [("busy",), ()]
     assert [part.left_out for part in parts] == [("line 3",), ()]
+    own = len(RUN.records)
+    missing = [f"3 of {own + 3} records are missing", ""]
+    assert [part.missing_text for part in parts] == missing
+    told = [note.text for part in parts for note in notes([measure(part, Bootstrap(50))], ["run"])]
+    assert [text for text in told if "missing" in text] == [
+        f"The run says that it is complete, but {missing[0]}."
+    ]
     assert [part.audit for part in parts] == [run.audit] * 2
 
 
