@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +25,6 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Ratio
 from specbench.analysis.stats.effects import EXACT
 from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.survivors import Survivors
-from specbench.log.header import RunHeader
-from specbench.types import RecordKey
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -46,52 +43,11 @@ LEAST_DISAGREEMENT = 0.05
 """Least log ratio between a decode speedup and its robust companion that is reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Throttling:
-    """`change` is vanilla's time a step at the end of the run / at its start, less 1."""
+class RunWarning(NamedTuple):
+    """A reason to distrust numbers of a run; the report's table of texts makes its sentence."""
 
-    change: float
-
-    def message(self, info: RunHeader) -> str:
-        return (
-            f"Vanilla's steps took {self.change * 100:.0f} % longer in the last third of its "
-            "requests than in the first: the machine got slower. Speedups suffer less than "
-            "tokens/s, since methods alternate. Repeat the run on an idle, cooled machine with "
-            "fixed clocks."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Outliers:
-    """Completions that took far longer a step than the others of their group."""
-
-    num_slow: int
-    num_measured: int
-    worst: RecordKey
-    worst_ratio: float
-
-    def message(self, info: RunHeader) -> str:
-        where = f"{info.method(self.worst.method).label} on {self.worst.sample_id}"
-        return (
-            f"{self.num_slow} of {self.num_measured} completions took over {SLOW} times as long a "
-            f"step as similar ones; the slowest is {where} ({self.worst_ratio:.1f} times). Another "
-            "program probably used the machine. The intervals include these completions. Repeat "
-            "the run on an idle machine."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """Requests during which the machine paused: they are left out for all methods."""
-
-    num_paused: int
-    num_requests: int
-
-    def message(self, info: RunHeader) -> str:
-        return (
-            f"The machine paused during {self.num_paused} of {self.num_requests} requests, which "
-            "are left out for all methods. Keep the machine from sleeping, and stop other programs."
-        )
+    key: str
+    numbers: Mapping[str, Any]
 
 
 def find_warnings(
@@ -138,12 +94,14 @@ def _step_times(frame: DataFrame) -> DataFrame:
     return steps
 
 
-def _pauses(survivors: Survivors) -> Iterable[Pauses]:
-    if survivors.num_paused:
-        yield Pauses(survivors.num_paused, survivors.num_shared)
+def _pauses(survivors: Survivors) -> Iterable[RunWarning]:
+    """Requests during which the machine paused: they are left out for all methods."""
+    paused, requests = survivors.num_paused, survivors.num_shared
+    if paused:
+        yield RunWarning("pauses", {"paused": paused, "requests": requests})
 
 
-def _throttling(steps: DataFrame) -> Iterable[Throttling]:
+def _throttling(steps: DataFrame) -> Iterable[RunWarning]:
     """Vanilla slower in the last third of its completions of each task and turn than in the first.
 
     Other methods share its machine, not its steps. Times are relative to the median of their group.
@@ -160,7 +118,8 @@ def _throttling(steps: DataFrame) -> Iterable[Throttling]:
     if len(speeds) == 2:
         p_value = slower(speeds["last"], speeds["first"], LEAST_SLOWER, EXACT)
         if p_value is not None and p_value <= ALPHA:
-            yield Throttling(speeds["first"].value / speeds["last"].value - 1)
+            change = speeds["first"].value / speeds["last"].value - 1
+            yield RunWarning("throttling", {"change": change})
 
 
 def _relative_speed(rows: DataFrame) -> Ratio:
@@ -170,96 +129,14 @@ def _relative_speed(rows: DataFrame) -> Ratio:
     return Ratio(sums[:, :1], sums[:, 1:])
 
 
-def _outliers(table: RecordTable, steps: DataFrame) -> Iterable[Outliers]:
+def _outliers(table: RecordTable, steps: DataFrame) -> Iterable[RunWarning]:
+    """Completions that took far longer a step than the others of their group."""
     ratios = steps.loc[steps["is_far"] & (steps["ratio"] > SLOW), "ratio"]
     if len(ratios) and (len(ratios) >= _MANY * len(steps) or ratios.max() >= _VERY_SLOW):
         worst = table.records[ratios.idxmax()].key
-        yield Outliers(len(ratios), len(steps), worst=worst, worst_ratio=float(ratios.max()))
-
-
-class RunWarning(Protocol):
-    """A reason to distrust numbers of a run. The fields are its data."""
-
-    def message(self, info: RunHeader) -> str:
-        """The warning in words: the event, its size, and the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class FewSamples:
-    """Tasks (name -> samples) with too few samples for an interval."""
-
-    tasks: Mapping[str, int]
-
-    def message(self, info: RunHeader) -> str:
-        tasks = ", ".join(f"{info.task_title(task)} ({n})" for task, n in self.tasks.items())
-        return f"Too few samples for an interval: {tasks}. Raise --limit, or use --prompts paper."
-
-
-@dataclass(frozen=True, slots=True)
-class NotSignificant:
-    """Methods at one temperature whose mean speedup does not differ significantly from 1.
-
-    `methods` maps each to about how many times the samples would show the difference: infinity if
-    no number would, since passes or runs differ by more.
-    """
-
-    temperature: float
-    methods: Mapping[str, float]
-
-    def message(self, info: RunHeader) -> str:
-        labels = {info.method(method).label: factor for method, factor in self.methods.items()}
-        text = (
-            f"Not significantly different from vanilla at T={self.temperature:g}: "
-            f"{', '.join(labels)}."
-        )
-        counts = [
-            f"{label} with {_times(factor)} as many prompts"
-            for label, factor in labels.items()
-            if factor < math.inf
-        ]
-        if counts:
-            text += f" A difference would show for {', '.join(counts)}."
-        if hopeless := [label for label, factor in labels.items() if factor == math.inf]:
-            text += f" No number of prompts would show one for {', '.join(hopeless)}: use more "
-            text += "passes or runs."
-        return f"{text} `specbench report RUN --plan` counts them."
-
-
-@dataclass(frozen=True, slots=True)
-class Survived:
-    """Requests that not every ranked method finished: they are left out for all."""
-
-    num_shared: int
-    num_requests: int
-
-    def message(self, info: RunHeader) -> str:
-        return (
-            f"Methods are compared on {self.num_shared} of {self.num_requests} requests, those "
-            "that every method finished: a method must not gain by failing where it is slow."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """Methods at one temperature whose decode speedup a few completions decide.
-
-    `cells` maps method and task to the decode speedup, and to the same from the median of the
-    paired times a step.
-    """
-
-    temperature: float
-    cells: Mapping[tuple[str, str], tuple[float, float]]
-
-    def message(self, info: RunHeader) -> str:
-        names = ", ".join(
-            f"{info.method(method).label} on {info.task_title(task)} {median:.2f}x "
-            f"(not {value:.2f}x)"
-            for (method, task), (value, median) in self.cells.items()
-        )
-        return (
-            f"A few slow completions decide speedups at T={self.temperature:g}. By the median of "
-            f"the paired step times, decoding alone is: {names}. Repeat the run on an idle machine."
-        )
+        about = {"method": worst.method, "sample": worst.sample_id, "worst": float(ratios.max())}
+        numbers = {"slow": len(ratios), "measured": len(steps), "limit": SLOW, **about}
+        yield RunWarning("outliers", numbers)
 
 
 def find_speed_warnings(
@@ -275,18 +152,24 @@ def find_speed_warnings(
     yield from _disagreements(table, survivors, cells)
 
 
-def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[FewSamples]:
+def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
+    """Tasks with too few samples for an interval."""
     few: dict[str, int] = {}
     for key, cell in cells.items():
         numbers = [v for v in (cell.speedup, cell.mat) if isinstance(v, Estimate)]
         has_none = bool(numbers) and numbers[0].interval is None
         if key.task and key.method != BASELINE and has_none:
             few[key.task] = min(cell.num_samples, few.get(key.task, cell.num_samples))
-    return [FewSamples(few)] if few else []
+    if few:
+        tasks = [{"task": task, "samples": number} for task, number in few.items()]
+        yield RunWarning("few_samples", {"tasks": tasks})
 
 
-def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[NotSignificant]:
-    """The variance from prompts shrinks with their number, the machine's does not."""
+def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
+    """Methods whose mean speedup does not differ significantly from 1, with about how many times
+    the prompts would show the difference. Their variance shrinks with their number, the machine's
+    does not: where passes or runs differ by more, no number would do.
+    """
     for temperature, ranking in rankings.items():
         weak = {
             method: _factor(value)
@@ -296,7 +179,19 @@ def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[NotSignifica
             and not is_claimed(ranking.against_baseline[method])
         }
         if weak:
-            yield NotSignificant(temperature, weak)
+            yield not_significant(temperature, weak)
+
+
+def not_significant(temperature: float, factors: Mapping[str, float]) -> RunWarning:
+    """The warning on these methods; a factor is infinite if no number of prompts would do."""
+    possible = {method: factor for method, factor in factors.items() if factor < math.inf}
+    numbers = {
+        "temperature": temperature,
+        "methods": [*factors],
+        "possible": [{"method": method, "factor": factor} for method, factor in possible.items()],
+        "hopeless": [{"method": method} for method in factors if method not in possible],
+    }
+    return RunWarning("not_significant", numbers)
 
 
 def _factor(value: Estimate) -> float:
@@ -308,15 +203,19 @@ def _factor(value: Estimate) -> float:
     return prompts.value / room if room > 0 else math.inf
 
 
-def _survived(survivors: Survivors) -> Iterable[Survived]:
-    if survivors.num_shared < survivors.num_requests:
-        yield Survived(survivors.num_shared, survivors.num_requests)
+def _survived(survivors: Survivors) -> Iterable[RunWarning]:
+    """Requests that not every ranked method finished: they are left out for all."""
+    shared, requests = survivors.num_shared, survivors.num_requests
+    if shared < requests:
+        yield RunWarning("survived", {"shared": shared, "requests": requests})
 
 
 def _disagreements(
     table: RecordTable, survivors: Survivors, cells: Mapping[CellKey, CellMetrics]
-) -> Iterable[Disagreement]:
-    """Decode speedups that lie far from MAT / the median of the paired times a step."""
+) -> Iterable[RunWarning]:
+    """Decode speedups that a few completions decide: they lie far from MAT / the median of the
+    paired times a step.
+    """
     frame = table.frame
     is_used = survivors.is_shared & (frame["method"] != BASELINE)
     is_used &= (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
@@ -324,7 +223,7 @@ def _disagreements(
     cost = (used["decode_s"] / used["num_steps"]) / (
         used["baseline_decode_s"] / used["baseline_num_steps"]
     )
-    found: dict[float, dict[tuple[str, str], tuple[float, float]]] = defaultdict(dict)
+    found: dict[float, list[dict[str, Any]]] = defaultdict(list)
     for names, rows in used.groupby(CELL_KEY, observed=True, sort=False):
         method, temperature, task = names
         cell = cells.get(CellKey(method, temperature, task))
@@ -338,11 +237,7 @@ def _disagreements(
         median = float(mats[0] / mats[1] / cost[rows.index].median())
         is_far = abs(math.log(median / value.value)) > LEAST_DISAGREEMENT
         if is_far and median not in value.interval:
-            found[temperature][method, task] = value.value, median
-    return [Disagreement(temperature, named) for temperature, named in found.items()]
-
-
-def _times(factor: float) -> str:
-    if factor > 100:
-        return "over 100x"
-    return f"{factor:.1f}x" if factor < 9.5 else f"{factor:.0f}x"
+            numbers = {"method": method, "task": task, "speedup": value.value, "median": median}
+            found[temperature].append(numbers)
+    for temperature, named in found.items():
+        yield RunWarning("disagreement", {"temperature": temperature, "cells": named})

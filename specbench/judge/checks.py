@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.stats.bootstrap import Value
-from specbench.report.notes import Note
+from specbench.report.texts import Note
 
 Status = Literal["passed", "failed", "skipped"]
 

@@ -16,8 +16,8 @@ from specbench.judge.pairs import CellPair, Pair
 from specbench.judge.sentences import change_sentences, cross_sentence, ratio_text
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
-from specbench.report.notes import Note
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
+from specbench.report.texts import Note
 
 NOT_COMPARABLE = "NOT COMPARABLE: these runs did not do the same work"
 

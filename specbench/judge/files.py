@@ -14,8 +14,8 @@ from specbench.judge.leaderboard import find_exclusions
 from specbench.log.faults import find_faults
 from specbench.log.run import Run
 from specbench.log.store import is_cut, read_run
-from specbench.report.notes import Note
-from specbench.report.sentences import audit_text
+from specbench.report.notes import audit_note
+from specbench.report.texts import Note
 
 _MOST_FAULTS = 10
 _NEED_A_BASELINE = ("samples", "output", "audit", "MAT", "speed")
@@ -54,7 +54,7 @@ def _checked(
     status: Status = "failed" if for_leaderboard else "skipped"
     checks += [Check("leaderboard", status, text) for text in exclusions]
     checks += [Check(about, "skipped", "no baseline: files only") for about in _NEED_A_BASELINE]
-    audit = audit_text(run.audit) if run else ""
+    audit = audit_note(run.audit).text if run and run.audit else ""
     result = "sound, not for the leaderboard" if exclusions else "sound, for the leaderboard"
     if every:
         result = "1 fault" if len(every) == 1 else f"{len(every)} faults"

@@ -7,7 +7,7 @@ from specbench.analysis.stats.bootstrap import Estimate
 from specbench.judge.checks import Check
 from specbench.judge.comparison import MEAN
 from specbench.log.differences import Difference
-from specbench.report.notes import Note
+from specbench.report.texts import Note
 
 
 def summary(run: str, baseline: str, checks: Sequence[Check], no_speed: str | None) -> str:

@@ -11,7 +11,7 @@ from specbench.log.backend import WorkerHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Origin
 from specbench.report.facts import is_on_gpu
-from specbench.report.sentences import audit_failure
+from specbench.report.notes import audit_failure
 from specbench.types import Record
 
 

@@ -13,10 +13,10 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.run import Run
 from specbench.log.store import read_trace
 from specbench.report.answers import pick_answers
+from specbench.report.facts import load_text
 from specbench.report.plots import make_plots
 from specbench.report.report import MethodAt, Report, Source
 from specbench.report.results import Sort, build_results, run_labels
-from specbench.report.serving_notes import load_text
 from specbench.types import TracedStep
 
 

@@ -10,17 +10,18 @@ from typing import Any
 
 from msgspec import structs
 
-from specbench.analysis.metrics import BASELINE
-from specbench.log.backend import WorkerHeader
+from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.log.header import (
     MethodHeader,
     PromptsHeader,
     RunHeader,
     WeightsHeader,
 )
-from specbench.log.machine import UNKNOWN, Span
+from specbench.log.loads import loads_of
+from specbench.log.machine import UNKNOWN
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
+from specbench.report.texts import note
 
 _SOURCES = {
     "bundled": "prompts bundled with specbench, in the style of the tasks",
@@ -28,24 +29,6 @@ _SOURCES = {
     "hub": "prompts of the original data sets",
 }
 _ORIGINAL = "bundled prompts"
-_MODES = {"graph": "CUDA graphs", "eager": "one by one"}
-
-
-def run_text(info: RunHeader) -> str:
-    """The run and the settings that matter most, in one line."""
-    spec = info.spec.values
-    return ", ".join(
-        [
-            info.id,
-            info.status,
-            f"model {info.model.name}",
-            info.model.precision,
-            f"device {spec.device}",
-            f"prompts {spec.prompts}",
-            f"at most {spec.max_new_tokens} new tokens",
-            f"seed {spec.seed}",
-        ]
-    )
 
 
 def model_label(info: RunHeader) -> str:
@@ -81,81 +64,42 @@ def _counted(sets: Sequence[PromptsHeader], words: str) -> str:
     return f"{used} {words}" if used != 1 else f"1 {words.replace('prompts', 'prompt', 1)}"
 
 
+def load_text(run: RunMetrics) -> str:
+    """The loads that were asked for, and the requests that were in flight."""
+    text = ", ".join(load.text for load in loads_of(run.info.spec.values))
+    found = [one.in_flight for one in run.serving.values() if one.in_flight.most > 1]
+    if not found:
+        return text
+    mean, most = sum(one.mean for one in found) / len(found), max(one.most for one in found)
+    return f"{text} ({mean:.1f} in flight, at most {most})"
+
+
 def is_on_gpu(info: RunHeader) -> bool:
     """True if the run used a CUDA device."""
     return info.spec.values.device.startswith("cuda")
 
 
-def execution_text(info: RunHeader) -> str:
-    """The execution of the steps, the kernels and the reasons; empty if unknown."""
-    methods = defaultdict(list)
-    for spelling, about in info.execution.items():
-        methods[about.mode, about.reason].append(info.method(spelling).label)
-    words: list[str] = []
-    for (mode, reason), labels in sorted(methods.items(), key=lambda item: -len(item[1])):
-        who = f" for {', '.join(labels)}" if words else ""
-        words.append(f"{_MODES[mode]}{who}{_in_brackets(reason)}")
-    if words and info.kernels:
-        words.append(f"layers by {info.kernels.name}{_in_brackets(info.kernels.reason)}")
-    return "; ".join(words)
-
-
-def gpu_text(info: RunHeader) -> str:
-    """Clocks, temperature and power of the GPU during the run; empty if not recorded."""
-    if info.gpu is None:
-        return ""
-    spans = (
-        (info.gpu.sm_clock_mhz, "clock", "MHz"),
-        (info.gpu.memory_clock_mhz, "memory clock", "MHz"),
-        (info.gpu.temperature_c, "", "°C"),
-        (info.gpu.power_w, "", "W"),
-    )
-    return ", ".join(_span_text(span, name, unit) for span, name, unit in spans if span)
-
-
-def processor_text(info: RunHeader) -> str:
-    """The load by other programs and the clock during the run; empty if not sampled.
-
-    Servers are other programs too, so a run on servers has the clock alone.
-    """
-    if info.cpu is None:
-        return ""
-    others, clock = info.cpu.share_of_others, info.cpu.clock_mhz
-    load = f"other programs took {others.mean:.0%} of it (at most {others.max:.0%} in a second)"
-    words = [] if info.servers else [load.replace("%", " %")]
-    return ", ".join([*words, *([_span_text(clock, "clock", "MHz")] if clock else [])])
-
-
-def _span_text(span: Span, name: str, unit: str) -> str:
-    low, high = round(span.min), round(span.max)
-    ends = f"{low}" if low == high else f"{low} to {high}"
-    mean = f" (mean {span.mean:.0f})" if span.min != span.max else ""
-    return f"{name} {ends} {unit}{mean}".strip()
-
-
-def workers_text(info: RunHeader) -> str:
-    """The workers with their cards, bandwidth and clocks; empty without --ray."""
-    device = info.spec.values.device
-    return "; ".join(
-        ", ".join([name, f"node {one.node}", *_worker_facts(one, device)])
+def workers(info: RunHeader) -> list[dict[str, Any]]:
+    """The workers with their cards, bandwidth and clocks; none without --ray."""
+    return [
+        {
+            "name": name,
+            "node": one.node,
+            "device": one.environment.device_phrase(
+                info.spec.values.device, one.threads.num if one.threads else None
+            ),
+            "bandwidth": one.roofline.bandwidth_bytes_per_s if one.roofline else None,
+            "clock_mhz": clock.mean if one.gpu and (clock := one.gpu.sm_clock_mhz) else None,
+        }
         for name, one in info.workers.items()
-    )
-
-
-def _worker_facts(worker: WorkerHeader, device: str) -> Iterable[str]:
-    threads = worker.threads.num if worker.threads else None
-    yield worker.environment.device_phrase(device, threads)
-    if worker.roofline:
-        yield f"{worker.roofline.bandwidth_bytes_per_s / 1e9:.0f} GB/s"
-    if worker.gpu and worker.gpu.sm_clock_mhz:
-        yield f"clock {worker.gpu.sm_clock_mhz.mean:.0f} MHz"
+    ]
 
 
 def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
     """Label and text of the facts about the machine and the run, in order."""
     facts = {
         "Machine": info.machine.device,
-        "Workers": workers_text(info),
+        "Workers": note("workers", workers=workers(info)).text,
         "Operating system": info.environment.os,
         "Software": info.machine.software,
         "CUDA": info.environment.torch.cuda,
@@ -244,7 +188,3 @@ def _wrapped(parts: Iterable[str], width: int = 88) -> str:
         else:
             lines.append(f"  {part}" if lines else part)
     return " \\\n".join(lines)
-
-
-def _in_brackets(reason: str | None) -> str:
-    return f" ({reason})" if reason else ""

@@ -1,39 +1,35 @@
-"""The notes below a report: the origin of the numbers, their definitions, gaps and warnings."""
+"""The notes below a report: the origin of the numbers, their definitions, gaps and warnings.
+
+Gathers the numbers of each note; `texts.toml` has its sentence.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
 
 from specbench.analysis.cells import CellMetrics
-from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
+from specbench.analysis.serving import is_slow_client
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.analysis.units import PROMPTS_ONLY
 from specbench.errors import first_line
-from specbench.log.machine import CpuUse
-from specbench.report import facts, sentences, serving_notes
+from specbench.log.audit import MethodAudit, StoredAudit
+from specbench.log.header import RunHeader
+from specbench.log.loads import loads_of
+from specbench.log.machine import Span
+from specbench.report import facts, formats
+from specbench.report.texts import Note, note
 
 _MOST_WARNINGS = 3
 _GIST = 150
 """Characters of a warning on a short screen: two lines."""
-_STATES = {
-    "interrupted": "The run was interrupted; these are its results so far. Continue with --resume.",
-    "running": "The run is still going or was killed; these are its results so far.",
-    "failed": "The run failed; these are its results so far.",
-}
-_MOST_NAMED = 6
+_STATES = {"interrupted": "interrupted", "running": "running", "failed": "failed_run"}
 
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One line of the footer. A warning calls for action or for doubt."""
-
-    label: str
-    text: str
-    is_warning: bool = False
-
-
-_MAT = Note("MAT", "mean accepted tokens: tokens emitted / steps of the target model.")
-_SPEEDUP = Note("Speedup", "vanilla's time per token / the method's; [] and ± are 95 % intervals")
+Numbers = dict[str, Any]
 
 
 def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
@@ -42,28 +38,22 @@ def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
     """
     own: list[Note] = []
     for run, name in zip(runs, names, strict=True):
-        notes = [*(Note("Missing", text) for text in _missing(run)), *_warnings(run)]
         prefix = f"{name}: " if len(runs) > 1 else ""
-        own += [replace(note, text=prefix + note.text) for note in notes]
-    own.sort(key=lambda note: note.is_warning)
-    every = [*(note for run in runs for note in _facts(run)), *_definitions(runs), *own]
+        own += [replace(one, text=prefix + one.text) for one in (*_gaps(run), *warnings(run))]
+    own.sort(key=lambda one: one.is_warning)
+    every = [*(one for run in runs for one in _facts(run)), *_definitions(runs), *own]
     return tuple(dict.fromkeys(every))
 
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     """Notes of the default screen: gaps, definitions, and the first sentence of each warning."""
-    gaps = [note for note in notes if note.label in ("Missing", "*")]
-    warnings = [note for note in notes if note.is_warning]
+    gaps = [one for one in notes if one.key in ("missing", "lossy")]
+    warnings = [one for one in notes if one.is_warning]
     num_more = len(warnings) - _MOST_WARNINGS
-    more = Note("Warning", f"{num_more} more: --full shows them.", is_warning=True)
-    kept = [*gaps, *warnings[:_MOST_WARNINGS]]
-    intervals = next((note.text for note in notes if note.label == "Intervals"), "")
-    scope = intervals.partition("; by")[0]
-    short = (
-        replace(_SPEEDUP, text=f"{_SPEEDUP.text}{scope.removeprefix('95 %')}."),
-        replace(_MAT, text=_MAT.text.replace(".", ", over all tasks.")),
-    )
-    return (*short, *(replace(n, text=_gist(n.text)) for n in kept), *[more] * (num_more > 0))
+    kept = [replace(one, text=_gist(one.text)) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
+    scope = next((one.numbers["scope"] for one in notes if one.key == "intervals"), "")
+    more = [note("more_warnings", number=num_more)] if num_more > 0 else []
+    return (note("short_speedup", scope=scope), note("short_mat"), *kept, *more)
 
 
 def _gist(text: str) -> str:
@@ -74,147 +64,278 @@ def _gist(text: str) -> str:
     return text if end < 0 or len(text) <= _GIST else text[: end + 1]
 
 
-def _facts(run: RunMetrics) -> Iterable[Note]:
-    texts = {
-        "Machine": run.info.machine.device,
-        "Software": f"{run.info.machine.software}, commit {run.info.machine.commit}",
-        "Run": facts.run_text(run.info),
-        "Servers": serving_notes.servers_text(run.info),
-        "Workers": facts.workers_text(run.info),
-        "Steps": facts.execution_text(run.info),
-        "Samples": _samples(run),
-        "Lossless": sentences.lossless_text(run),
-        "Audit": sentences.audit_text(run.audit),
-        "Formula": sentences.formula_text(run),
-        "Latency": "" if run.serving else sentences.latency_text(run),
-        "Depth": sentences.depth_text(run),
-        "Memory": sentences.memory_text(run),
-        "Processor": facts.processor_text(run.info),
-        "GPU": facts.gpu_text(run.info),
-    }
-    return (Note(label, text) for label, text in texts.items() if text)
-
-
-def _samples(run: RunMetrics) -> str:
-    pooled = [cell for overall in run.overall.values() if (cell := overall.pooled).num_done]
-    if not pooled:
-        return "none finished"
-    samples = _range([cell.num_samples for cell in pooled])
-    done = _range([cell.num_done for cell in pooled])
-    return (
-        f"{samples} per method and temperature; completions, with turns and passes: {done}; "
-        f"failed: {sum(_failures(run).values())}"
-    )
-
-
-def _range(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _failures(run: RunMetrics) -> dict[str, int]:
-    """The number of failed completions by label, of the methods that have any."""
-    failures = Counter[str]()
-    for (method, _), overall in run.overall.items():
-        failures[run.info.method(method).label] += overall.pooled.num_failed
-    return dict(+failures)
-
-
-def _failed(run: RunMetrics) -> str:
-    failures = _failures(run)
-    if not failures:
-        return ""
-    errors = (overall.pooled.first_error for overall in run.overall.values())
-    first = next((error for error in errors if error), "no reason given")
-    counts = ", ".join(f"{label} {number}" for label, number in failures.items())
-    return f"Failed completions: {counts}. The first error: {first_line(first)}"
-
-
-def _left_out(run: RunMetrics) -> str:
-    if not run.left_out:
-        return ""
-    lines = f"{len(run.left_out)} lines" if len(run.left_out) > 1 else "1 line"
-    return f"Left out by --lenient: {lines}. The first: {first_line(run.left_out[0])}"
-
-
-def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
-    draws = {(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs}
-    drawn = " and ".join(f"{number} resamples, seed {seed}" for number, seed in sorted(draws))
-    for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
-        yield Note("Speedup", sentences.SPEEDUPS[arithmetic])
-    yield Note(
-        "Intervals",
-        f"95 %, {scope_text(runs)}; by cluster bootstrap over samples ({drawn})"
-        + (", passes or runs a second random effect." if _has_units(runs) else "."),
-    )
-    yield _MAT
-    if any(isinstance(cost.relative, Estimate) for run in runs for cost in run.costs.values()):
-        yield Note("Cost", sentences.STEP_COST)
-    if any(map(sentences.has_limits, runs)):
-        yield Note("Limit", sentences.LIMIT)
-    if any(len(run.tasks) > 1 for run in runs):
-        yield Note("Mean", "the arithmetic mean of the tasks' values, as in published tables.")
-    yield from (Note(label, text) for label, text in serving_notes.definitions(runs))
-    if any(not method.is_lossless for run in runs for method in run.info.method_labels):
-        text = "not lossless: the output may differ from vanilla's."
-        yield Note("*", " ".join([text, *filter(None, map(sentences.lossy_text, runs))]))
-
-
 def scope_text(runs: Sequence[RunMetrics]) -> str:
     """The scope of the intervals of times: "over prompts and 3 passes"."""
     texts = dict.fromkeys(run.scope.text for run in runs)
     return " or ".join(text if text == PROMPTS_ONLY else f"over {text}" for text in texts)
 
 
-def _has_units(runs: Sequence[RunMetrics]) -> bool:
-    return any(run.scope.is_estimated for run in runs)
-
-
-def _warnings(run: RunMetrics) -> Iterable[Note]:
-    texts = [
-        _STATES.get(run.info.status, ""),
-        run.missing_text and f"The run says that it is complete, but {run.missing_text}.",
-        _failed(run),
-        _left_out(run),
-        *(warning.message(run.info) for warning in run.warnings),
-        *sentences.audit_warnings(run),
-        *sentences.difference_warnings(run),
-        *sentences.memory_warnings(run),
-        *serving_notes.warnings(run),
-        None if run.info.servers else _busy(run.info.cpu),
-        *_worker_warnings(run),
-        *run.info.warnings,
+def _facts(run: RunMetrics) -> Iterable[Note]:
+    info, machine, spec = run.info, run.info.machine, run.info.spec.values
+    settings = {
+        "id": info.id,
+        "status": info.status,
+        "model": info.model.name,
+        "precision": info.model.precision,
+        "device": spec.device,
+        "prompts": spec.prompts,
+        "max_new_tokens": spec.max_new_tokens,
+        "seed": spec.seed,
+    }
+    found: list[tuple[str, Numbers]] = [
+        ("machine", {"device": machine.device}),
+        ("software", {"software": machine.software, "commit": machine.commit}),
+        ("run", settings),
+        ("servers", {"servers": _servers(info)}),
+        ("workers", {"workers": facts.workers(info)}),
+        ("steps", _execution(info)),
+        _samples(run),
+        ("lossless", {"counts": _agreements(run)}),
+        *([_audit(run.audit)] if run.audit else ()),
+        (f"formula_{run.arithmetic}", {"changes": _formula(run)}),
+        ("latency", {"temperatures": [] if run.serving else _by_temperature(run, _latency)}),
+        ("depth", {"temperatures": _by_temperature(run, _depth)}),
+        *([_memory(run, run.roofline)] if isinstance(run.roofline, Roofline) else ()),
+        ("processor", _processor(info)),
+        ("gpu", _gpu(info)),
     ]
-    return (Note("Warning", text, is_warning=True) for text in texts if text)
+    return (note(key, info, **numbers) for key, numbers in found if any(numbers.values()))
 
 
-def _busy(cpu: CpuUse | None) -> str | None:
-    return cpu.others_warning if cpu else None
+def _servers(info: RunHeader) -> list[Numbers]:
+    return [
+        {"method": label, "software": one.software, "url": one.url, "protocol": one.protocol}
+        for label, one in info.servers.items()
+    ]
 
 
-def _worker_warnings(run: RunMetrics) -> Iterable[str]:
-    """Other programs on a worker's machine, unless they may be workers of the run."""
-    workers = run.info.workers
-    nodes = [one.node for one in workers.values()]
-    for name, one in workers.items():
-        if nodes.count(one.node) == 1 and (text := _busy(one.cpu)):
-            yield f"{name}: {text}"
+def _execution(info: RunHeader) -> Numbers:
+    """The execution of the steps, the commonest first, and the kernels, with the reasons."""
+    methods: dict[tuple[str, str | None], list[str]] = defaultdict(list)
+    for spelling, about in info.execution.items():
+        methods[about.mode, about.reason].append(spelling)
+    modes = [
+        {"mode": mode, "reason": reason, "methods": own}
+        for (mode, reason), own in sorted(methods.items(), key=lambda item: -len(item[1]))
+    ]
+    modes[:1] = [{**first, "methods": []} for first in modes[:1]]
+    if not modes or not info.kernels:
+        return {"modes": modes}
+    return {"modes": modes, "kernels": info.kernels.name, "reason": info.kernels.reason}
 
 
-def _missing(run: RunMetrics) -> Iterable[str]:
-    """One line per reason. A reason that all cells of a method share names the method alone."""
-    where: dict[str, list[str]] = defaultdict(list)
+def _samples(run: RunMetrics) -> tuple[str, Numbers]:
+    pooled = [cell for overall in run.overall.values() if (cell := overall.pooled).num_done]
+    if not pooled:
+        return "no_samples", {"done": [0]}
+    samples, done = [cell.num_samples for cell in pooled], [cell.num_done for cell in pooled]
+    ends = {"samples": [min(samples), max(samples)], "done": [min(done), max(done)]}
+    return "samples", {**ends, "failed": sum(_failures(run).values())}
+
+
+def _failures(run: RunMetrics) -> Counter[str]:
+    """The number of failed completions of the methods that have any."""
+    failures = Counter[str]()
+    for (method, _), overall in run.overall.items():
+        failures[method] += overall.pooled.num_failed
+    return +failures
+
+
+def _agreements(run: RunMetrics) -> list[Numbers]:
+    """The number of greedy completions in which each method gave vanilla's tokens."""
+    methods: dict[tuple[int, int], list[Numbers]] = defaultdict(list)
+    for method, one in run.agreements.items():
+        about = {"method": method, "first_position": one.first_position}
+        methods[one.num_identical, one.num_compared].append(about)
+    return [
+        {"identical": identical, "compared": compared, "methods": own}
+        for (identical, compared), own in methods.items()
+    ]
+
+
+def audit_note(audit: StoredAudit) -> Note:
+    """The result of a stored audit, and what it would have found."""
+    key, numbers = _audit(audit)
+    return note(key, **numbers)
+
+
+def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
+    failed = len({one.method for one in audit.results if one.status == "bug"})
+    about = {"date": audit.created[:10], "dtype": audit.dtype, "smallest_tv": audit.smallest_tv}
+    return "audit_failed" if failed else "audit_passed", {"failed": failed, **about}
+
+
+def audit_failure(result: MethodAudit) -> str:
+    """The clearest failed test of a method in words."""
+    if result.fault:
+        return result.fault.rstrip(".")
+    if not result.failures:
+        return "the test is not stored"
+    test = min(result.failures, key=lambda one: one.p_value or 0.0)
+    bound = ""
+    if test.p_value is not None:
+        bound = f" (p = {test.p_value:.2g})"
+    elif test.limit is not None:
+        bound = f" (limit {test.limit:.3g})"
+    return f"{test.subject}, {test.name}: {test.effect:.3g} {test.unit}".rstrip() + bound
+
+
+def _formula(run: RunMetrics) -> list[Numbers]:
+    """The smallest and the largest change that the other speedup formula would make."""
+    changes: list[Numbers] = []
+    for key, cell in run.cells.items():
+        ours, paper = cell.our_speedup, cell.paper_speedup
+        if not key.task or key.method == BASELINE:
+            continue
+        if isinstance(ours, Estimate) and isinstance(paper, Estimate):
+            ratio = paper.value / ours.value
+            change = (1 / ratio if run.arithmetic == "paper" else ratio) - 1
+            changes.append({"method": key.method, "task": key.task, "change": change})
+    changes.sort(key=lambda one: one["change"])
+    return changes if len(changes) < 2 else [changes[0], changes[-1]]
+
+
+def _by_temperature(
+    run: RunMetrics, numbers: Callable[[CellMetrics], Numbers | None]
+) -> list[Numbers]:
+    """Numbers over all tasks, of the methods that have them at each temperature."""
+    found = []
+    for temperature in run.temperatures:
+        own = {method: numbers(run.pooled(method, temperature)) for method in run.methods}
+        if methods := [{"method": method, **one} for method, one in own.items() if one]:
+            found.append({"temperature": temperature, "methods": methods})
+    return found
+
+
+def _latency(cell: CellMetrics) -> Numbers | None:
+    """Median and 90th percentile."""
+    first, each = cell.latency.first_token, cell.latency.per_token
+    if not isinstance(first.p50, Estimate):
+        return None
+    medians = {"first_token_s": first.p50, "per_token_s": each.p50}
+    return {**medians, "first_token_s_p90": first.p90, "per_token_s_p90": each.p90}
+
+
+def _depth(cell: CellMetrics) -> Numbers | None:
+    """The share of steps that accept a guess at each depth."""
+    shares = [position.unconditional.value for position in cell.acceptance_by_depth]
+    return {"shares": shares} if shares else None
+
+
+def has_limits(run: RunMetrics) -> bool:
+    """True if memory sets a limit to the run's speedups."""
+    return isinstance(run.roofline, Roofline) and run.roofline.no_limit is None
+
+
+_NO_LIMITS = {IN_CACHE: "memory_in_cache", EXPERTS: "memory_of_experts", None: "memory"}
+
+
+def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
+    """The memory bandwidth and what follows from it."""
+    return _NO_LIMITS[roofline.no_limit], {
+        "bandwidth": roofline.bandwidth,
+        "target_bytes": roofline.target_bytes,
+        "cache_bytes": roofline.cache_bytes,
+        "kv_share": roofline.kv_share,
+        "used": _bandwidth_shares(run, roofline),
+    }
+
+
+def _bandwidth_shares(run: RunMetrics, roofline: Roofline) -> list[Numbers]:
+    """Vanilla's share of the bandwidth at each temperature, where times are valid."""
+    costs = {temperature: run.cost(BASELINE, temperature) for temperature in run.temperatures}
+    return [
+        {"temperature": temperature, "share": share.value}
+        for temperature, cost in costs.items()
+        if isinstance(cost.decode_speedup, Estimate)
+        and isinstance(share := roofline.bandwidth_share(cost.step_s), Estimate)
+    ]
+
+
+def _processor(info: RunHeader) -> Numbers:
+    """The load by other programs and the clock. Servers are other programs too."""
+    if info.cpu is None:
+        return {}
+    others = info.cpu.share_of_others
+    load = {} if info.servers else {"others": others.mean, "others_most": others.max}
+    return {**load, "clock": _span(info.cpu.clock_mhz)}
+
+
+def _gpu(info: RunHeader) -> Numbers:
+    if info.gpu is None:
+        return {}
+    return {
+        "clock": _span(info.gpu.sm_clock_mhz),
+        "memory_clock": _span(info.gpu.memory_clock_mhz),
+        "temperature_c": _span(info.gpu.temperature_c),
+        "power": _span(info.gpu.power_w),
+    }
+
+
+def _span(span: Span | None) -> Numbers | None:
+    return structs.asdict(span) if span else None
+
+
+def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
+    draws = sorted({(run.bootstrap.num_resamples, run.bootstrap.seed) for run in runs})
+    for arithmetic in dict.fromkeys(run.arithmetic for run in runs):
+        yield note(f"speedup_{arithmetic}")
+    yield note(
+        "intervals",
+        scope=scope_text(runs),
+        draws=[{"resamples": number, "seed": seed} for number, seed in draws],
+        kinds=[*dict.fromkeys(run.scope.kind for run in runs if run.scope.is_estimated)],
+    )
+    served = [one for run in runs for one in run.serving.values()]
+    costs = [one.relative for run in runs for one in run.costs.values()]
+    needed = {
+        "mat": True,
+        "cost": any(isinstance(cost, Estimate) for cost in costs),
+        "limit": any(map(has_limits, runs)),
+        "mean": any(len(run.tasks) > 1 for run in runs),
+        "load": bool(served),
+        "engine_mat": any(isinstance(one.engine_mat, Estimate) for one in served),
+    }
+    yield from (note(key) for key, is_needed in needed.items() if is_needed)
+    for run in runs:
+        for (method, temperature), one in run.serving.items():
+            mat, least = run.pooled(method, temperature).mat, one.least_mat
+            if isinstance(mat, Estimate) and formats.mat(mat) != formats.mat(least):
+                where = {"method": method, "temperature": temperature}
+                yield note("least_mat", run.info, **where, least=least)
+    for limits in dict.fromkeys(run.info.spec.values.goodput for run in runs):
+        if served and limits:
+            yield note("goodput", limits=limits)
+    lossy = [run for run in runs if any(not one.is_lossless for one in run.info.method_labels)]
+    yield from (note("lossy", run.info, decoding=_lossy_decoding(run)) for run in lossy)
+
+
+def _lossy_decoding(run: RunMetrics) -> list[Numbers]:
+    """Decode-only speedups of lossy methods above temperature 0, where answers differ in length:
+    the prefill's share of the time depends on the length.
+    """
+    return [
+        {"method": method, "temperature": temperature, "speedup": overall.decode_speedup.value}
+        for (method, temperature), overall in run.overall.items()
+        if temperature > 0 and not run.info.method(method).is_lossless
+        if isinstance(overall.decode_speedup, Estimate)
+    ]
+
+
+def _gaps(run: RunMetrics) -> Iterable[Note]:
+    """One note per reason. A reason that all cells of a method share names the method alone."""
+    where: dict[str, list[Numbers]] = defaultdict(list)
     for method in run.methods:
-        label = run.info.method(method).label
         cells = {key: cell for key, cell in run.cells.items() if key.method == method and key.task}
         reasons = {key: reason for key, cell in cells.items() if (reason := _reason(cell))}
         if len(reasons) == len(cells) and len(set(reasons.values())) == 1:
-            where[next(iter(reasons.values()))].append(label)
+            where[next(iter(reasons.values()))].append({"method": method})
             continue
         for key, reason in reasons.items():
-            at = f" at T={key.temperature:g}" if len(run.temperatures) > 1 else ""
-            where[reason].append(f"{label} on {run.info.task_title(key.task)}{at}")
-    return [f"{reason.capitalize()}: {_shortened(cells)}." for reason, cells in where.items()]
+            about = {"method": method, "task": key.task, "temperature": key.temperature}
+            where[reason].append(about)
+    for reason, found in where.items():
+        yield note("missing", run.info, reason=reason, cells=found)
 
 
 def _reason(cell: CellMetrics) -> str | None:
@@ -224,7 +345,92 @@ def _reason(cell: CellMetrics) -> str | None:
     return None
 
 
-def _shortened(items: Iterable[str]) -> str:
-    unique = list(dict.fromkeys(items))
-    rest = f" and {len(unique) - _MOST_NAMED} more" if len(unique) > _MOST_NAMED else ""
-    return ", ".join(unique[:_MOST_NAMED]) + rest
+def warnings(run: RunMetrics) -> Iterable[Note]:
+    """Every reason to distrust numbers of the run."""
+    found: list[tuple[str, Mapping[str, Any]]] = [
+        *([(_STATES[run.info.status], {})] if run.info.status in _STATES else ()),
+        *([("incomplete", {"missing": run.missing_text})] if run.missing_text else ()),
+        *_failed(run),
+        *((one.key, one.numbers) for one in run.warnings),
+        *_differences(run),
+        *_slow_baseline(run),
+        *_served(run),
+        *_others(run.info),
+        *(("recorded", {"text": text}) for text in run.info.warnings),
+    ]
+    return (note(key, run.info, **numbers) for key, numbers in found)
+
+
+def _failed(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
+    """Completions that failed, and lines that could not be read."""
+    if failures := _failures(run):
+        errors = (overall.pooled.first_error for overall in run.overall.values())
+        first = next((error for error in errors if error), "no reason given")
+        methods = [{"method": method, "failed": number} for method, number in failures.items()]
+        yield "failed_completions", {"methods": methods, "error": first_line(first)}
+    if run.left_out:
+        yield "left_out", {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
+
+
+def _differences(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
+    """Methods that failed the stored audit; lossless ones whose greedy output is not vanilla's."""
+    for one in run.audit.results if run.audit else ():
+        if one.status == "bug":
+            failure = audit_failure(one)
+            yield "failed_audit", {"method": one.method, "level": one.level, "failure": failure}
+    for method, agreement in run.agreements.items():
+        if run.info.method(method).is_lossless and agreement.divergences:
+            yield (
+                "different_output",
+                {
+                    "method": method,
+                    "different": len(agreement.divergences),
+                    "compared": agreement.num_compared,
+                    "first_position": agreement.first_position,
+                },
+            )
+
+
+def _slow_baseline(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
+    """A baseline far below the memory bandwidth."""
+    shares = _bandwidth_shares(run, run.roofline) if isinstance(run.roofline, Roofline) else ()
+    slow = [one["share"] for one in shares if one["share"] < LEAST_SHARE]
+    cause = "gpu" if facts.is_on_gpu(run.info) else "cpu"
+    for share in slow[:1]:
+        yield "slow_baseline", {"share": share, "least": LEAST_SHARE, "cause": cause}
+
+
+def _served(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
+    """Reasons to distrust numbers of a run on servers."""
+    for (method, temperature), one in run.serving.items():
+        where = {"method": method, "temperature": temperature}
+        if is_slow_client(one):
+            yield "slow_client", {**where, "share": one.client_share}
+        if one.num_cached_tokens:
+            yield "prefix_cache", {**where, "tokens": one.num_cached_tokens}
+        if one.num_retries:
+            yield "retries", {**where, "requests": one.num_retries}
+        if one.num_interrupted:
+            yield "interrupted_blocks", {**where, "blocks": one.num_interrupted}
+        about = run.info.methods.get(method)
+        asked = about.options.get("num_tokens") if about else None
+        if isinstance(asked, int) and one.draft_length > asked:
+            yield "long_drafts", {**where, "drafted": one.draft_length, "asked": asked}
+        for task, counts in one.contradictions:
+            yield "contradiction", {**where, "task": task, "counts": counts}
+        if isinstance(one.engine_mat, Estimate) and one.engine_mat.value == 1:
+            yield "nothing_accepted", where
+    fewest = min((one.in_flight.least_most for one in run.serving.values()), default=0)
+    for load in loads_of(run.info.spec.values):
+        if 0 < fewest < load.concurrency:
+            about_load = {"load": load.text, "asked": load.concurrency}
+            yield "few_prompts", {**about_load, "in_flight": fewest}
+
+
+def _others(info: RunHeader) -> Iterable[tuple[str, Numbers]]:
+    """Other programs on the machine, unless they may be servers or workers of the run."""
+    nodes = [one.node for one in info.workers.values()]
+    alone = {name: one.cpu for name, one in info.workers.items() if nodes.count(one.node) == 1}
+    for name, cpu in {**({} if info.servers else {"": info.cpu}), **alone}.items():
+        if cpu and cpu.others_warning:
+            yield "busy", {"worker": name, "text": cpu.others_warning}

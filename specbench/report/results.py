@@ -17,9 +17,9 @@ from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
-from specbench.report.notes import Note, notes, scope_text
-from specbench.report.sentences import verdict
-from specbench.report.serving_notes import load_text
+from specbench.report.notes import notes, scope_text
+from specbench.report.texts import Note
+from specbench.report.verdict import verdict
 
 Sort = Literal["paper", "speedup"]
 """The order of the methods."""
@@ -136,7 +136,7 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     tasks = [Task(name, title) for name, title in titles.items()]
     if len(tasks) > 1:
         tasks.append(Task(MEAN, "Mean"))
-    labels = run_labels([run.info for run in runs], [*map(load_text, runs)])
+    labels = run_labels([run.info for run in runs], [*map(facts.load_text, runs)])
     blocks = [
         Block(
             temperature,

@@ -20,7 +20,7 @@ from specbench.log.header import RunHeader
 from specbench.log.loads import Load, loads_of
 from specbench.log.run import Run
 from specbench.log.store import read_run
-from specbench.report import serving_notes
+from specbench.report.notes import warnings
 from specbench.types import Record, RecordKey, Serving, StopReason
 from tests.analysis.run_factory import make_run, number
 from tests.support.headers import make_header
@@ -259,8 +259,8 @@ def test_a_block_whose_counts_contradict_each_other_has_no_mat_but_its_answers(
         assert isinstance(mat, Missing) and re.search(reason, mat.reason)
     assert number(cell.tokens_per_s) == 11.0
     assert number(metrics.serving["sps", 0.0].output_throughput) == 11.0
-    warned = [text for text in serving_notes.warnings(metrics) if re.search(reason, text)]
-    assert len(warned) == 1 and "sps has no MAT on gsm8k" in warned[0]
+    warned = [one.text for one in warnings(metrics) if re.search(reason, one.text)]
+    assert len(warned) == 1 and "sps has no MAT on GSM8K" in warned[0]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_recorded_engines_have_the_steps_that_they_counted(
     metrics = measured(recorded.at(ONE))
     found = {method: round(number(metrics.pooled(method, 0.0).mat), 2) for method in mats}
     assert found == mats
-    warned = [text for text in serving_notes.warnings(metrics) if "drafted 45 tokens" in text]
+    warned = [one for one in warnings(metrics) if "drafted 45 tokens" in one.text]
     assert len(warned) == (name == "llamacpp-cpu"), "its ngram did not draft 5 tokens, as asked"
     assert not any(one.contradictions for one in metrics.serving.values())
 

@@ -7,8 +7,8 @@ import pytest
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Missing
-from specbench.analysis.warnings import Pauses, Survived
 from specbench.log.run import Run
+from specbench.report.texts import note
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, number, record
 from tests.judge.changing import broken
@@ -33,9 +33,9 @@ def test_failing_on_the_worst_prompts_moves_no_method_ahead() -> None:
     pld, eagle = (metrics.overall[method, 0.0].speedup for method in ("pld", "eagle"))
     assert number(eagle) == pytest.approx(number(pld))
     assert number(eagle) > number(measure(run(0)).overall["pld", 0.0].speedup)
-    (warning,) = [one for one in metrics.warnings if isinstance(one, Survived)]
-    assert (warning.num_shared, warning.num_requests) == (12, 16)
-    assert "12 of 16" in warning.message(metrics.info)
+    (warning,) = [one for one in metrics.warnings if one.key == "survived"]
+    assert warning.numbers == {"shared": 12, "requests": 16}
+    assert "12 of 16" in note(warning.key, metrics.info, **warning.numbers).text
 
 
 def test_a_request_with_a_pause_is_left_out_for_all_methods() -> None:
@@ -47,9 +47,9 @@ def test_a_request_with_a_pause_is_left_out_for_all_methods() -> None:
     without = measure(make_run(rest, whole.header))
     for method in ("pld", "eagle"):
         assert paused.overall[method, 0.0].speedup == without.overall[method, 0.0].speedup
-    (warning,) = [one for one in paused.warnings if isinstance(one, Pauses)]
-    assert (warning.num_paused, warning.num_requests) == (1, 16)
-    assert not any(isinstance(one, Survived) for one in paused.warnings)
+    (warning,) = [one for one in paused.warnings if one.key == "pauses"]
+    assert warning.numbers == {"paused": 1, "requests": 16}
+    assert all(one.key != "survived" for one in paused.warnings)
 
 
 def test_the_counts_are_of_all_completions() -> None:

@@ -8,13 +8,8 @@ from itertools import product
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.warnings import (
-    Disagreement,
-    FewSamples,
-    NotSignificant,
-    Outliers,
-    Throttling,
-)
+from specbench.analysis.warnings import RunWarning, not_significant
+from specbench.report.texts import note
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
 
@@ -43,8 +38,12 @@ def run(
     )
 
 
-def kinds(metrics: RunMetrics) -> set[type]:
-    return {type(warning) for warning in metrics.warnings}
+def of(metrics: RunMetrics, key: str) -> list[RunWarning]:
+    return [one for one in metrics.warnings if one.key == key]
+
+
+def text(warning: RunWarning, metrics: RunMetrics) -> str:
+    return note(warning.key, metrics.info, **warning.numbers).text
 
 
 def test_a_steady_run_raises_no_warning() -> None:
@@ -56,11 +55,11 @@ def test_a_baseline_that_slows_is_throttled_unless_the_driver_tells_clocks(
     has_clocks: bool,
 ) -> None:
     metrics = run(lambda method, place: 1 + 0.2 * (place % 80) / 80, has_clocks=has_clocks)
-    found = [one for one in metrics.warnings if isinstance(one, Throttling)]
+    found = of(metrics, "throttling")
     assert len(found) == (not has_clocks)
     for one in found:
-        assert one.change == pytest.approx(0.13, abs=0.04)
-        assert "13 % longer" in one.message(metrics.info)
+        assert one.numbers["change"] == pytest.approx(0.13, abs=0.04)
+        assert "13 % longer" in text(one, metrics)
 
 
 def test_a_machine_that_gets_faster_is_not_throttled() -> None:
@@ -70,20 +69,21 @@ def test_a_machine_that_gets_faster_is_not_throttled() -> None:
 def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median() -> None:
     """Every fifth completion of a method takes three times as long, which costs it 1.4 times."""
     metrics = run(lambda method, place: 3.0 if method == "pld" and place // 2 % 5 == 0 else 1.0)
-    (found,) = [one for one in metrics.warnings if isinstance(one, Disagreement)]
-    assert set(found.cells) == {("pld", "gsm8k"), ("pld", "alpaca")}
-    for value, median in found.cells.values():
-        assert median == pytest.approx(1.4 * value, rel=0.1)
-    assert "By the median of the paired step times" in found.message(metrics.info)
+    (found,) = of(metrics, "disagreement")
+    assert {one["task"] for one in found.numbers["cells"]} == {"gsm8k", "alpaca"}
+    for one in found.numbers["cells"]:
+        assert one["method"] == "pld"
+        assert one["median"] == pytest.approx(1.4 * one["speedup"], rel=0.1)
+    assert "By the median of the paired step times" in text(found, metrics)
 
 
 def test_outliers_are_counted_and_the_worst_is_named() -> None:
     metrics = run(lambda method, place: {50: 2.0, 91: 4.0}.get(place, 1.0))
     (outliers,) = metrics.warnings
-    assert isinstance(outliers, Outliers)
-    assert (outliers.num_slow, outliers.num_measured) == (2, 160)
-    assert outliers.worst_ratio == pytest.approx(4.0, abs=0.4)
-    assert outliers.worst.method == METHODS[91 % 2]
+    assert outliers.key == "outliers"
+    assert (outliers.numbers["slow"], outliers.numbers["measured"]) == (2, 160)
+    assert outliers.numbers["worst"] == pytest.approx(4.0, abs=0.4)
+    assert outliers.numbers["method"] == METHODS[91 % 2]
 
 
 def test_one_small_outlier_among_many_gives_no_warning() -> None:
@@ -91,8 +91,11 @@ def test_one_small_outlier_among_many_gives_no_warning() -> None:
 
 
 def test_too_few_samples_are_named_with_their_tasks() -> None:
-    (few,) = [d for d in run(lambda *_: 1.0, 3).warnings if isinstance(d, FewSamples)]
-    assert few.tasks == {"gsm8k": 3, "alpaca": 3}
+    (few,) = of(run(lambda *_: 1.0, 3), "few_samples")
+    assert {one["task"]: one["samples"] for one in few.numbers["tasks"]} == {
+        "gsm8k": 3,
+        "alpaca": 3,
+    }
 
 
 def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> None:
@@ -104,13 +107,13 @@ def test_a_speedup_that_is_not_significant_says_how_many_samples_would_do() -> N
             record("pld", str(sample), repeat=repeat, decode_s=seconds),
         ]
     metrics = measure(make_run(records, header(METHODS, ("gsm8k",))))
-    (weak,) = [d for d in metrics.warnings if isinstance(d, NotSignificant)]
-    assert weak.methods["pld"] > 1
-    assert "for PLD with" in weak.message(metrics.info)
+    (weak,) = of(metrics, "not_significant")
+    assert weak.numbers["possible"][0]["factor"] > 1
+    assert "for PLD with" in text(weak, metrics)
 
 
 def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves() -> None:
-    info = make_run([], header((*METHODS, "sps"), ("gsm8k",))).header
-    text = NotSignificant(0.0, {"pld": 3.24, "sps": math.inf}).message(info)
-    assert "A difference would show for PLD with 3.2x as many prompts." in text
-    assert "No number of prompts would show one for SpS: use more passes or runs." in text
+    metrics = measure(make_run([], header((*METHODS, "sps"), ("gsm8k",))))
+    told = text(not_significant(0.0, {"pld": 3.24, "sps": math.inf}), metrics)
+    assert "A difference would show for PLD with 3.2x as many prompts." in told
+    assert "No number of prompts would show one for SpS: use more passes or runs." in told

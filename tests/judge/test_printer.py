@@ -23,7 +23,7 @@ from specbench.judge.printer import (
     to_junit,
     write_junit,
 )
-from specbench.report.notes import Note
+from specbench.report.texts import Note
 
 NASTY = "100% full: <tag> & \x1b[31mred\x00,\r\nTraceback"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from specbench.analysis.metrics import measure
 from specbench.log.run import Run
-from specbench.report.sentences import verdict
+from specbench.report.verdict import verdict
 from specbench.types import Phases
 from tests.analysis.run_factory import header, make_run, record
 

@@ -17,7 +17,8 @@ from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
 from specbench.log.loads import loads_of
 from specbench.report.report import Report, Source
-from specbench.report.sentences import verdict
+from specbench.report.texts import note
+from specbench.report.verdict import verdict
 
 SCHEMA = 1
 """Version of the document. It grows when a key changes its meaning or goes."""
@@ -117,7 +118,10 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
             {"temperature": temperature, **plain(ranking)}
             for temperature, ranking in metrics.rankings.items()
         ],
-        "warnings": [*(warning.message(info) for warning in metrics.warnings), *info.warnings],
+        "warnings": [
+            *(note(one.key, info, **one.numbers).text for one in metrics.warnings),
+            *info.warnings,
+        ],
         "verdicts": [
             {"temperature": temperature, "text": verdict(metrics, temperature)}
             for temperature in metrics.temperatures

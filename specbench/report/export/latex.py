@@ -11,10 +11,10 @@ from string import Template
 
 from specbench.analysis.metrics import BASELINE
 from specbench.report import sections
-from specbench.report.notes import Note
 from specbench.report.report import Report
 from specbench.report.results import Block, Results, Task
 from specbench.report.table import METHOD, Cell, Group, Row, Table
+from specbench.report.texts import Note
 
 _LABEL = "tab:specbench"
 

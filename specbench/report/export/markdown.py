@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from specbench.report import sections, serving_tables
-from specbench.report.notes import Note
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Row, Table
+from specbench.report.texts import Note
 
 _SPECIAL = re.compile(r"[\\|*_`<$]|~(?=~)|&(?=#?\w+;)|\](?=[(\[:])|(?<=:)[:/]|(?<=www)\.|@(?=\w)")
 """Signs that begin markup, HTML, links or mentions."""

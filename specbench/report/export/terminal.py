@@ -15,10 +15,11 @@ from rich.text import Text
 from specbench.report import formats, sections, serving_tables
 from specbench.report.console import SafeConsole
 from specbench.report.layout import draw, first_that_fits, fits
-from specbench.report.notes import Note, short_notes
+from specbench.report.notes import short_notes
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Table
+from specbench.report.texts import Note
 
 _PLAIN_WIDTH = 120
 """Columns of a file or a pipe."""
