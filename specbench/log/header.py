@@ -34,7 +34,15 @@ _FIRST = frozenset(
 )
 """Parts of the first version, in `run.json` even if empty; later ones are absent then."""
 
+_DEQUANTISED = "dequantised "
 Status = Literal["running", "complete", "interrupted", "failed"]
+
+
+def precision(quantization: str, dtype: str) -> str:
+    """The formats of a model's numbers in words: "Q4_1 → bfloat16" for dequantised weights."""
+    if quantization.startswith(_DEQUANTISED):
+        return f"{quantization.removeprefix(_DEQUANTISED)} → {dtype}"
+    return f"{quantization} weights, {dtype}" if quantization else dtype
 
 
 class FileHeader(Struct, frozen=True):
@@ -87,7 +95,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     @property
     def precision(self) -> str:
         """The formats of its numbers in words."""
-        return f"{self.quantization} weights, {self.dtype}" if self.quantization else self.dtype
+        return precision(self.quantization, self.dtype)
 
     def rounding(self, dtype: str) -> str:
         """The number format that a model in `dtype` rounds to, for the audit.
@@ -96,7 +104,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
         the dtype is. torchao's int8 and int4, and dequantised weights, compute in the dtype.
         """
         in_dtype = self.quantization in ("", "int8", "int4")
-        return dtype if in_dtype or self.quantization.startswith("dequantised") else "bfloat16"
+        return dtype if in_dtype or self.quantization.startswith(_DEQUANTISED) else "bfloat16"
 
 
 class MethodHeader(Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
 from specbench.methods import described
+from specbench.models.gguf import is_gguf
 from specbench.types import Shape as Shape
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -52,6 +53,8 @@ class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     repo: str
     revision: str = "main"
     dtype: Dtype | None = None
+    cpu_dtype: Dtype | None = None
+    wheel: str = ""
     template: str | None = None
     shape: Shape | None = None
     note: str = ""
@@ -139,8 +142,13 @@ def find_model(name: str) -> ModelCard:
     path = Path(name).expanduser()
     if name and path.is_dir():
         return _folder_card(path)
+    if path.is_file() and is_gguf(path.name):
+        about = "A GGUF file, dequantised."
+        return ModelCard(
+            name=path.stem, title=path.stem, repo=str(path.resolve()), is_known=False, note=about
+        )
     if path.is_file():
-        hint = "Give the folder that holds config.json and the weights."
+        hint = "Give the folder that holds config.json and the weights, or a GGUF file."
         raise UserError(f"--model {name} is a file.", hint)
     if _HUB_ID.fullmatch(name):
         return _hub_card(name)
@@ -153,8 +161,8 @@ def find_model(name: str) -> ModelCard:
 def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None = None) -> Dtype:
     """The dtype to load in, for `--dtype requested` on `device` ("cpu", "cuda", "cuda:1").
 
-    auto: float32 on a CPU; on a GPU the card's dtype, else the one in `path`/config.json, else
-    float16.
+    auto: on a CPU the card's `cpu_dtype`, bfloat16 for a GGUF file that has become that, else
+    float32; on a GPU the card's dtype, else the one in `path`/config.json, else float16.
 
     Raises:
         UserError: an unknown dtype, or float16 for a model that overflows in it.
@@ -167,12 +175,13 @@ def pick_dtype(card: ModelCard, requested: str, device: str, path: Path | None =
                     raise UserError(message, "Use `--dtype bfloat16` or `--dtype auto`.")
                 return dtype
         raise unknown_name("dtype", requested, ("auto", *DTYPES))
-    if device == "cpu":
-        return "float32"
-    if card.dtype is not None:
-        return card.dtype
     config = _read_config(path) if path is not None else {}
     stored = config.get("dtype") or config.get("torch_dtype")
+    if device == "cpu":
+        is_converted = is_gguf(card.repo) and stored in (None, "bfloat16")
+        return card.cpu_dtype or ("bfloat16" if is_converted else "float32")
+    if card.dtype is not None:
+        return card.dtype
     return next((dtype for dtype in DTYPES if dtype == stored), "float16")
 
 

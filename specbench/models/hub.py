@@ -20,6 +20,7 @@ from specbench.models.checkpoints import (
     is_weight_name,
     missing_files,
 )
+from specbench.models.gguf import file_in_wheel, gguf_folder, is_gguf
 
 LIST_LIMIT_S, DOWNLOAD_LIMIT_S = 60.0, 6 * 3600.0
 """The longest that the Hub may take to list a repository, and to send its files."""
@@ -31,16 +32,23 @@ def resolve_model(
 ) -> Path:
     """The folder with a target's config, weights and tokenizer, checked for completeness.
 
+    A GGUF file is converted, also one in an installed package that the card names.
+
     `before_download` is called once the Hub has answered; it may raise UserError to refuse.
     """
     what = f"Model {card.name}"
-    path = resolve(
-        card.repo,
-        card.revision,
-        offline=offline,
-        what=what,
-        alias=card.name,
-        before_download=before_download,
+    file = file_in_wheel(card.wheel) or (Path(card.repo) if is_gguf(card.repo) else None)
+    path = (
+        gguf_folder(file, what=what)
+        if file
+        else resolve(
+            card.repo,
+            card.revision,
+            offline=offline,
+            what=what,
+            alias=card.name,
+            before_download=before_download,
+        )
     )
     check_checkpoint(path, what=what)
     return path
@@ -49,6 +57,8 @@ def resolve_model(
 def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
     """The folder with a model's tokenizer and configuration; its weights may be missing."""
     what = f"The tokenizer of {card.name}"
+    if is_gguf(card.repo):
+        return gguf_folder(Path(card.repo), what=what)
     return resolve(
         card.repo, card.revision, offline=offline, what=what, alias=card.name, needs_weights=False
     )

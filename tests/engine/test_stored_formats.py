@@ -188,8 +188,8 @@ def spec(folder: Path, **more: str) -> RunSpec:
 
 def test_weights_that_become_plain_are_recorded_as_such(tmp_path: Path) -> None:
     setup = make_engine_setup(spec(tiny_in(tmp_path / "a", "fp8")), is_offline=True)
-    assert "dequantised fp8 weights, float32" in setup.title
-    assert setup.describe().model.precision == "dequantised fp8 weights, float32"
+    assert "fp8 → float32" in setup.title
+    assert setup.describe().model.precision == "fp8 → float32"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.errors import CheckpointError, UserError
-from specbench.log.header import ModelHeader, RunHeader
+from specbench.log.header import ModelHeader, RunHeader, precision
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.device import Device, Mode, fitted, pick_mode
 from specbench.measure.local.engine import EngineBackend
@@ -40,6 +40,7 @@ from specbench.models.checkpoints import (
     read_config,
     stored_format,
 )
+from specbench.models.gguf import TYPE_KEY
 from specbench.models.hub import resolve_model
 from specbench.models.memory import check_fits
 from specbench.models.tokenizers import load_tokenizer
@@ -60,8 +61,8 @@ class EngineSetup(EngineParts):
 
     @property
     def title(self) -> str:
-        weights = f"{self.quantization} weights, " if self.quantization else ""
-        return f"{self.card.title} ({weights}{self.dtype}, {self.device.name})"
+        numbers = precision(self.quantization, self.dtype)
+        return f"{self.card.title} ({numbers}, {self.device.name})"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -209,7 +210,7 @@ def _setup(
 
 
 def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
-    """The name of a checkpoint's quantised weights, and True if they become plain ones.
+    """The name of a checkpoint's quantised weights, and True if loading makes plain ones of them.
 
     Raises:
         UserError: they or the model cannot be read, or they are to be quantised again.
@@ -221,13 +222,16 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
 
     config = read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    stored = quantization_of(config)
+    converted = config.get(TYPE_KEY)
+    stored = converted or quantization_of(config)
     if stored and spec.quantize:
         raise UserError(
             f"The weights of {card.name} are quantised already ({stored}), so --quantize "
             f"{spec.quantize} cannot be used.",
             "Leave it out, or use a checkpoint with plain weights.",
         )
+    if converted:
+        return f"dequantised {converted}", False
     if stored:
         check_format(stored, path)
     is_plain = is_dequantized(stored, torch.device(device.kind))

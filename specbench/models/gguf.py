@@ -1,0 +1,139 @@
+"""GGUF files as targets: dequantised once, into a folder of the cache that loads like any other."""
+
+import importlib.util
+import json
+import shutil
+from collections import Counter
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from specbench.data.cache import cache_dir, cached_sha256
+from specbench.errors import CheckpointError, UserError, printable, reason_of
+
+TYPE_KEY = "gguf_type"
+"""The field of config.json with the type of a dequantised file's weights, such as Q4_1."""
+_PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_AGAIN = "Copy or download it again."
+
+
+def is_gguf(name: str) -> bool:
+    """True for the name of a GGUF file."""
+    return name.endswith(".gguf")
+
+
+def file_in_wheel(place: str) -> Path | None:
+    """A model file that an installed package holds, `place` being PACKAGE/FILE; None without it."""
+    package, _, name = place.partition("/")
+    spec = importlib.util.find_spec(package) if package else None
+    folders = spec.submodule_search_locations if spec else None
+    found = (Path(folder) / name for folder in folders or ())
+    return next((file for file in found if file.is_file()), None)
+
+
+def gguf_folder(file: Path, *, what: str) -> Path:
+    """The folder with the file's weights in bfloat16, its config, tokenizer and chat template.
+
+    Files of plain weights keep their dtype. The folder holds a link to the file, whose hash is then
+    in a run's header, and which engines that read GGUF are given. A conversion that was killed is
+    made anew.
+
+    Raises:
+        CheckpointError: the file is broken, one part of several, or of another architecture than
+            those that run here.
+        UserError: the cache cannot be written.
+    """
+    from filelock import FileLock
+
+    if not file.is_file():
+        raise CheckpointError(f"{what}: the file {file} does not exist.", "Check the path.")
+    file = file.resolve()
+    folder = cache_dir() / "gguf" / f"{file.stem}-{cached_sha256(file)[:16]}"
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                _convert(file, partial, what)
+                partial.rename(folder)
+            _link(file, folder / file.name)
+    except OSError as error:
+        raise UserError(
+            f"{what}: {file} cannot be converted in {folder.parent}: {error.strerror or error}.",
+            "Make room there, or name a folder that can be written by SPECBENCH_CACHE.",
+        ) from error
+    return folder
+
+
+def _link(file: Path, link: Path) -> None:
+    if not link.is_symlink() or link.resolve() != file:
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)
+
+
+def _convert(file: Path, folder: Path, what: str) -> None:
+    import torch
+    import transformers
+
+    from specbench.engine.load import check_attention
+
+    kind = _checked_type(file, what)
+    dtype = getattr(torch, _PLAIN.get(kind, "bfloat16"))
+    given: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
+    how: dict[str, Any] = {}
+    if hasattr(transformers, "GgufConfig"):  # else the weights may stay packed
+        how["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    try:
+        with redirect_stderr(StringIO()):  # progress bars, which cannot be turned off
+            check_attention(transformers.AutoConfig.from_pretrained(file.parent, **given), file)
+            load = transformers.AutoModelForCausalLM.from_pretrained
+            model = load(file.parent, dtype=dtype, **given, **how)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **given)
+            if hasattr(model.config, "quantization_config"):
+                del model.config.quantization_config
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # a damaged file may fail in any way
+        message = f"{what}: {file} cannot be read: {reason_of(error)}"
+        raise CheckpointError(message, _AGAIN) from error
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if kind not in _PLAIN:
+        config[TYPE_KEY] = kind
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _checked_type(file: Path, what: str) -> str:
+    """The type that most of the file's weights have. Refuses a file that cannot be converted."""
+    from gguf import GGUFReader
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    try:
+        reader = GGUFReader(file)
+        architecture = str(reader.fields["general.architecture"].contents())
+        parts = reader.fields.get("split.count")
+        num_parts = int(parts.contents()) if parts else 1
+        sizes: Counter[str] = Counter()
+        for tensor in reader.tensors:
+            sizes[tensor.tensor_type.name] += int(tensor.n_elements)
+        kind = max(sizes, key=lambda name: sizes[name])
+    except Exception as error:  # a damaged file may fail in any way
+        message = f"{what}: {file} is not a whole GGUF file: {reason_of(error)}"
+        raise CheckpointError(message, _AGAIN) from error
+    if num_parts > 1:
+        raise CheckpointError(
+            f"{what}: {file} is one of {num_parts} parts.",
+            "Join them with llama.cpp's `llama-gguf-split --merge`.",
+        )
+    if architecture not in GGUF_SUPPORTED_ARCHITECTURES:
+        raise CheckpointError(
+            f"{what}: {file} holds a {printable(architecture)} model, which cannot be converted: "
+            "transformers has no reader for it.",
+            "Give the model's folder or Hub id instead.",
+        )
+    return kind

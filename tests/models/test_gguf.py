@@ -1,0 +1,119 @@
+"""GGUF files as targets: dequantised once, named so, refused clearly."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import specbench.models.gguf as gguf
+from specbench.engine.load import load_target
+from specbench.errors import CheckpointError, UserError
+from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.spec import make_spec
+from specbench.models.cards import find_model, known_models, pick_dtype
+from specbench.models.hub import resolve_model
+from tests.support.gguf_files import TEMPLATE, write_gguf
+
+BFLOAT16 = {"F32": "float32", "F16": "float16"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "gguf"
+
+
+def convert(file: Path) -> Path:
+    return resolve_model(find_model(str(file)), offline=True)
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0", "F16", "BF16", "F32"])
+def test_a_converted_file_has_the_weights_that_it_says(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "small.gguf"
+    expected = write_gguf(file, kind)
+    folder = convert(file)
+    dtype = BFLOAT16.get(kind, "bfloat16")
+    ids = torch.arange(10, 30)
+    read = load_target(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")).model
+    for name, parameter in read.named_parameters():
+        value = expected.get_parameter(name)
+        assert torch.equal(parameter, value.to(parameter.dtype)), name
+    logits = read.float()(ids[None]).logits
+    rounded = expected.to(getattr(torch, dtype)).float()
+    # rotary tables of a model in half precision were rounded
+    assert torch.allclose(logits, rounded(ids[None]).logits, atol=2e-3)
+    assert (folder / "chat_template.jinja").read_text() == TEMPLATE
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("Q4_1", "Q4_1 → bfloat16"), ("F32", "float32")])
+def test_type_and_hash_of_the_file_are_in_the_header(tmp_path: Path, kind: str, shown: str) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, kind)
+    spec = make_spec(model=str(file), methods=("pld",))
+    model = make_engine_setup(spec, is_offline=True).describe().model
+    assert model.precision == shown
+    assert model.files["small.gguf"].bytes == file.stat().st_size
+    assert model.rounding(model.dtype) == model.dtype
+
+
+def test_a_killed_conversion_is_made_anew(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file)
+
+    def killed(file: Path, folder: Path, what: str) -> None:
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf, "_convert", killed)
+        with pytest.raises(KeyboardInterrupt):
+            convert(file)
+    folder = convert(file)
+    assert (folder / "model.safetensors").is_file()
+    assert {one.name for one in cache.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    (tmp_path / "other").mkdir()
+    moved = file.rename(tmp_path / "other" / file.name)
+    assert convert(moved) == folder
+    assert (folder / file.name).resolve() == moved
+
+
+@pytest.mark.parametrize(
+    ("architecture", "content", "message"),
+    [
+        ("mamba2", None, "holds a mamba2 model"),
+        ("llama", 3000, "not a whole GGUF file"),
+        ("llama", 0, "not a whole GGUF file"),
+    ],
+)
+def test_files_that_cannot_be_converted_are_refused(
+    tmp_path: Path, cache: Path, architecture: str, content: int | None, message: str
+) -> None:
+    file = tmp_path / "small.gguf"
+    write_gguf(file, architecture=architecture)
+    if content is not None:
+        file.write_bytes(file.read_bytes()[:content])
+    with pytest.raises(CheckpointError, match=message):
+        convert(file)
+    assert not [one for one in cache.iterdir() if one.suffix == ""]
+
+
+def test_quantised_weights_are_not_quantised_again(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "small.gguf")
+    spec = make_spec(model=str(tmp_path / "small.gguf"), methods=("pld",), quantize="int8")
+    with pytest.raises(UserError, match=r"quantised already \(Q4_1\)"):
+        make_engine_setup(spec, is_offline=True)
+
+
+def test_the_known_model_is_found_in_an_installed_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = known_models()["smollm2-135m"]
+    package, _, name = card.wheel.partition("/")
+    (tmp_path / package).mkdir()
+    write_gguf(tmp_path / package / name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = resolve_model(card, offline=True)
+    assert (folder / name).resolve() == tmp_path / package / name
+    assert pick_dtype(card, "auto", "cpu", folder) == "bfloat16"
