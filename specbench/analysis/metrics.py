@@ -21,6 +21,7 @@ from specbench.analysis.cells import (
     measure_cell,
 )
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
+from specbench.analysis.cheats import find_cheats
 from specbench.analysis.columns import BASELINE as BASELINE
 from specbench.analysis.columns import POOLED as POOLED
 from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
@@ -132,8 +133,15 @@ def measure(
         overall=overall,
         bootstrap=bootstrap,
         arithmetic=arithmetic,
-        warnings=find_warnings(
-            table, cells, rankings, survivors, has_clocks=bool(info.gpu and info.gpu.sm_clock_mhz)
+        warnings=(
+            *find_cheats(table, info),
+            *find_warnings(
+                table,
+                cells,
+                rankings,
+                survivors,
+                has_clocks=bool(info.gpu and info.gpu.sm_clock_mhz),
+            ),
         ),
         left_out=run.left_out,
         missing_text=run.missing_text,

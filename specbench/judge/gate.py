@@ -6,6 +6,8 @@ The checks of each cell of the baseline are:
 - output: at temperature 0, a lossless method still gives vanilla's tokens where it did, and vanilla
   still gives its own.
 - audit: no lossless method failed the run's stored audit (`specbench audit`).
+- source of speed: no method gains by memory, by vanilla's answers or by work that is not timed (see
+  `analysis.cheats`). This is about the whole run.
 - MAT: it has not dropped or risen by more than the limit. This carries over between machines.
 - speed: the method has not become slower by more than the limit, in seconds per token and in
   speedup over the run's own vanilla. Seconds alone would blame a method for a busy machine, the
@@ -26,6 +28,7 @@ from specbench.judge.limits import Limits, SpeedRule
 from specbench.judge.outputs import check_outputs
 from specbench.judge.pairs import CellPair
 from specbench.judge.performance import check_performance, check_speeds
+from specbench.judge.sources import check_sources
 from specbench.log.differences import CHECK, require_same_work
 from specbench.log.header import RunHeader
 from specbench.log.loads import NO_LOAD, Load
@@ -65,7 +68,11 @@ def check(
     ]
     if more and no_speed is None:
         checks += _speeds_by_load(run, [baseline, *more], limits.max_slowdown)
-    ordered = (_complete(run), *_in_order(checks, baseline.header))
+    ordered = (
+        _complete(run),
+        *_in_order(checks, baseline.header),
+        *check_sources(run, baseline),
+    )
     unshared = dict.fromkeys(text for one in comparisons if one.cells for text in one.unshared)
     cut = (
         f"The baseline {one.header.id} is not complete: {one.missing_text}."

@@ -89,6 +89,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         ("servers", {"servers": _servers(info)}),
         ("workers", {"workers": facts.workers(info)}),
         ("steps", _execution(info)),
+        ("one_pass", {"is_one": not spec.backend and not info.servers and spec.repeats == 1}),
         _samples(run),
         ("lossless", {"counts": _agreements(run)}),
         *([_audit(run.audit)] if run.audit else ()),

@@ -111,7 +111,7 @@ CASES: Mapping[str, tuple[Run, Run, Limits, Mapping[str, Collection[tuple[str, s
         slower(WITHOUT_VANILLA, {"pld": 1.2}), WITHOUT_VANILLA, Limits(), everywhere("pld"),
     ),
     "fewer accepted, on any machine": (
-        elsewhere(changed(of("sps"), fewer_accepted)), RUN, Limits(),
+        slower(elsewhere(changed(of("sps"), fewer_accepted)), {"sps": 2.0}), RUN, Limits(),
         everywhere("sps", name="MAT"),
     ),
     "fewer accepted in one answer": (

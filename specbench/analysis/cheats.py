@@ -1,0 +1,191 @@
+"""Speed that drafting does not explain: rules that stay silent on honest runs.
+
+They judge methods of the engine in this process. A server's method is the server's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from specbench.analysis.columns import BASELINE
+from specbench.analysis.ratios import Places, RowRatio, cluster_sums
+from specbench.analysis.records import RecordTable
+from specbench.analysis.stats.bootstrap import (
+    MIN_DEGREES,
+    Bootstrap,
+    Draws,
+    Ratio,
+    without_spread,
+)
+from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
+from specbench.analysis.warnings import RunWarning
+from specbench.log.header import RunHeader
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+FAST_STEP, SLOW_VANILLA = "fast_step", "slow_vanilla"
+"""Keys of the warning about steps that are faster than vanilla's, of one method and of several."""
+Subject: TypeAlias = tuple[str, float]
+"""A method and a temperature."""
+LEAST_STEPS = 0.95
+"""Steps for as many tokens, in later passes / in the first, that are still no memory."""
+LEAST_STEP, LEAST_PREFILL = 0.9, 0.8
+"""Time of a step, and of a prefill, / vanilla's that its noise and kernels explain."""
+MOST_AFTER = 0.1
+"""Vanilla's steps may take longer by this share after a method than after others."""
+LEAST_PAIRS = 8
+_GROUP = ["temperature", "task", "turn"]
+"""Columns of vanilla's completions whose steps should take equally long."""
+
+
+def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
+    """A warning for each rule that names methods.
+
+    Its numbers are ratios of steps or of times. The records of `table` stand in the order in
+    which they ran.
+    """
+    values, frame = info.spec.values, table.frame
+    if values.backend or info.servers or not len(frame):
+        return ()
+    is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
+    own = frame[is_used & (frame["method"] != BASELINE)]
+    found: dict[str, dict[Subject, float]] = {
+        "remembered_answers": _claimed(_later_passes(own)),
+        "known_answers": _claimed(*_by_order(own[own["repeat"] == 0])),
+    }
+    if not (values.phases or frame["draft_s"].notna().any()):  # timing phases slows steps
+        fast = _below(table, own, LEAST_STEP, ("decode_s", "num_steps"))
+        found[FAST_STEP if len({method for method, _ in fast}) < 2 else SLOW_VANILLA] = fast
+        found["fast_prefill"] = _below(table, own, LEAST_PREFILL, ("prefill_s",))
+        slow = _claimed(*_by_neighbour(frame, is_used), MOST_AFTER)
+        found["slowed_vanilla"] = {subject: 1 / speed for subject, speed in slow.items()}
+    return tuple(
+        RunWarning(key, {"methods": [_numbers(*one) for one in named.items()]})
+        for key, named in found.items()
+        if named
+    )
+
+
+def _numbers(subject: Subject, ratio: float) -> dict[str, Any]:
+    return {"method": subject[0], "temperature": subject[1], "ratio": ratio}
+
+
+def _claimed(
+    ones: Mapping[Subject, Ratio],
+    others: Mapping[Subject, Ratio] | None = None,
+    limit: float = 1 / LEAST_STEPS - 1,
+) -> dict[Subject, float]:
+    """Ratios of `ones` to `others` (by default: 1) that are lower by more than the limit.
+
+    `slower` tests each, and Holm's procedure corrects for their number.
+    """
+    first = Draws(Bootstrap(), "first").estimates(ones)
+    second = Draws(Bootstrap(), "second").estimates(others or {})
+    pairs = {key: (one, second.get(key, without_spread(1.0))) for key, one in first.items()}
+    p_values = holm(
+        {
+            key: slower(*pair, limit, EXACT)
+            for key, pair in pairs.items()
+            if min(one.degrees for one in pair) >= MIN_DEGREES
+        }
+    )
+    return {
+        key: pairs[key][0].value / pairs[key][1].value
+        for key, p_value in p_values.items()
+        if p_value is not None and p_value <= GATE_ALPHA
+    }
+
+
+def _subjects(frame: DataFrame) -> Iterator[tuple[Subject, DataFrame]]:
+    groups = frame.groupby(["method", "temperature"], observed=True, sort=False)
+    for (method, temperature), rows in groups:
+        yield (str(method), float(temperature)), rows
+
+
+def _ratio(rows: DataFrame, top: Sequence[str], bottom: Sequence[str]) -> Ratio:
+    """The ratio of columns of these rows, by cluster."""
+    of = rows["cluster"].to_numpy()
+    above, below = (
+        cluster_sums(of, [rows[name].to_numpy() for name in side]) for side in (top, bottom)
+    )
+    return Ratio(above, below)
+
+
+def _later_passes(own: DataFrame) -> dict[Subject, Ratio]:
+    """Steps per token in later passes / in the first, over requests that both have."""
+    found = {}
+    for subject, rows in _subjects(own):
+        is_first = rows["repeat"] == 0
+        both = set(rows["request"][is_first]) & set(rows["request"][~is_first])
+        if both:
+            parts = {
+                f"{name} {when}": rows[name].where(where, 0)
+                for name in ("num_emitted", "num_steps")
+                for when, where in (("first", is_first), ("later", ~is_first))
+            }
+            found[subject] = _ratio(
+                rows.assign(**parts)[rows["request"].isin(both)],
+                ("num_steps later", "num_emitted first"),
+                ("num_emitted later", "num_steps first"),
+            )
+    return found
+
+
+def _by_order(own: DataFrame) -> tuple[dict[Subject, Ratio], dict[Subject, Ratio]]:
+    """Steps per token where vanilla had answered the request before, and where it had not."""
+    after, before = {}, {}
+    for subject, rows in _subjects(own[own["baseline_row"] >= 0]):
+        is_after = rows["baseline_row"] < rows.index
+        if is_after.any() and not is_after.all():
+            after[subject] = _ratio(rows[is_after], ["num_steps"], ["num_emitted"])
+            before[subject] = _ratio(rows[~is_after], ["num_steps"], ["num_emitted"])
+    return after, before
+
+
+def _below(
+    table: RecordTable, own: DataFrame, least: float, columns: tuple[str, ...]
+) -> dict[Subject, float]:
+    """Ratios of a time (over steps) to vanilla's whose interval ends below `least`."""
+    every = {name: table.frame[name].to_numpy(float) for name in columns}
+    ratios = {}
+    for subject, rows in _subjects(own[own["baseline_row"] >= 0]):
+        clusters, units, requests, partner = (
+            rows[name].to_numpy() for name in ("cluster", "unit", "request", "baseline_row")
+        )
+        mine, theirs = (
+            [every[name][at] for name in columns] for at in (rows.index.to_numpy(), partner)
+        )
+        where = np.logical_and.reduce([one > 0 for one in (*mine, *theirs)])
+        if where.any():
+            one = RowRatio(where, (mine[0], *theirs[1:]), (theirs[0], *mine[1:]))
+            ratios[subject] = one.summed(Places(clusters, units, requests, table.num_units))
+    found = Draws(Bootstrap(), "first").estimates(ratios)
+    return {
+        key: one.value for key, one in found.items() if one.interval and one.interval.high < least
+    }
+
+
+def _by_neighbour(
+    frame: DataFrame, is_used: Series
+) -> tuple[dict[Subject, Ratio], dict[Subject, Ratio]]:
+    """Vanilla's speed right after each method, and after all others.
+
+    Times a step are relative to the median of their task, turn and temperature.
+    """
+    before = frame.groupby("worker", observed=True, sort=False)["method"].shift()
+    rows = frame[is_used & (frame["method"] == BASELINE) & (frame["decode_s"] > 0)]
+    step_s = rows["decode_s"] / rows["num_steps"]
+    usual = step_s.groupby([rows[name] for name in _GROUP], observed=True).transform("median")
+    rows = rows.assign(one=1.0, time=step_s / usual, before=before[rows.index])
+    after, others = {}, {}
+    for method in rows["before"].dropna().unique():
+        is_after = rows["before"] == method
+        if method != BASELINE and min(is_after.sum(), (~is_after).sum()) >= LEAST_PAIRS:
+            after[str(method), 0.0] = _ratio(rows[is_after], ["one"], ["time"])
+            others[str(method), 0.0] = _ratio(rows[~is_after], ["one"], ["time"])
+    return after, others

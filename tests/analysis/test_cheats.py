@@ -1,0 +1,123 @@
+"""Rules about speed that drafting does not explain: they find cheats, and no honest run."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from specbench.analysis.cheats import find_cheats
+from specbench.analysis.metrics import measure
+from specbench.analysis.records import make_table
+from specbench.judge.sources import check_sources
+from specbench.log.header import RunHeader
+from specbench.log.record import RecordLine, RecordReader
+from specbench.log.run import Run
+from specbench.log.store import read_run
+from specbench.report.notes import warnings
+from specbench.types import Record
+from tests.analysis.run_factory import header, make_run, record
+from tests.before_after import RECORDED, _chosen, _noisy
+
+METHODS, TASKS = ("vanilla", "pld", "sps"), ("gsm8k", "alpaca")
+At = dict[str, Any]
+"""What a completion may depend on: method, repeat, is_after (vanilla), method before."""
+
+
+def run(cheat: Callable[[At], At], *, repeats: int = 1, num_samples: int = 12) -> Run:
+    """Two tasks; methods have a MAT of 1 to 3 and steps of 15 ms, vanilla's take 10 ms."""
+    draw = random.Random(5)
+    records: list[Record] = []
+    before = ""
+    for repeat in range(repeats):
+        for number in range(num_samples * len(TASKS)):
+            task, mat = TASKS[number % 2], draw.choice((1, 2, 3))
+            order = draw.sample(METHODS, len(METHODS))
+            for method in order:
+                is_after = order.index("vanilla") < order.index(method)
+                at: At = {"method": method, "repeat": repeat, "is_after": is_after}
+                at |= {"before": before, "prefill_s": 0.02, "step_s": 0.015}
+                at |= {"mat": 1, "step_s": 0.01} if method == "vanilla" else {"mat": mat}
+                at |= cheat(at)
+                steps = [at["mat"]] * (60 // at["mat"])
+                noise = draw.lognormvariate(0, 0.03)
+                records.append(
+                    record(method, str(number), task=task, repeat=repeat, accept_lengths=steps,
+                           decode_s=at["step_s"] * len(steps) * noise,
+                           prefill_s=at["prefill_s"] * noise)
+                )  # fmt: skip
+                before = method
+    return make_run(records, header(METHODS, TASKS))
+
+
+def found(one: Run) -> dict[str, dict[str, float]]:
+    """The ratios of the methods that each rule names."""
+    return {
+        each.key: {about["method"]: about["ratio"] for about in each.numbers["methods"]}
+        for each in find_cheats(make_table(one.records), one.header)
+    }
+
+
+CHEATS: dict[str, tuple[str, float, Callable[[At], At]]] = {
+    "remembered_answers": ("pld", 0.3, lambda at: {"mat": 6} if at["repeat"] else {}),
+    "known_answers": ("pld", 0.3, lambda at: {"mat": 6} if at["is_after"] else {}),
+    "fast_step": ("sps", 0.5, lambda at: {"step_s": 0.005}),
+    "fast_prefill": ("pld", 0.5, lambda at: {"prefill_s": 0.01}),
+}
+
+
+@pytest.mark.parametrize("key", CHEATS)
+def test_each_rule_names_its_method_alone_and_fails_the_check(key: str) -> None:
+    method, ratio, change = CHEATS[key]
+    one = run(lambda at: change(at) if at["method"] == method else {}, repeats=2)
+    assert found(one) == {key: {method: pytest.approx(ratio, abs=0.06)}}
+    metrics = measure(one)
+    (warning,) = [each for each in warnings(metrics) if each.key == key]
+    assert f"{metrics.info.method(method).label} 0." in warning.text and warning.is_warning
+    (check,) = check_sources(one)
+    assert (check.text, check.status) == (
+        warning.text,
+        "skipped" if key == "fast_step" else "failed",
+    )
+
+
+def test_a_fast_step_fails_only_where_the_baseline_run_has_none() -> None:
+    fast = run(lambda at: {"step_s": 0.005} if at["method"] != "vanilla" else {})
+    assert found(fast).keys() == {"slow_vanilla"}
+    assert [one.status for one in check_sources(fast, run(lambda at: {}))] == ["failed"]
+    assert [one.status for one in check_sources(fast, fast)] == ["skipped"]
+
+
+def test_vanilla_is_slowed_by_the_method_before_it() -> None:
+    def slow(at: At) -> At:
+        return {"step_s": 0.013} if (at["method"], at["before"]) == ("vanilla", "sps") else {}
+
+    slowed = found(run(slow, num_samples=20))
+    assert slowed == {"slowed_vanilla": {"sps": pytest.approx(1.25, abs=0.08)}}
+
+
+@cache
+def recorded() -> tuple[dict[str, Any], list[Any]]:
+    source = RECORDED / "amd-epyc-2-cores"
+    lines = (source / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    return json.loads((source / "run.json").read_bytes()), [*map(json.loads, lines)]
+
+
+def honest(seed: int) -> Run:
+    """Some methods, tasks, prompts and passes of the recorded run, with noise and failures."""
+    rng = random.Random(f"honest/{seed}")
+    about, records = _chosen(*recorded(), rng)
+    read = RecordReader().read
+    made = (read(convert(one, RecordLine)) for one in _noisy(records, rng, "vanilla"))
+    return Run(convert(about, RunHeader), tuple(made))
+
+
+def test_no_rule_fires_on_the_recorded_runs_and_on_50_honest_random_ones() -> None:
+    every = [read_run(path) for path in sorted(RECORDED.iterdir())] + [*map(honest, range(50))]
+    assert len(every) == 53
+    assert {one.header.id: found(one) for one in every if found(one)} == {}
