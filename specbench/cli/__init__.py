@@ -14,6 +14,14 @@ _DEBUG = "--debug"
 
 def main() -> None:
     """Run the command given in `sys.argv` and exit; an error is one message and an exit code."""
+    try:
+        _main()
+    except KeyboardInterrupt:  # while modules are imported
+        print("Interrupted.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _main() -> None:
     from specbench.machine.threads import wait_briefly
 
     wait_briefly()

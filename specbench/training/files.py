@@ -73,7 +73,7 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
     except Exception as error:  # torch and safetensors have their own for a full disk
         raise RunFolderError(
-            f"{path} cannot be written: {reason_of(error)}",
+            f"{path} cannot be written. The disk may be full: {reason_of(error)}",
             "Free space, then go on with --resume; or choose another --out.",
         ) from error
     finally:
