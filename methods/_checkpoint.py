@@ -39,6 +39,7 @@ class Checkpoint:
             )
         self.method = method
         self._weights = weights = context.weights
+        self.target = context.target
         self.dtype = context.target.dtype
         self.device = context.target.device
         if isinstance(weights, Path):
@@ -49,6 +50,8 @@ class Checkpoint:
         self._unread = set(self._tensors)
         self._file_names: dict[str, str] = {}  # of renamed keys
         self._renamed: list[tuple[str, str]] = []
+        self.notes: list[str] = []
+        """What a reader of the head's figures has to know."""
 
     def config(self) -> dict[str, Any]:
         """The folder's config.json, or the config of a source."""
@@ -106,11 +109,26 @@ class Checkpoint:
         self._unread.discard(key)
 
     def take(self, key: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """The tensor of that name, in `dtype` if given; it must exist and have this shape."""
+        """The numbers of that name, in `dtype` if given; they must exist and have this shape.
+
+        Integers and numbers of 8 bits stand for others, by scales that no format here has.
+        """
         self.expect(key, *shape)
+        tensor, name = self._tensors[key], self.published(key)
+        if not tensor.is_floating_point() or tensor.itemsize < 2:
+            raise self.error(f"has {name} in {tensor.dtype}, without scales")
+        taken = tensor.to(self.device, dtype or self.dtype)
+        if not taken.isfinite().all():
+            raise self.error(f"has {name} with NaN or infinite numbers")
+        return taken
+
+    def integers(self, key: str, size: int) -> Tensor:
+        """The integers or truth values [size] of that name."""
+        self.expect(key, size)
         tensor = self._tensors[key]
-        own = self.dtype if tensor.is_floating_point() else tensor.dtype
-        return tensor.to(self.device, dtype or own)
+        if tensor.is_floating_point():
+            raise self.error(f"has {self.published(key)} in {tensor.dtype}, not in integers")
+        return tensor.to(self.device).long()
 
     def linear(
         self, name: str, size_in: int, size_out: int, *, bias: bool | None = None
@@ -138,13 +156,14 @@ class Checkpoint:
         """Ignore these tensors, which the format may hold but nothing needs."""
         self._unread.difference_update(keys)
 
-    def close(self) -> None:
-        """Refuse a checkpoint with a tensor that was neither taken nor skipped."""
+    def close(self) -> tuple[str, ...]:
+        """The notes. Refuses a checkpoint with a tensor that was neither taken nor skipped."""
         if self._unread:
             unread = sorted(map(self.published, self._unread))
             more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
             raise self.error(f"has unexpected tensors: {', '.join(unread[:3])}{more}")
         self._tensors.clear()
+        return tuple(self.notes)
 
     @contextmanager
     def config_errors(self, what: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
+from transformers.activations import ACT2FN
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from specbench.engine.kv import KVCache, LayerShape
@@ -34,9 +35,11 @@ def layer_config(checkpoint: Checkpoint, fields: Mapping[str, Any], query: str) 
             raise checkpoint.error(f"has a config without a valid {name}")
     rows, heads = checkpoint.shape(query)[0], known["num_attention_heads"]
     if rows % (2 * heads) or fields.get("head_dim") not in (None, rows // heads):
-        dim = f" of {fields['head_dim']}" if fields.get("head_dim") else ""
+        dim = f" of {fields['head_dim']} (head_dim)" if fields.get("head_dim") else ""
         name = checkpoint.published(query)
         raise checkpoint.error(f"has {name} with {rows} rows for {heads} heads{dim}")
+    if str(known.get("hidden_act", "silu")) not in ACT2FN:
+        raise checkpoint.error(f"has hidden_act {known['hidden_act']!r}, which is not known")
     with checkpoint.config_errors("a Llama layer"):
         return LlamaConfig(
             **known,

@@ -14,6 +14,7 @@ from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureDrafter, FeatureModel
 from specbench.methods._head_config import (
+    LAYERS,
     SWITCHES,
     HeadConfig,
     HeadFormat,
@@ -23,6 +24,7 @@ from specbench.methods._head_config import (
 )
 from specbench.methods._head_parts import check_width, draft_vocabulary, embedding_of, head_of
 
+EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
 FILES = ("model.safetensors", "pytorch_model.bin")
 _QUERIES = "layers.0.self_attn.q_proj.weight"
 
@@ -63,7 +65,7 @@ class EagleModel(DraftModel):
     """The draft model of EAGLE and EAGLE-2.
 
     One layer without input norm over fc([embedding ; feature]). The feature is the target's final
-    hidden state; the target's own head computes the logits.
+    hidden state; the target's own head computes the logits, or a copy of it in the checkpoint.
 
     Source: Li et al. 2024, "EAGLE", section 4; behaviour checked against SafeAILab/EAGLE,
     model/cnets1.py.
@@ -84,9 +86,10 @@ class EagleModel(DraftModel):
         self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=head.fields.get("bias"))
         self._ops = context.target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
-        checkpoint.close()
-        self._head = context.target.model.get_output_embeddings()
+        self._head = head_of(checkpoint, context, head, hidden)
         self.vocab_size = context.target.vocab_size
+        draft_vocabulary(checkpoint, head, self._head.weight.shape[0])
+        self.notes = checkpoint.close()
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
         assert forward.hidden is not None
@@ -123,15 +126,18 @@ class Eagle3Model(DraftModel):
     official code, its feature is too short.
     """
 
-    head_format = HeadFormat("eagle3", switches=SWITCHES)
+    head_format = HeadFormat("eagle3", "eagle3", reads=EAGLE3_READS, switches=SWITCHES)
 
-    def __init__(self, method: str, context: BuildContext, layers: str = "") -> None:
-        checkpoint = Checkpoint(method, context, FILES)
-        head, target = read_config(checkpoint, self.head_format), context.target
+    def __init__(
+        self, method: str, context: BuildContext, layers: str = "", rope_theta: float | None = None
+    ) -> None:
+        checkpoint, target = Checkpoint(method, context, FILES), context.target
+        head = read_config(checkpoint, self.head_format).with_rope_theta(rope_theta)
         self.layout = head.layout
         config = layer_config(checkpoint, head.fields, _QUERIES)
         hidden, width = config.hidden_size, target.config.hidden_size
         self._layers = captured_layers(checkpoint, head, len(target.layers), layers)
+        self.has_guessed_layers = not (layers or head.names_layers)
         self.needs = Needs(layer_inputs=self._layers, all_prompt_positions=True)
         self._embedding = embedding_of(checkpoint, context, hidden)
         size = len(self._layers) * width
@@ -152,11 +158,9 @@ class Eagle3Model(DraftModel):
         self._norm = rms_norm(checkpoint, "norm", config)
         self._head = head_of(checkpoint, context, head, hidden)
         self.vocab_size = self._head.weight.shape[0]
-        self._token_ids = draft_vocabulary(checkpoint, self.vocab_size, target.vocab_size)
-        if "t2d" in checkpoint:  # the inverse of d2t
-            checkpoint.expect("t2d", target.vocab_size)
+        self._token_ids = draft_vocabulary(checkpoint, head, self.vocab_size)
         self._take_more(checkpoint, head)
-        checkpoint.close()
+        self.notes = checkpoint.close()
 
     def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
         """Take tensors that only a model derived from this one has."""

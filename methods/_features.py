@@ -19,6 +19,9 @@ class FeatureModel:
     """Decoder layers with their own cache, which read features of the target."""
 
     layout: str
+    notes: tuple[str, ...] = ()
+    """What a reader of its figures has to know of its checkpoint."""
+    has_guessed_layers = False
     needs: Needs
     stack: DraftStack
 
@@ -52,7 +55,8 @@ class FeatureDrafter(Drafter, Generic[ModelT]):
     def __init__(self, model: ModelT, execution: Execution, num_scratch: int, depth: int) -> None:
         self.model = model
         self.needs = model.needs
-        self.weights_layout = model.layout
+        self.weights_layout, self.weights_notes = model.layout, model.notes
+        self.has_guessed_layers = model.has_guessed_layers
         self._execution = execution
         self._num_scratch = max(num_scratch, padded_path_length(depth))
         self._captured: tuple[Tensor, ...]  # of the last forward

@@ -1,17 +1,28 @@
 """Published layouts of heads with decoder layers: key names and config fields, as one form.
 
 The internal form has flat fields, and keys `layers.{i}.`, `fc`, `norm`, `lm_head` and so on. Every
-field that changes the arithmetic is honoured or refused by name.
+field is honoured, without effect, refused by name, or told as unknown; `_head_fields` lists them.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transformers import LlamaConfig, Qwen3Config
 
 from specbench.errors import UserError
 from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._head_fields import (
+    COMPUTED,
+    READ,
+    ROPE_FIELDS,
+    check_kind,
+    check_switches,
+    check_target,
+    check_values,
+    one_value,
+    unknown_fields,
+)
 
 LAYERS = "eagle_aux_hidden_state_layer_ids"
 
@@ -30,32 +41,10 @@ _SECTIONS = ("model", "transformer_layer_config")
 _RENAMED = (("model.", ""), ("midlayer.", "layers.0."))
 """Beginnings of published keys, and of the internal ones."""
 
-_COMPUTED: dict[str, Any] = {
-    "attention_multiplier": None,
-    "attn_logit_softcapping": None,
-    "embedding_multiplier": 1,
-    "final_logit_softcapping": None,
-    "is_causal": True,
-    "logit_scale": 1,
-    "logits_scaling": 1,
-    "next_layer_regular": True,
-    "parallel_draft_step": 1,
-    "parallel_drafting": False,
-    "partial_rotary_factor": 1,
-    "quantization_config": None,
-    "query_pre_attn_scalar": None,
-    "residual_multiplier": 1,
-    "use_aux_hidden_state": True,
-    "use_input_layernorm_in_first_layer": True,
-    "use_last_layernorm": True,
-    "use_mtp_layernorm": False,
-    "use_sliding_window": False,
-}
-"""The values that a draft model computes if its format names no others. Others are refused."""
-
 SWITCHES = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
 """Fields that EAGLE-3 computes either way; False if absent."""
 
+_ROPE_NAMES = ("rope_parameters", "rope_scaling")
 _ROPES = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on the sequence's length."""
 
@@ -66,20 +55,33 @@ Those of qwen3 have norms of queries and keys.
 """
 
 
+_OF_THE_HEAD = ("vocab_size", "tie_word_embeddings")
+"""Fields of a layer's config that count only if they are written out, and nowhere above it."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeadFormat:
     """The fields that one kind of head may have.
 
-    `name` is its name in speculators. `section` is the object of config.json whose fields count as
-    its own; of these, `section_fields` are read elsewhere or describe parts that must be absent.
-    `switches` may have any value, and `computed` replaces values of other fields.
+    `kind` is the method that runs it, and `name` its name in speculators. `section` is the object
+    of config.json whose fields count as its own. `reads` are fields that it has beside those of
+    every head, `switches` those of them that may be true or false, and `computed` replaces values
+    of `COMPUTED`.
     """
 
+    kind: str = "eagle"
     name: str | None = None
     section: str = "eagle_config"
-    section_fields: Collection[str] = (LAYERS, "parallel_draft_heads_num_layers")
+    reads: Collection[str] = ("parallel_draft_heads_num_layers",)
     switches: Collection[str] = ()
     computed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The value of each field that only one arithmetic is known for."""
+        off = {name: False for name in SWITCHES if name not in self.switches}
+        fixed = {**COMPUTED, LAYERS: None, **off, **self.computed}
+        return {name: value for name, value in fixed.items() if name not in self.reads}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,19 @@ class HeadConfig:
         """The names of its decoder layers in internal keys."""
         return [f"layers.{i}" for i in range(self.num_layers)]
 
+    @property
+    def names_layers(self) -> bool:
+        """True if the config names the target layers of EAGLE-3's features."""
+        return bool(self.fields.get(LAYERS) or self.nested_layers)
+
+    def with_rope_theta(self, theta: float | None) -> "HeadConfig":
+        """The config with another rotary base; None changes nothing."""
+        if theta is None:
+            return self
+        ropes = {name: self.fields[name] for name in _ROPE_NAMES if self.fields.get(name)}
+        based = {name: {**rope, "rope_theta": theta} for name, rope in ropes.items()}
+        return replace(self, fields={**self.fields, "rope_theta": theta, **based})
+
 
 EAGLE = HeadFormat()
 
@@ -105,11 +120,14 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
     """The config of a head, whose keys get their internal names.
 
     Raises:
-        CheckpointError: a field asks for other arithmetic, or contradicts the tensors.
+        CheckpointError: a field asks for other arithmetic, or contradicts another one, the tensors
+            or the target.
     """
     raw = checkpoint.config()
     layout = next((name for name, *sign in _LAYOUTS if _has(checkpoint, raw, *sign)), "unknown")
+    has_one_layer = any(".midlayer." in f".{key}" for key in checkpoint)
     checkpoint.rename(*_RENAMED)
+    check_kind(checkpoint, raw, head_format.kind)
     names = (*_SECTIONS, head_format.section)
     sections = {name: raw[name] for name in names if raw.get(name) is not None}
     for name, section in sections.items():
@@ -120,66 +138,99 @@ def read_config(checkpoint: Checkpoint, head_format: HeadFormat = EAGLE) -> Head
         sections["transformer_layer_config"] = _of_speculators(
             checkpoint, raw, section, head_format
         )
-    nested = sections.get(head_format.section, {})
-    fixed = {**_COMPUTED, **{name: False for name in SWITCHES if name not in head_format.switches}}
-    fixed |= head_format.computed
-    if unknown := sorted(nested.keys() - fixed.keys() - {*SWITCHES, *head_format.section_fields}):
+    fixed, nested = head_format.fixed, sections.get(head_format.section, {})
+    if unknown := sorted(nested.keys() - fixed.keys() - {*SWITCHES, LAYERS, *head_format.reads}):
         raise checkpoint.error(f"has {head_format.section}.{unknown[0]}, which is not supported")
-    _check(checkpoint, "", raw, fixed)
-    fields = {name: value for name, value in raw.items() if name not in sections}
-    for name, section in sections.items():
-        _check(checkpoint, f"{name}.", section, fixed)
-        for switch in SWITCHES:
-            if fields.get(switch, section.get(switch)) != section.get(switch, fields.get(switch)):
-                raise checkpoint.error(f"has {switch} twice in its config, with different values")
-        fields |= {key: value for key, value in section.items() if key != LAYERS}
+    places = {"": {name: value for name, value in raw.items() if name not in sections}}
+    places |= {f"{name}.": section for name, section in sections.items()}
+    for prefix, place in places.items():
+        check_values(checkpoint, prefix, place, fixed)
+    fields = _merged(checkpoint, places, head_format)
+    _check_fields(checkpoint, fields, head_format)
+    num_layers = checkpoint.count(lambda i: f"layers.{i}.self_attn.q_proj.weight")
+    if num_layers and (named := fields.get("num_hidden_layers")) not in (None, num_layers):
+        differ = f"has num_hidden_layers {named!r} in its config, but {num_layers} in its file"
+        if not has_one_layer:
+            raise checkpoint.error(differ)
+        checkpoint.notes.append(f"Its checkpoint {differ}: the layer in the file is used.")
+    return HeadConfig(layout, fields, max(num_layers, 1), nested.get(LAYERS))
+
+
+def _merged(
+    checkpoint: Checkpoint, places: Mapping[str, Mapping[str, Any]], head_format: HeadFormat
+) -> dict[str, Any]:
+    """The fields of all places, by the prefix of the place, which must not contradict each other.
+
+    Target layers are left out: publishers count them differently in their section.
+    """
+    names = {name for place in places.values() for name in place}
+    compared = names & {*READ.split(), *SWITCHES, *head_format.reads} - {"architectures", LAYERS}
+    fields = {
+        name: one_value(checkpoint, {f"{at}{name}": of.get(name) for at, of in places.items()})
+        for name in sorted(compared)
+    }
+    others = {name: value for of in places.values() for name, value in of.items()}
+    return {**others, **fields, LAYERS: places[""].get(LAYERS)}
+
+
+def _check_fields(checkpoint: Checkpoint, fields: dict[str, Any], head_format: HeadFormat) -> None:
+    """Refuse fields that contradict each other, the tensors or the target; note unknown ones."""
     for switch in SWITCHES:
         if fields.get(switch) not in (None, True, False):
             raise checkpoint.error(f"has {switch} {fields[switch]!r}, which is not supported")
     if fields.get("fc_norm") and fields.get("norm_before_fc"):
         raise checkpoint.error("has fc_norm and norm_before_fc, but only one of them can be used")
+    acts = {name: fields.get(name) for name in ("hidden_act", "hidden_activation")}
+    fields["hidden_act"] = one_value(checkpoint, acts)
     _check_attention(checkpoint, fields)
-    num_layers = checkpoint.count(lambda i: f"layers.{i}.self_attn.q_proj.weight")
-    named = fields.get("num_hidden_layers")
-    if num_layers and named not in (None, num_layers):
-        raise checkpoint.error(
-            f"has num_hidden_layers {named!r} in its config, but {num_layers} in its file"
+    check_switches(checkpoint, fields)
+    check_target(checkpoint, fields)
+    known = {*SWITCHES, *_SECTIONS, *head_format.reads, *head_format.fixed, LAYERS}
+    if fields.get("use_sliding_window") is not None:  # refused if it is true
+        known.add("sliding_window")
+    if unknown := unknown_fields(fields, known | {head_format.section}):
+        checkpoint.notes.append(
+            f"Its config has fields that are not known: {', '.join(unknown)}. If one of them "
+            "changes what the head computes, it accepts fewer tokens than it could."
         )
-    return HeadConfig(layout, fields, max(num_layers, 1), nested.get(LAYERS))
 
 
 def is_on(checkpoint: Checkpoint, head: HeadConfig, switch: str, key: str) -> bool:
-    """True if the config asks for a part, or does not mention it and the file has its `key`."""
+    """True if the config asks for a part. Refuses a `key` of a part that it does not ask for."""
     value = head.fields.get(switch)
-    return key in checkpoint if value is None else bool(value)
+    if not value and key in checkpoint:
+        name = checkpoint.published(key)
+        raise checkpoint.error(f"has {name}, but its config does not switch {switch} on")
+    return bool(value)
 
 
 def _has(checkpoint: Checkpoint, raw: Mapping[str, Any], field: str, prefix: str) -> bool:
     return (not field or field in raw) and any(key.startswith(prefix) for key in checkpoint)
 
 
-def _check(
-    checkpoint: Checkpoint, prefix: str, section: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> None:
-    """Refuse a field that asks for something that is not computed."""
-    for key in sorted(section.keys() & fixed.keys()):
-        if section[key] not in (None, fixed[key]):
-            raise checkpoint.error(f"has {prefix}{key} {section[key]!r}, which is not supported")
-
-
 def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
     """Refuse windows, and rotary embeddings of a part of a head, by layer or by length."""
-    for name in ("rope_parameters", "rope_scaling"):
+    without_base: dict[str, Any] = {}
+    for name in _ROPE_NAMES:
         rope = fields.get(name) or {}
         if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
             raise checkpoint.error(f"has {name} {rope!r}, which are not supported")
-        _check(checkpoint, f"{name}.", rope, {"partial_rotary_factor": 1})
-        if (kind := rope.get("rope_type", rope.get("type", "default"))) not in _ROPES:
+        check_values(checkpoint, f"{name}.", rope, {"partial_rotary_factor": 1})
+        if unknown := sorted(rope.keys() - {*ROPE_FIELDS.split()}):
+            raise checkpoint.error(f"has {name}.{unknown[0]}, which is not supported")
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind == "default" and rope.get("factor") not in (None, 1):
+            raise checkpoint.error(f"has {name}.factor {rope['factor']!r} without a rope_type")
+        if kind not in _ROPES:
             raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPES)}")
         named = (rope.get("rope_theta"), fields.get("rope_theta"))
         thetas = {theta for theta in named if theta is not None}
         if len(thetas) > 1:
             raise checkpoint.error(f"has two values of rope_theta, {sorted(thetas)}")
+        if rope:
+            rest = {key: rope[key] for key in rope.keys() - {"rope_theta", "rope_type", "type"}}
+            without_base[name] = {**rest, "rope_type": kind}
+    one_value(checkpoint, without_base)
     kinds = set(fields.get("layer_types") or ()) - {"full_attention"}
     if kinds:
         raise checkpoint.error(f"has layer_types {sorted(kinds)}, which are not supported")
@@ -200,10 +251,14 @@ def _of_speculators(
     layer = section.get("model_type", "qwen3")
     if layer not in _LAYER_CONFIGS:
         raise checkpoint.error(f"has layers of model_type {layer!r}, not of {[*_LAYER_CONFIGS]}")
-    if layer == "qwen3":
-        checkpoint.shape("layers.0.self_attn.q_norm.weight")
+    has_norms = "layers.0.self_attn.q_norm.weight" in checkpoint
+    if has_norms != (layer == "qwen3"):
+        verb = "has" if has_norms else "lacks"
+        raise checkpoint.error(f"{verb} layers.0.self_attn.q_norm.weight for {layer} layers")
     with checkpoint.config_errors("layers"):
-        return dict(_LAYER_CONFIGS[layer](**section).to_dict())
+        whole = dict(_LAYER_CONFIGS[layer](**section).to_dict())
+    left_out = {name for name in _OF_THE_HEAD if name not in section or name in raw}
+    return {name: value for name, value in whole.items() if name not in left_out}
 
 
 def captured_layers(
@@ -215,25 +270,36 @@ def captured_layers(
     layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list of the
     formula's layers counts as the formula does, by inputs or by outputs, and one with the number of
     layers by inputs (gpt-oss: the last layer's output is the next one's input). Others need
-    `chosen`.
+    `chosen`, and so do those of gpt-oss by outputs, since SGLang #32334 reads them as inputs.
     """
     formula = [2, num_layers // 2, num_layers - 3]
-    nested = head.nested_layers
-    layers = _parsed(chosen) or head.fields.get(LAYERS)
+    flat, nested = head.fields.get(LAYERS), head.nested_layers
+    layers = _parsed(chosen) or flat
+    by_outputs = [i - 1 for i in flat if type(i) is int] if isinstance(flat, list) else None
+    if flat and nested and nested != by_outputs:
+        one_value(checkpoint, {LAYERS: flat, f"eagle_config.{LAYERS}": nested})
     if not layers and nested:
         layers = nested
-        if nested == [layer - 1 for layer in formula]:
+        is_told_apart = checkpoint.target.config.model_type != "gpt_oss"
+        if is_told_apart and nested == [layer - 1 for layer in formula]:
             layers = formula
         elif nested != formula and isinstance(nested, list) and num_layers not in nested:
             raise _ambiguous(checkpoint, nested)
     layers = layers or formula
     is_valid = isinstance(layers, list) and all(
-        isinstance(layer, int) and 0 <= layer <= num_layers for layer in layers
+        type(layer) is int and 0 <= layer <= num_layers for layer in layers
     )
     if not is_valid or len(set(layers)) < len(layers):
         raise checkpoint.error(
             f"reads the inputs of target layers {layers}, but they must be distinct and at most "
             f"{num_layers} (option layers, or {LAYERS} in its config, can name others)"
+        )
+    count = {"num_aux_hidden_states": head.fields.get("num_aux_hidden_states")}
+    one_value(checkpoint, {**count, "the number of its target layers is": len(layers)})
+    if not chosen and not head.names_layers:
+        checkpoint.notes.append(
+            f"Its config names no target layers: it reads the inputs of layers {layers}, a guess "
+            "from the official code. If it accepts few tokens, name others with layers=."
         )
     return tuple(sorted(layers))
 

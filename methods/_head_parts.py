@@ -6,32 +6,47 @@ from torch import Tensor, nn
 from specbench.engine.drafter import BuildContext
 from specbench.methods._checkpoint import Checkpoint, frozen
 from specbench.methods._head_config import HeadConfig
+from specbench.methods._head_fields import one_value
 
 _EMBEDDING = "embed_tokens.weight"
 
 
-def draft_vocabulary(checkpoint: Checkpoint, size: int, vocab_size: int) -> Tensor:
-    """The target's token id for each id of the draft vocabulary [size]; `d2t` holds offsets."""
-    if "d2t" not in checkpoint and size == vocab_size:
-        return torch.arange(size, device=checkpoint.device)
-    offsets = checkpoint.take("d2t", size)
-    ids = offsets.long() + torch.arange(size, device=offsets.device)
+def draft_vocabulary(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Tensor:
+    """The target's token id for each id of the draft vocabulary [size].
+
+    `d2t` holds offsets, and `t2d` tells which of the target's tokens are among them.
+    """
+    said = {"draft_vocab_size": head.fields.get("draft_vocab_size")}
+    one_value(checkpoint, {**said, "the rows of its projection are": size})
+    vocab_size = checkpoint.target.vocab_size
+    ids = torch.arange(size, device=checkpoint.device)
+    if "d2t" in checkpoint or size != vocab_size:
+        ids = ids + checkpoint.integers("d2t", size)
     if ids.min() < 0 or ids.max() >= vocab_size or ids.unique().shape[0] < size:
         raise checkpoint.error(f"has a d2t that is not a map to distinct ids below {vocab_size}")
+    if "t2d" in checkpoint:
+        kept = checkpoint.integers("t2d", vocab_size)
+        if not torch.equal(kept.nonzero().view(-1), ids.sort().values):
+            raise checkpoint.error("has a t2d that names other tokens than its d2t")
     return ids
 
 
 def head_of(
     checkpoint: Checkpoint, context: BuildContext, head: HeadConfig, hidden: int
 ) -> nn.Linear:
-    """The checkpoint's head, or the target's if it has none and asks for none."""
+    """The checkpoint's head, or the target's if it is equal or the checkpoint has none.
+
+    A config that ties it to an embedding means the checkpoint's own, if it has one.
+    """
     name = "lm_head.weight"
-    is_shared = name not in checkpoint and not head.fields.get("tie_word_embeddings")
-    if is_shared and "d2t" not in checkpoint:
+    is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
+    shared: nn.Linear = context.target.model.get_output_embeddings()
+    if name not in checkpoint and not is_tied and "d2t" not in checkpoint:
         check_width(checkpoint, context, hidden)
-        shared: nn.Linear = context.target.model.get_output_embeddings()
         return shared
-    return checkpoint.linear("lm_head", hidden, checkpoint.shape(name)[0], bias=False)
+    own = checkpoint.linear("lm_head", hidden, checkpoint.shape(name)[0], bias=False)
+    is_here = shared.bias is None and shared.weight.device == own.weight.device
+    return shared if is_here and torch.equal(own.weight, shared.weight) else own
 
 
 def embedding_of(checkpoint: Checkpoint, context: BuildContext, hidden: int) -> Tensor:

@@ -12,6 +12,7 @@ from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._features import FeatureDrafter, ModelT
+from specbench.methods._head_fields import one_value
 
 
 def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, ...]:
@@ -62,10 +63,10 @@ def mask_token(
     checkpoint: Checkpoint, fields: Mapping[str, Any], names: tuple[str, ...], vocab_size: int
 ) -> int:
     """The id of the mask token, which the config gives under one of these names."""
-    given = [(name, fields[name]) for name in names if fields.get(name) is not None]
-    if not given:
+    given = {name: fields[name] for name in names if fields.get(name) is not None}
+    token = one_value(checkpoint, given)
+    if token is None:
         raise checkpoint.error(f"has a config without {' or '.join(names)}")
-    name, token = given[0]
-    if not isinstance(token, int) or not 0 <= token < vocab_size:
-        raise checkpoint.error(f"has {name} {token!r}, but there are {vocab_size} tokens")
+    if type(token) is not int or not 0 <= token < vocab_size:
+        raise checkpoint.error(f"has {min(given)} {token!r}, but there are {vocab_size} tokens")
     return token

@@ -18,20 +18,24 @@ from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
 from specbench.methods._head_parts import draft_vocabulary, embedding_of, head_of
 from specbench.methods._parallel import ParallelDrafter, draw_chain, in_vocabulary, mask_token
 
+_IDS = ("aux_hidden_state_layer_ids", "target_layer_ids")
+"""Names of the target layers that it reads: in speculators, and in others."""
+
 _FORMAT = HeadFormat(
     "dflash",
+    "dflash",
     section="dflash_config",
-    section_fields=("mask_token_id", "target_layer_ids", "block_size", "num_target_layers"),
+    reads=("block_size", "mask_token_id", "num_target_layers", *_IDS),
     computed={
         "add_swa_attention_sink_bias": False,
         "attention_sink_bias": False,
         "causal": False,
         "input_embedding_scale": 1,
         "is_causal": False,
-        "is_neox_style": True,
         "markov_rank": None,
         "projector_type": None,
         "sample_from_anchor": False,
+        "sliding_window_non_causal": False,
         "use_swa": False,
     },
 )
@@ -74,16 +78,14 @@ class DFlashModel(FeatureModel):
         self._norm = rms_norm(checkpoint, "norm", config)
         self._head = head_of(checkpoint, context, head, hidden)
         self._vocab_size = target.vocab_size
-        self._token_ids = draft_vocabulary(checkpoint, self._head.weight.shape[0], self._vocab_size)
-        if "t2d" in checkpoint:  # the inverse of d2t
-            checkpoint.expect("t2d", self._vocab_size)
+        self._token_ids = draft_vocabulary(checkpoint, head, self._head.weight.shape[0])
         self.mask_token = mask_token(
             checkpoint, head.fields, ("mask_token_id",), self._embedding.shape[0]
         )
         self.block_size = head.fields.get("block_size")
-        if not isinstance(self.block_size, int) or self.block_size < 2:
+        if type(self.block_size) is not int or self.block_size < 2:
             raise checkpoint.error(f"has block_size {self.block_size!r}, not a number above 1")
-        checkpoint.close()
+        self.notes = checkpoint.close()
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
         return tuple(forward.layer_inputs[layer] for layer in self._layers)
@@ -158,15 +160,15 @@ def _target_layers(checkpoint: Checkpoint, head: HeadConfig, num_layers: int) ->
     speculators counts inputs (0 is the first layer's), others outputs.
     """
     is_input = head.layout == "speculators"
-    name = "aux_hidden_state_layer_ids" if is_input else "target_layer_ids"
-    layers, first = head.fields.get(name), 0 if is_input else -1
+    name, first = (_IDS[0], 0) if is_input else (_IDS[1], -1)
+    layers = head.fields.get(name)
     expected = head.fields.get("num_target_layers")
     if expected not in (None, num_layers):
         raise checkpoint.error(f"is for a target of {expected} layers, but this has {num_layers}")
     if (
         not isinstance(layers, list)
         or not layers
-        or not all(isinstance(i, int) and first <= i < num_layers + first for i in layers)
+        or not all(type(i) is int and first <= i < num_layers + first for i in layers)
         or sorted(set(layers)) != layers
     ):
         raise checkpoint.error(

@@ -18,11 +18,16 @@ class Options(_dynamic_tree.Options):
             "help": "target layers it reads the inputs of: 2+16+29; empty: its config names them"
         },
     )
+    rope_theta: float | None = field(
+        default=None,
+        metadata={"help": "rotary base; without it: that of its config", "min": 1},
+    )
 
 
 def build(options: Options, context: BuildContext) -> Drafter:
     """Build the drafter for a target."""
-    return DynamicDrafter(Eagle3Model("eagle3", context, options.layers), context, options)
+    model = Eagle3Model("eagle3", context, options.layers, options.rope_theta)
+    return DynamicDrafter(model, context, options)
 
 
 METHOD = Method(

@@ -15,6 +15,7 @@ from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
+from specbench.methods._head_fields import one_value
 from specbench.methods._static_tree import StaticTree
 
 FILES = (
@@ -175,6 +176,8 @@ def _use_official_keys(checkpoint: Checkpoint) -> str:
     names = {match[1]: f"{match[2]}.{match[3]}.linear." for match in blocks}
     names |= {match[1]: f"{match[2]}.{num_blocks}." for match in heads}
     checkpoint.rename(*names.items())
+    size = {"truncated_vocab_size": checkpoint.config().get("truncated_vocab_size")}
+    one_value(checkpoint, {**size, "the target's vocabulary is": checkpoint.target.vocab_size})
     return "vLLM"
 
 

@@ -10,7 +10,7 @@ from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.methods._checkpoint import Checkpoint
-from specbench.methods._eagle import DraftModel, Eagle3Model, EagleDrafter
+from specbench.methods._eagle import EAGLE3_READS, DraftModel, Eagle3Model, EagleDrafter
 from specbench.methods._head_config import SWITCHES, HeadConfig, HeadFormat
 from specbench.methods._parallel import ParallelDrafter, draw_chain, in_vocabulary, mask_token
 
@@ -29,22 +29,33 @@ class Options:
             "help": "target layers it reads the inputs of: 2+16+29; empty: its config names them"
         },
     )
+    mask_token: int | None = field(
+        default=None, metadata={"help": "id of the mask token; without it: its config names it"}
+    )
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
 
 class PEagleModel(Eagle3Model):
     """EAGLE-3's draft model with a learned feature and a token that stand for unknown ones."""
 
-    head_format = HeadFormat("peagle", switches=SWITCHES, computed={"parallel_drafting": True})
+    head_format = HeadFormat(
+        "eagle3",
+        "peagle",
+        reads=(*EAGLE3_READS, *_MASK_TOKENS),
+        switches=SWITCHES,
+        computed={"parallel_drafting": True},
+    )
 
-    def __init__(self, context: BuildContext, layers: str) -> None:
-        super().__init__("peagle", context, layers)
+    def __init__(self, context: BuildContext, options: Options) -> None:
+        self._chosen_mask = options.mask_token
+        super().__init__("peagle", context, options.layers)
         self._target_vocab_size = context.target.vocab_size
 
     def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
-        self.mask_token = mask_token(
-            checkpoint, head.fields, _MASK_TOKENS, self._embedding.shape[0]
-        )
+        chosen, num_tokens = self._chosen_mask, self._embedding.shape[0]
+        names = _MASK_TOKENS if chosen is None else ("mask_token",)
+        fields = {**head.fields, "mask_token": chosen}
+        self.mask_token = mask_token(checkpoint, fields, names, num_tokens)
         shape = checkpoint.shape("mask_hidden")
         size = self._fc.in_features
         if shape not in ((size,), (1, size), (1, 1, size)):
@@ -71,7 +82,7 @@ class PEagle(EagleDrafter, ParallelDrafter[DraftModel]):
     model: PEagleModel
 
     def __init__(self, options: Options, context: BuildContext) -> None:
-        model, execution = PEagleModel(context, options.layers), context.target.execution
+        model, execution = PEagleModel(context, options), context.target.execution
         depth = max(options.num_tokens, context.skipped_depth)
         super().__init__(model, execution, num_scratch=0, depth=depth)
         self._num_masks = options.num_tokens - 1

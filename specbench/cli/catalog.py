@@ -167,7 +167,12 @@ def _drafters(card: ModelCard) -> Table:
         share = f"{count / total:.1%}" if count and total else "-"
         rows.append([entry.name, source, f"{count / 1e6:,.1f} M" if count else "-", share])
         rows += [
-            [f"{entry.name}:weights=REPO", f"or {other.repo}", "-", "-"]
+            [
+                f"{entry.name}:weights=REPO",
+                f"or {other.repo}" + (f", layers={other.layers}" if other.layers else ""),
+                "-",
+                "-",
+            ]
             for other in card.alternatives
             if other.method == entry.name
         ]
@@ -276,6 +281,7 @@ def _execution(about: MethodHeader, execution: ExecutionHeader | None) -> tuple[
         weights += f", {execution.weights_layout} layout"
     if execution and execution.layer_inputs:
         layers = "+".join(map(str, execution.layer_inputs))
+        layers += " (guessed)" if execution.has_guessed_layers else ""
         about = replace(about, options={**about.options, "layers": layers})
     return facts.options_text(about), weights
 

@@ -109,6 +109,12 @@ class Drafter:
     weights_layout: str = ""
     """The published layout of its checkpoint, if there are several."""
 
+    weights_notes: tuple[str, ...] = ()
+    """Sentences on its checkpoint that a reader of its figures has to know."""
+
+    has_guessed_layers: bool = False
+    """True if nothing but a formula names the layers of the target that it reads."""
+
     rule: Rule = staticmethod(lossless)
     """Acceptance rule of its trees."""
 

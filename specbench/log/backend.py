@@ -77,6 +77,9 @@ class ExecutionHeader(Struct, frozen=True, omit_defaults=True):
     weights_layout: Annotated[
         str, doc("published layout of the drafter's checkpoint; absent if there is only one")
     ] = ""
+    has_guessed_layers: Annotated[
+        bool, doc("no option and no config named the layers: a formula did")
+    ] = False
 
 
 class ServerHeader(Struct, frozen=True, omit_defaults=True):

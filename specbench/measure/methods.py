@@ -27,10 +27,14 @@ BASELINE = "vanilla"
 
 
 class ResolvedWeights(NamedTuple):
-    """A method's weights for a model. `exists` is False if the model has none for the method."""
+    """A method's weights for a model. `exists` is False if the model has none for the method.
+
+    `layers` is the option of that name, if the model's card has to say it.
+    """
 
     weights: Path | Blueprint | None
     exists: bool = True
+    layers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,11 @@ def select_methods(
         except CheckpointError as error:
             errors.append(error)
             resolved = ResolvedWeights(None)
-        (found if resolved.exists else missing).append(replace(method, weights=resolved.weights))
+        options = method.options
+        if resolved.layers and getattr(options, "layers", None) == "":
+            options = replace(options, layers=resolved.layers)
+        one = replace(method, options=options, weights=resolved.weights)
+        (found if resolved.exists else missing).append(one)
     if named and missing and all(one.method.name == BASELINE for one in found):
         names = [one.method.name for one in missing]
         if spec.weights == "stand-in":
@@ -229,8 +237,9 @@ def find_checkpoint(
         is_model = DraftWeights(name, given).is_model
         path = resolve(given, offline=is_offline, what=what, needs_tokenizer=is_model)
         check_checkpoint(path, what=what, needs_tokenizer=is_model)
-        return ResolvedWeights(path)
+        return ResolvedWeights(path, layers=card.layers_of(given))
     weights = card.weights_of(method.name) or card.weights_of(name)
     if weights is None:
         return ResolvedWeights(None, exists=False)
-    return ResolvedWeights(resolve_weights(card, weights, offline=is_offline))
+    path = resolve_weights(card, weights, offline=is_offline)
+    return ResolvedWeights(path, layers=weights.layers)

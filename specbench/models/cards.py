@@ -33,6 +33,8 @@ class DraftWeights(Struct, frozen=True):
     method: str
     repo: str
     revision: str = "main"
+    layers: str = ""
+    """Target layers that it reads, for its option `layers`, if its own config is ambiguous."""
 
     @property
     def head(self) -> str:
@@ -63,10 +65,15 @@ class ModelFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ModelTable(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model as it is written in `models.toml`: draft weights are a table method -> repository."""
+    """A model as it is written in `models.toml`: draft weights are a table method -> repository.
+
+    `layers` are the target layers of EAGLE-3 heads whose config can be read in two ways, by
+    repository.
+    """
 
     drafters: dict[str, str] = field(default_factory=dict)
     alternatives: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    layers: dict[str, str] = field(default_factory=dict)
 
 
 class ModelCard(ModelFields, frozen=True, kw_only=True):
@@ -82,6 +89,11 @@ class ModelCard(ModelFields, frozen=True, kw_only=True):
     alternatives: tuple[DraftWeights, ...] = ()
     is_known: bool = True
     is_embedded: bool = False
+
+    def layers_of(self, repo: str) -> str:
+        """The target layers that a head reads, if its own config is ambiguous; else empty."""
+        known = (*self.draft_weights, *self.alternatives)
+        return next((one.layers for one in known if one.repo == repo and one.layers), "")
 
     def weights_of(self, method: str) -> DraftWeights | None:
         """The method's checkpoint for this model, or the one of which it runs the weights."""
@@ -111,9 +123,13 @@ def known_models() -> Mapping[str, ModelCard]:
     models = {"tiny": _tiny_card()}
     for name, table in _models_file().model.items():
         given = {name: getattr(table, name) for name in ModelFields.__struct_fields__}
-        weights = tuple(DraftWeights(*item) for item in table.drafters.items())
+        layers = table.layers
+        weights = tuple(
+            DraftWeights(method, repo, layers=layers.get(repo, ""))
+            for method, repo in table.drafters.items()
+        )
         others = tuple(
-            DraftWeights(method, repo)
+            DraftWeights(method, repo, layers=layers.get(repo, ""))
             for method, repos in table.alternatives.items()
             for repo in repos
         )

@@ -119,7 +119,7 @@ def listed_facts(info: RunHeader) -> list[tuple[str, str]]:
 def options_text(about: MethodHeader | None) -> str:
     """The options of a method in effect."""
     options: dict[str, Any] = about.options if about else {}
-    given = [f"{name}={value}" for name, value in options.items() if value != ""]
+    given = [f"{name}={value}" for name, value in options.items() if value not in ("", None)]
     return ", ".join(given) or "none"
 
 

@@ -93,7 +93,7 @@ def test_a_switch_without_its_tensors_is_refused_by_key(
 def test_a_norm_that_the_config_switches_off_is_refused_by_key(tmp_path: Path) -> None:
     tensors = make_head(target(), LAYOUTS["SpecForge 3.1"])
     layout = Layout("SafeAILab", {**FLAT, "fc_norm": False})
-    with pytest.raises(CheckpointError, match=r"unexpected tensors: fc_norm\.0\.weight"):
+    with pytest.raises(CheckpointError, match=r"has fc_norm\.0\.weight, but .* fc_norm on"):
         build_in(write_layout(target(), layout, tensors, tmp_path), "eagle3", target())
 
 
@@ -127,12 +127,14 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
         "two values of rope_theta, [7.0, 5000.0]",
     ),
     "another number of layers": (
-        Layout("", {**FLAT, "num_hidden_layers": 2}), {}, "num_hidden_layers 2",
+        Layout("ModelOpt", {**FLAT, "num_hidden_layers": 2}, prefixes=()), {},
+        "num_hidden_layers 2",
     ),
     "another head size": (Layout("", {**FLAT, "head_dim": 16}), {}, "4 heads of 16"),
     "two values of a switch": (
         Layout("", {**FLAT, "norm_output": True}, section="eagle_config",
-               nested={"norm_output": False}), {}, "norm_output twice",
+               nested={"norm_output": False}), {},
+        "norm_output True, but eagle_config.norm_output False",
     ),
     "a switch that is no truth value": (
         Layout("", {**FLAT, "norm_output": "last"}), {}, "norm_output 'last'",
@@ -228,6 +230,9 @@ def test_medusas_heads_in_vllms_layout_draft_the_same(tmp_path: Path) -> None:
         write(stray_folder, "model.safetensors", {**named, stray: torch.zeros(3)}, config)
         with pytest.raises(CheckpointError, match=f"unexpected tensors: {stray}"):
             build_in(stray_folder, "medusa", target())
+    cut = {**config, "truncated_vocab_size": 9}
+    with pytest.raises(CheckpointError, match="truncated_vocab_size 9, but the target's"):
+        build_in(write(tmp_path / "cut", "model.safetensors", named, cut), "medusa", target())
     with pytest.raises(CheckpointError, match=r"lacks blocks\.2\.layers\.1\.weight"):
         lacking = {key: value for key, value in named.items() if key != "blocks.2.layers.1.weight"}
         build_in(write(tmp_path / "lack", "model.safetensors", lacking, config), "medusa", target())

@@ -110,6 +110,8 @@ class EngineBackend:
         if self._preparation and (late := num_late(self.target) - self._late_before):
             warnings.insert(0, LATE_WARNING.format(late))
             self._preparation = replace_part(self._preparation, num_late=late)
+        for label, drafter in self._drafters.items():
+            warnings += [f"{label}: {note}" for note in drafter.weights_notes]
         gpu = self._sampler.describe() if self._sampler else None
         if gpu and not self._meter:
             gpu = replace_part(gpu, energy_source=None)
@@ -139,6 +141,7 @@ class EngineBackend:
                 reason,
                 layer_inputs(drafter),
                 drafter.weights_layout,
+                drafter.has_guessed_layers,
             )
         seconds = round(perf_counter() - began, 3)
         if self._preparation:
