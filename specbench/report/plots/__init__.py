@@ -1,29 +1,25 @@
-"""The plots of a report."""
+"""The plots of a report, found by their files.
 
-from specbench.report.plots.acceptance import histogram, positions
-from specbench.report.plots.bars import MAT, SPEEDUP, by_machine, by_task
-from specbench.report.plots.calibration import calibration
-from specbench.report.plots.scatter import speedup_by_mat
-from specbench.report.plots.serving import frontier, speedup_by_load
-from specbench.report.plots.steps import step_time
+A file has `PLOTS`: pairs of a place in reports and a function that makes a plot, several, or None.
+"""
+
+import pkgutil
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
 from specbench.report.plots.style import Plot
-from specbench.report.plots.sweeps import sweeps
 from specbench.report.report import Report
+
+Maker = Callable[[Report], Plot | Sequence[Plot] | None]
 
 
 def make_plots(report: Report) -> tuple[Plot, ...]:
     """Every plot that there is data for, in the order in which a report shows them."""
-    found = (
-        by_task(report, SPEEDUP),
-        by_task(report, MAT),
-        speedup_by_mat(report),
-        *sweeps(report),
-        histogram(report),
-        positions(report),
-        step_time(report),
-        calibration(report),
-        by_machine(report),
-        frontier(report),
-        speedup_by_load(report),
-    )
-    return tuple(plot for plot in found if plot is not None)
+    makers: list[tuple[float, Maker]] = []
+    for _, name, _ in pkgutil.iter_modules(__path__):
+        makers += getattr(import_module(f"{__name__}.{name}"), "PLOTS", ())
+    plots: list[Plot] = []
+    for _, make in sorted(makers, key=lambda one: one[0]):
+        found = make(report)
+        plots += [found] if isinstance(found, Plot) else found or ()
+    return tuple(plots)

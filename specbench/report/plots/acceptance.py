@@ -165,3 +165,6 @@ def _draw_positions(report: Report, found: _Panels) -> Figure:
             axes.tick_params(labelleft=True)
     legend(drawn, points(shown.values()))
     return drawn
+
+
+PLOTS = ((5, histogram), (6, positions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.metrics import BASELINE
@@ -231,3 +232,10 @@ def _draw_machines(report: Report) -> Figure:
         frame(axes, block.heading, y="tokens per second")
     legend(drawn, patches(shown.values()))
     return drawn
+
+
+PLOTS = (
+    (1, partial(by_task, quantity=SPEEDUP)),
+    (2, partial(by_task, quantity=MAT)),
+    (9, by_machine),
+)

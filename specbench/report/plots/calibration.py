@@ -95,3 +95,6 @@ def _depth_style(depth: int) -> Mapping[str, Any]:
     marker = "sD^vP"[(depth - 1) % 5]
     style = {"color": shade, "linewidth": 1, "marker": marker, "markersize": 4}
     return {**style, "label": f"depth {depth}"}
+
+
+PLOTS = ((8, calibration),)

@@ -137,3 +137,6 @@ def _draw_equality(axes: Axes) -> None:
         color=FAINT,
     )
     words.set_in_layout(False)
+
+
+PLOTS = ((3, speedup_by_mat),)

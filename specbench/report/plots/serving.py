@@ -163,3 +163,6 @@ def _name_loads(axes: Axes, points: Sequence[_Point]) -> None:
 
 def _is_close(one: tuple[str, float, float], other: tuple[str, float, float]) -> bool:
     return one[0] == other[0] and abs(one[1] - other[1]) < 0.05 and abs(one[2] - other[2]) < 0.1
+
+
+PLOTS = ((10, frontier), (11, speedup_by_load))

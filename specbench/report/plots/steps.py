@@ -97,3 +97,6 @@ def _draw(report: Report, found: _Panels) -> Figure:
 def _bar(name: str) -> dict[str, Any]:
     colour, hatch = _STYLES[name]
     return {"facecolor": colour, "hatch": hatch, "edgecolor": EDGE, "linewidth": 0.5}
+
+
+PLOTS = ((7, step_time),)

@@ -180,3 +180,6 @@ def _draw_line(axes: Axes, line: _Line, name: str) -> None:
         linestyle="",
         **_RING,
     )
+
+
+PLOTS = ((4, sweeps),)

@@ -1,0 +1,91 @@
+"""CONTRIBUTING, "How to add things": each done in a copy of the checkout, with no other file."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.packaging.shell import ROOT, output
+
+FORMAT = '''"""The title alone."""
+
+
+def render(report):
+    return report.results.title
+
+
+def files(report):
+    return {"title.txt": render(report)}
+'''
+PLOT = '''"""A point."""
+
+from matplotlib.figure import Figure
+
+from specbench.report.plots.style import Plot
+
+PLOTS = ((99, lambda report: Plot("dot", "A dot", "A dot.", "One dot.", Figure)),)
+'''
+MODEL = """
+[model."seed-oss-36b"]
+title = "Seed OSS 36B"
+repo = "ByteDance-Seed/Seed-OSS-36B-Instruct"
+"""
+ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
+    "an output format": {"specbench/report/export/title.py": [("", FORMAT)]},
+    "a plot": {"specbench/report/plots/dot.py": [("", PLOT)]},
+    "a column of the report's overview": {
+        "specbench/report/sections.py": [
+            ("_OVERVIEW = (", '_OVERVIEW = (Field("pairs", lambda m: f"{len(m.tasks)}"),')
+        ]
+    },
+    "a statistic of a cell": {
+        "specbench/analysis/cells.py": [
+            ("    num_steps: int\n", "    num_steps: int\n    most: Value\n"),
+            ("num_steps=int(", "most=Estimate(max(steps.histogram, default=0)), num_steps=int("),
+        ],
+        "specbench/analysis/frames.py": [
+            ('"match_rate":', '"most": value_or_none(cell.most), "match_rate":')
+        ],
+        "specbench/report/export/csv.py": [('"match_rate",', '"match_rate", "most",')],
+    },
+    "a family of models on the fused stack": {
+        "specbench/engine/layers/models.py": [('"Qwen3For', '"SeedOssForCausalLM", "Qwen3For')]
+    },
+    "a model": {"specbench/models/models.toml": [("# The models", f"{MODEL}# The models")]},
+}
+"""What each recipe changes in its files: places with what they become."""
+FUSED = """
+from transformers import AutoConfig, AutoModelForCausalLM
+from specbench.engine.layers.models import unsupported_reason
+from specbench.models.cards import find_model
+small = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, vocab_size=50)
+model = AutoModelForCausalLM.from_config(AutoConfig.for_model("seed_oss", **small))
+print(find_model("seed-oss-36b").title, unsupported_reason(model))
+"""
+
+
+def test_each_thing_is_added_in_the_files_that_contributing_names(
+    source_copy: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(source_copy, tmp_path / "checkout", symlinks=True)
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    for what, files in ADDED.items():
+        (row,) = [line for line in contributing.splitlines() if line.startswith(f"| {what} |")]
+        for name, changes in files.items():
+            assert name in row.replace("NAME", Path(name).stem), f"{name} is not in {row}"
+            text = (copy / name).read_text() if (copy / name).exists() else ""
+            for old, new in changes:
+                assert old in text
+                text = text.replace(old, new, 1)
+            (copy / name).write_text(text)
+    run, python = ROOT / "results/recorded/amd-epyc-2-cores", [sys.executable, "-m", "specbench"]
+    out = tmp_path / "out"
+    said = output([*python, "report", str(run), "--format", "title", "--out", str(out)], copy)
+    assert said.strip() == (out / "title.txt").read_text() != ""
+    assert (out / "dot.svg").is_file()
+    assert "| pairs |" in (out / "table.md").read_text()
+    assert ",most," in (out / "table.csv").read_text().splitlines()[0]
+    assert '"most"' in (out / "report.json").read_text()
+    assert output([sys.executable, "-c", FUSED], copy).splitlines()[-1] == "Seed OSS 36B None"
