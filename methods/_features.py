@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specbench.engine.accept import AcceptedPath
 from specbench.engine.drafter import Drafter, State, StepResult
-from specbench.engine.graphs.execution import Execution
+from specbench.engine.execution import Execution
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import padded_path_length

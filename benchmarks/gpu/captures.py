@@ -16,8 +16,8 @@ from benchmarks.gpu.check import Check, CheckSettings
 from benchmarks.gpu.fake_capture import FakeRecorder
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter
+from specbench.engine.execution import Eager, Execution
 from specbench.engine.graphs.cuda import Graphs
-from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.load import load_target

@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from specbench.engine.graphs.execution import Execution
+from specbench.engine.execution import Execution
 from specbench.engine.tree import DraftTree, TreeLayout, padded_size
 from specbench.errors import NonFiniteError
 from specbench.types import Sampling

@@ -17,7 +17,7 @@ from transformers import (
     __version__,
 )  # fmt: skip
 
-from specbench.engine.graphs.execution import Execution
+from specbench.engine.execution import Execution
 from specbench.engine.layers.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
 from specbench.engine.probe import TESTED, replay_fault, tree_fault
 from specbench.engine.quantize import prepare_stored, quantization_config

@@ -10,7 +10,7 @@ from accelerate import init_empty_weights
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from specbench.engine.graphs.execution import Execution
+from specbench.engine.execution import Execution
 from specbench.engine.spread import Spread, device_of, send_inputs
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specbench.engine.accept import AcceptedPath, Sampler, Verdict
-from specbench.engine.graphs.execution import Eager, Execution
+from specbench.engine.execution import Eager, Execution
 from specbench.engine.kv import KVCache, layer_shapes
 from specbench.engine.layers.models import unsupported_reason
-from specbench.engine.layers.operands import CacheSpan, TreeMask
+from specbench.engine.layers.operands import CacheSpan, TreeMask, dense_mask
 from specbench.engine.layers.stack import Stack
 from specbench.engine.layers.windows import attention_kinds, windowed
 from specbench.engine.model_parts import context_length, decoder, decoder_layers, with_first_layers
-from specbench.engine.tree import DraftTree, TreeLayout, dense_mask
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling
 
 

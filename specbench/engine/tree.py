@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from specbench.engine.layers.operands import additive as additive
+
 NUM_NODES = (1, 4, 8, 16, 32, 48, 64, 96, 128, 160)
 """Numbers of nodes that trees of changing size are padded to with captured graphs.
 
@@ -122,23 +124,6 @@ class TreeLayout:
 def padded_path_length(max_depth: int) -> int:
     """Number of nodes that a path of a tree of that depth is padded to: few sizes for all trees."""
     return max(16, 1 << max_depth.bit_length())
-
-
-def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:
-    """Additive mask of a boolean mask: 0 where True, the lowest number elsewhere."""
-    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
-    return mask.masked_fill_(~sees, torch.finfo(dtype).min)
-
-
-def dense_mask(start: Tensor, bias: Tensor, span: int) -> Tensor:
-    """Additive mask [n, span] of rows that see the first `start` [] columns.
-
-    The additive `bias` [n, m] masks the m columns after these; the rest are hidden.
-    """
-    columns = torch.arange(span, device=bias.device)
-    mask = bias.new_full((bias.shape[0], span), torch.finfo(bias.dtype).min)
-    mask.masked_fill_(columns < start, 0)
-    return mask.index_copy_(1, start + columns[: bias.shape[1]], bias)
 
 
 @cache

@@ -12,7 +12,7 @@ from specbench.audit.oracle import NoisyTarget
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
 from specbench.engine.drafter import Drafter, State
-from specbench.engine.graphs.execution import Eager
+from specbench.engine.execution import Eager
 from specbench.engine.kernels.native_build import BuildError, user_folder
 from specbench.engine.kernels.native_ops import native_ops
 from specbench.engine.target import Target

@@ -6,8 +6,8 @@ from typing import Any
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
+from specbench.engine.execution import Eager
 from specbench.engine.graphs.cuda import Graphs
-from specbench.engine.graphs.execution import Eager
 from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
 from specbench.registry import get

@@ -14,8 +14,8 @@ from torch import Tensor
 from specbench.engine.accept import Sampler, Verdict, judge, lossless
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
+from specbench.engine.execution import Eager, Execution
 from specbench.engine.graphs.cuda import Graphs
-from specbench.engine.graphs.execution import Eager, Execution
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.errors import NonFiniteError

@@ -24,6 +24,10 @@ def test_the_house_is_as_low_as_planned(capsys: pytest.CaptureFixture[str]) -> N
         print("", *rooms.floors_as_lines(GRAPH), sep="\n")
     floors = heights(GRAPH, with_subfolders=True)
     assert max(floors.values()) <= HOUSE["most"]["floors"]
+    within = [
+        floors[name] for name in ("engine/layers", "engine", "engine/graphs", "engine/kernels")
+    ]
+    assert within == sorted({*within})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from specbench.engine.graphs.execution import Function
+from specbench.engine.execution import Function
 from specbench.engine.graphs.recorder import Outputs, Recorder, Recording
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, Ops

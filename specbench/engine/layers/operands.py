@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, rms_norm
 
-from specbench.engine.tree import dense_mask
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CacheSlots:
@@ -153,3 +151,20 @@ class HeadNorm:
         """Normalise heads [n, query heads + key heads, head_dim] in place."""
         normed = rms_norm(heads.to(self.weight.dtype), heads.shape[-1:], eps=self.eps)
         torch.mul(normed, self.weight, out=heads)
+
+
+def additive(sees: Tensor, dtype: torch.dtype) -> Tensor:
+    """Additive mask of a boolean mask: 0 where True, the lowest number elsewhere."""
+    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
+    return mask.masked_fill_(~sees, torch.finfo(dtype).min)
+
+
+def dense_mask(start: Tensor, bias: Tensor, span: int) -> Tensor:
+    """Additive mask [n, span] of rows that see the first `start` [] columns.
+
+    The additive `bias` [n, m] masks the m columns after these; the rest are hidden.
+    """
+    columns = torch.arange(span, device=bias.device)
+    mask = bias.new_full((bias.shape[0], span), torch.finfo(bias.dtype).min)
+    mask.masked_fill_(columns < start, 0)
+    return mask.index_copy_(1, start + columns[: bias.shape[1]], bias)

@@ -8,19 +8,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specbench.engine.kv import KVCache
 from specbench.engine.layers.chain import LayerChain
 from specbench.engine.layers.layer import Rotary
 from specbench.engine.layers.models import fused_layer, norm_of, text_model
 from specbench.engine.layers.operands import CacheRows, CacheSlots, TreeMask
 from specbench.engine.layers.ops import Ops
 from specbench.engine.layers.windows import attention_kinds
+
+
+class Cache(Protocol):
+    """Keys and values of all layers."""
+
+    def rows(self, layer: int) -> CacheRows: ...
 
 
 class Stack:
@@ -62,7 +67,7 @@ class Stack:
     def __call__(
         self,
         ids: Tensor,
-        cache: KVCache,
+        cache: Cache,
         rows: Tensor,
         positions: Tensor,
         tree_mask: TreeMask | None,

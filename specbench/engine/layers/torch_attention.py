@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specbench.engine.tree import additive
+from specbench.engine.layers.operands import additive
 
 BLOCK = 512
 """Rows of a prompt whose scores are computed at once where torch's attention cannot."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from specbench.engine.drafter import Drafter
-    from specbench.engine.graphs.execution import Execution
+    from specbench.engine.execution import Execution
     from specbench.engine.target import Target
     from specbench.measure.local.device import Mode
     from specbench.measure.local.parts import EngineParts
@@ -66,7 +66,7 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     """The execution of steps on a device, which becomes the current one."""
     import torch
 
-    from specbench.engine.graphs.execution import Eager
+    from specbench.engine.execution import Eager
     from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
 
     if device.type == "cuda":

@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, silu
 from transformers import PreTrainedModel
 
 from specbench.engine.decode import decode
-from specbench.engine.graphs.execution import Eager
+from specbench.engine.execution import Eager
 from specbench.engine.kernels import pick_ops
 from specbench.engine.kernels.pick_ops import unsupported_reason
 from specbench.engine.kernels.products import ROW, LinearCall

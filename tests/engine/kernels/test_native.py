@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from specbench.engine.graphs.execution import Eager
+from specbench.engine.execution import Eager
 from specbench.engine.kernels import native_build
 from specbench.engine.kernels.native_build import BuildError, load_library, user_folder
 from specbench.engine.kernels.native_ops import NativeOps, native_ops
