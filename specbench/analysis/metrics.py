@@ -123,7 +123,7 @@ def measure(
         temperature: rank({m: overall[m, temperature].speedup for m in methods}, BASELINE)
         for temperature in temperatures
     }
-    roofline = read_roofline(info.roofline, run.records)
+    roofline = read_roofline(info.roofline, run.records, info.threads)
     return RunMetrics(
         info=info,
         methods=methods,

@@ -6,17 +6,20 @@ target's and the drafter's. Hence
 
     limit = MAT * target bytes / (target bytes + draft bytes)
 
+times the bandwidth that the method's CPU threads reach / that of vanilla's, if they differ.
+
 Keys and values are left out. Every method's target forward reads nearly the same ones, so they
 change the limit by a fraction of their own share (`kv_share`), a few percent for the papers'
 prompts. There is no such limit if the weights fit into the processor's cache.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specbench.analysis.columns import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
+from specbench.log.machine import Threads
 from specbench.types import Record
 
 NO_BANDWIDTH = Missing("bandwidth not measured")
@@ -37,6 +40,7 @@ class Roofline:
     `bandwidth` is in bytes/s. `draft_bytes` maps a method's spelling to bytes a step. `cache_bytes`
     is the size of the last-level cache, 0 if unknown. `kv_share` is the bytes of keys and values /
     those of the weights, in vanilla's mean step. `no_limit` is the reason if there is no limit.
+    `speedups` are the bandwidths / vanilla's of methods that decode with other CPU threads.
     """
 
     bandwidth: float
@@ -45,6 +49,7 @@ class Roofline:
     draft_bytes: Mapping[str, float]
     kv_share: float
     no_limit: Missing | None = None
+    speedups: Mapping[str, float] = field(default_factory=dict)
 
     def limit(self, method: str, mat: Value) -> Value:
         """The limit of a method's decode speedup at the MAT that it has."""
@@ -53,7 +58,7 @@ class Roofline:
         if method not in self.draft_bytes:
             return UNKNOWN_DRAFT
         step = self.target_bytes + self.draft_bytes[method]
-        return Estimate(mat.value * self.target_bytes / step)
+        return Estimate(mat.value * self.target_bytes / step * self.speedups.get(method, 1.0))
 
     def bandwidth_share(self, step_s: Value) -> Value:
         """The share of the bandwidth that vanilla's steps use, each of `step_s` seconds."""
@@ -62,7 +67,9 @@ class Roofline:
         return Estimate(self.target_bytes / (step_s.value * self.bandwidth))
 
 
-def read_roofline(about: RooflineHeader | None, records: Iterable[Record]) -> Roofline | Missing:
+def read_roofline(
+    about: RooflineHeader | None, records: Iterable[Record], threads: Threads | None = None
+) -> Roofline | Missing:
     """The roofline of a run, from its header and records."""
     if about is None or not (about.bandwidth_bytes_per_s > 0 and about.target_bytes > 0):
         return NO_BANDWIDTH
@@ -76,6 +83,11 @@ def read_roofline(about: RooflineHeader | None, records: Iterable[Record]) -> Ro
         draft_bytes=about.draft_bytes,
         kv_share=about.kv_bytes_per_token * _mean_context(records) / about.target_bytes,
         no_limit=no_limit,
+        speedups={
+            method: about.bandwidth_by_threads[str(num)] / about.bandwidth_bytes_per_s
+            for method, num in (threads.own if threads else {}).items()
+            if str(num) in about.bandwidth_by_threads
+        },
     )
 
 

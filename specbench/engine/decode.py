@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,12 +31,13 @@ def decode(
     *,
     is_traced: bool = False,
     is_checked: bool = False,
+    on_prefilled: Callable[[], None] | None = None,
 ) -> Completion:
     """Complete one request. `stopwatch` measures the parts of its steps.
 
     `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every tree and
     verdict; without it, eager steps on a CPU are checked after the timed region, as far as that
-    needs no tensors.
+    needs no tensors. `on_prefilled` is called after the prefill, untimed.
 
     Raises:
         UserError: the budget is not positive, or the prompt is empty or fills the context.
@@ -54,12 +55,15 @@ def decode(
     with target.capture(drafter.needs), _naming_step(state, steps):
         began = clock.now()
         prefill, is_done = _prefill(target, drafter, state)
-        prefilled = clock.now()
+        prefilled = drafting = clock.now()
+        if on_prefilled:
+            on_prefilled()
+            drafting = clock.now()
         watch.start()
         draft_prefill_s: float | None = None
         if not is_done:
             drafter.start(state, prefill)
-            draft_prefill_s = clock.now() - prefilled if is_on_host else None
+            draft_prefill_s = clock.now() - drafting if is_on_host else None
         while not is_done:
             tree = proposed = drafter.propose(state)
             if is_checked:
@@ -87,7 +91,7 @@ def decode(
     token_ids = tuple(state.token_ids[len(request.prompt_ids) :])
     reason = stop_reason(request, token_ids)
     return Completion(
-        token_ids, reason, tuple(steps), prefilled - began, ended - prefilled, watch.read(),
+        token_ids, reason, tuple(steps), prefilled - began, ended - drafting, watch.read(),
         trace=tuple(tree.read() for tree in traced), draft_prefill_s=draft_prefill_s,
     )  # fmt: skip
 

@@ -32,6 +32,9 @@ class RooflineHeader(Struct, frozen=True):
     draft_bytes: Annotated[
         dict[str, float], doc("bytes that a method's mean draft reads, by method")
     ] = {}
+    bandwidth_by_threads: Annotated[
+        dict[str, float], doc("bandwidth by number of CPU threads; empty if all have one")
+    ] = {}
 
 
 class ProductChoice(Struct, frozen=True):

@@ -159,7 +159,8 @@ def _told_leaves(header: RunHeader) -> Iterator[_Leaf]:
     yield _Leaf("hardware", "", "machine", "machine", header.machine_name)
     gpu = header.environment.gpu(header.spec.values.device) or Gpu("")
     yield from (leaf for leaf in _walk(gpu, "gpu", "machine") if leaf.what)
-    yield _Leaf("num_threads", "", "machine", "CPU threads", header.num_threads)
+    threads = header.threads.text if header.threads else str(header.num_threads)
+    yield _Leaf("num_threads", "", "machine", "CPU threads", threads)
 
 
 def _walk(
@@ -205,6 +206,11 @@ def _void(first: RunHeader, second: RunHeader) -> Iterator[str]:
     is_on_cpu = {one.device.partition(":")[0] for one in values} == {"cpu"}
     if not is_on_cpu or first.servers or second.servers:
         yield "num_threads"
+    is_automatic = all(
+        one.threads and one.threads.chosen_by == "measured" for one in (first, second)
+    )
+    if is_automatic and first.environment.cpu.model == second.environment.cpu.model:
+        yield "hardware"  # the number is what this machine chose
     models = first.model, second.model
     if models[0].revision is not None and models[0].revision == models[1].revision:
         yield from ("model.name", "model.revision", "model.files.*")

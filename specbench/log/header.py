@@ -143,17 +143,26 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
 
 
 class MethodLabel(NamedTuple):
-    """The names of a method in tables. `spelling` is its key in records: "pld:ngram=2"."""
+    """The names of a method in tables. `spelling` is its key in records: "pld:ngram=2".
+
+    `threads` are its CPU threads if vanilla has another number; else 0.
+    """
 
     spelling: str
     title: str
     is_lossless: bool = True
+    threads: int = 0
 
     @property
     def label(self) -> str:
-        """The title with the options that were given, and a star if the output may differ."""
+        """The title with the options that were given and threads of its own, and a star if the
+        output may differ.
+        """
         _, _, options = self.spelling.partition(":")
-        label = f"{self.title} ({options.replace(',', ', ')})" if options else self.title
+        details = options.split(",") if options else []
+        if self.threads:
+            details.append(f"{self.threads} thread{'s' * (self.threads != 1)}")
+        label = f"{self.title} ({', '.join(details)})" if details else self.title
         return label if self.is_lossless else f"{label}*"
 
 
@@ -239,7 +248,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         about = self.methods.get(spelling) or self.methods.get(name)
         if about is None:
             return MethodLabel(spelling, name)
-        return MethodLabel(spelling, about.title, about.is_lossless)
+        threads = self.threads.own.get(spelling, 0) if self.threads else 0
+        return MethodLabel(spelling, about.title, about.is_lossless, threads)
 
     def task_title(self, task: str) -> str:
         """The column of a task: "MT-bench-like" over prompts written in its style."""

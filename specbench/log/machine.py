@@ -81,7 +81,7 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     """CPU threads of the engine's operations."""
 
     num: Annotated[
-        int, doc("CPU threads of one operation while methods complete prompts, the last number")
+        int, doc("CPU threads of one operation: vanilla's, and by default each method's")
     ]
     chosen_by: Annotated[
         Literal["option", "environment", "torch", "measured"],
@@ -97,9 +97,44 @@ class Threads(Struct, frozen=True, omit_defaults=True):
     step_s: Annotated[
         dict[str, float], doc("seconds of a step of the target by number of threads tried")
     ] = {}
+    prefill: Annotated[
+        int | None, doc("CPU threads of every prefill, if it was measured; else `num`")
+    ] = None
+    prefill_s: Annotated[
+        dict[str, float], doc("seconds of a prefill by number of threads tried")
+    ] = {}
+    methods: Annotated[
+        dict[str, int], doc("CPU threads of decoding, by method; `num` for those not measured")
+    ] = {}
+    method_step_s: Annotated[
+        dict[str, dict[str, float]],
+        doc("seconds of a step by method and number of threads tried; the same for equal trees"),
+    ] = {}
     num_changes: Annotated[
         int, doc("of older versions: times that the number changed between prompts")
     ] = 0
+
+    @property
+    def of_prefill(self) -> int:
+        """Threads of every prefill."""
+        return self.prefill or self.num
+
+    def of(self, method: str) -> int:
+        """Threads with which a method decodes."""
+        return self.methods.get(method, self.num)
+
+    @property
+    def own(self) -> dict[str, int]:
+        """Threads of the methods that decode with another number than vanilla."""
+        return {method: num for method, num in self.methods.items() if num != self.num}
+
+    @property
+    def text(self) -> str:
+        """All numbers in words."""
+        others = [f"{num} for {method}" for method, num in self.own.items()]
+        if self.of_prefill != self.num:
+            others.insert(0, f"{self.of_prefill} for prefills")
+        return ", ".join([str(self.num), *others])
 
 
 class Environment(Struct, frozen=True):

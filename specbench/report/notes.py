@@ -90,6 +90,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         ("workers", {"workers": facts.workers(info)}),
         ("steps", _execution(info)),
         ("one_pass", {"is_one": not spec.backend and not info.servers and spec.repeats == 1}),
+        ("threads", _threads(run)),
         _samples(run),
         ("lossless", {"counts": _agreements(run)}),
         *([_audit(run.audit)] if run.audit else ()),
@@ -123,6 +124,28 @@ def _execution(info: RunHeader) -> Numbers:
     if not modes or not info.kernels:
         return {"modes": modes}
     return {"modes": modes, "kernels": info.kernels.name, "reason": info.kernels.reason}
+
+
+def _threads(run: RunMetrics) -> Numbers:
+    """The methods that decode with other CPU threads than vanilla, and the number of prefills.
+
+    Each has its decode speedup with vanilla's number at each temperature, from the steps that were
+    timed with both.
+    """
+    found = run.info.threads
+    if not found or not (found.own or found.of_prefill != found.num):
+        return {}
+    methods = []
+    for method, num in found.own.items():
+        step_s = found.method_step_s.get(method, {})
+        own, common = step_s.get(str(num)), step_s.get(str(found.num))
+        speedups = [
+            overall.decode_speedup.value * own / common
+            for (name, _), overall in run.overall.items()
+            if name == method and isinstance(overall.decode_speedup, Estimate) and own and common
+        ]
+        methods.append({"method": method, "speedups": speedups})
+    return {"number": found.num, "prefill": found.of_prefill, "methods": methods}
 
 
 def _samples(run: RunMetrics) -> tuple[str, Numbers]:

@@ -137,6 +137,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "shares": lambda shares: " ".join(f"{x * 100:.0f}" if x >= 0.005 else "<1" for x in shares),
     "times": lambda ratio: f"{ratio:.2f}x",
     "factor": _factor,
+    "factors": lambda ratios: ", ".join(f"{ratio:.2f}x" for ratio in ratios),
     "bytes": formats.num_bytes,
     "gigabytes": lambda size: f"{size / 1e9:.0f} GB",
     "ms": lambda seconds: f"{seconds * 1e3:.3g}",

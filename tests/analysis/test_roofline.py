@@ -7,6 +7,7 @@ import pytest
 from specbench.analysis.roofline import Roofline, read_roofline
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.log.backend import RooflineHeader
+from specbench.log.machine import Threads
 from tests.analysis.run_factory import record
 
 MEASURED: dict[str, Any] = {
@@ -54,6 +55,15 @@ def test_weights_in_the_cache_have_no_share_of_the_bandwidth() -> None:
 
 def test_a_mat_that_is_missing_leaves_its_reason() -> None:
     assert roofline().limit("eagle", Missing("all failed")) == Missing("all failed")
+
+
+def test_a_method_with_threads_of_its_own_has_the_limit_of_their_bandwidth() -> None:
+    about = RooflineHeader(**MEASURED, bandwidth_by_threads={"1": 1000.0, "2": 1500.0})
+    threads = Threads(1, "measured", "brief", methods={"eagle": 2, "vanilla": 1})
+    found = read_roofline(about, [], threads)
+    assert isinstance(found, Roofline)
+    assert found.limit("eagle", Estimate(4.0)) == Estimate(3.0 * 1.5)
+    assert found.limit("vanilla", Estimate(1.0)) == Estimate(1.0)
 
 
 @pytest.mark.parametrize("changes", [{"bandwidth_bytes_per_s": 0.0}, {"target_bytes": 0}])

@@ -167,6 +167,26 @@ def test_cpu_threads_are_told_besides_the_machine_they_are_part_of() -> None:
     assert len(CHECK.cautions(header(), header(environment__torch__num_threads=1))) == 1
 
 
+def chosen(num: int, by: str = "measured", **changes: Any) -> RunHeader:
+    return header(threads={"num": num, "chosen_by": by, "waiting": "brief"}, **changes)
+
+
+def test_numbers_of_threads_that_were_chosen_by_time_are_one_condition_and_told() -> None:
+    first, second = (
+        chosen(1, threads__methods={"pld": 1, "medusa": 2}, threads__prefill=2),
+        chosen(2),
+    )
+    assert CHECK.cautions(first, second) == POOL.conflicts(first, second) == ()
+    assert [one.describe() for one in COMPARE.cautions(first, second)] == [
+        "CPU threads: 1, 2 for prefills, 2 for medusa in the first, 2 in the second"
+    ]
+    assert MERGE.cautions(first, second) == COMPARE.cautions(first, second)
+    for other in (chosen(2, "option"), chosen(2, "environment")):
+        assert [one.what for one in CHECK.cautions(first, other)] == ["machine"]
+    elsewhere = chosen(2, environment__cpu__model="Other")
+    assert [one.what for one in CHECK.cautions(first, elsewhere)] == ["machine"]
+
+
 def test_every_difference_is_named_at_once() -> None:
     other = header(model__dtype="float16", spec__values__max_new_tokens=64, id="other")
     with pytest.raises(UserError) as refused:

@@ -1,19 +1,30 @@
-"""The number of CPU threads is the user's, the resumed run's, or the fastest for a step."""
+"""The numbers of CPU threads are the user's, the resumed run's, or the fastest for each step."""
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from specbench.engine.clock import Stopwatch
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import DraftTree
 from specbench.log.machine import Threads
 from specbench.machine import threads as machine
-from specbench.measure.local import threads
+from specbench.measure.local import threads, trials
+from specbench.measure.local.trials import Trial
+from specbench.types import Request
+from tests.measure.test_priming import backend_of
 from tests.packaging.shell import ROOT, python
 from tests.support.models import random_target
 
@@ -27,39 +38,170 @@ def _same_number_after() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+class Clock:
+    """Time that passes by the steps of a machine, which take longer or shorter by chance."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seconds = 0.0
+        self._draw = random.Random(seed)
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def step(self, seconds: float) -> float:
+        waited = 4 * min(seconds, 0.01) if self._draw.random() < 0.1 else 0.0
+        taken = seconds * self._draw.lognormvariate(0, 0.05) + waited
+        self.seconds += taken
+        return taken
+
+
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
-    """Seconds of a step by number of threads, on a machine with four, without a user's number."""
-    taken = {4: 0.5, 2: 0.2, 1: 0.25}
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock of a machine with four processors, without a user's number of threads."""
+    made = Clock()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "thread_counts", lambda: [4, 2, 1])
-    monkeypatch.setattr(threads, "step_s", lambda target, count: taken[count])
-    return taken
+    for module in (threads, trials):
+        monkeypatch.setattr(module, "perf_counter", made)
+    return made
 
 
-def test_the_fastest_number_is_taken_and_all_times_are_kept(steps: dict[int, float]) -> None:
+def choice(clock: Clock, taken: Mapping[int, float], kept: int) -> Trial:
+    trial = Trial([*taken], kept, seconds=5.0)
+    while (count := trial.next()) is not None:
+        trial.add(count, clock.step(taken[count]))
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("taken", "kept", "best"),
+    [
+        ({2: 0.0100, 1: 0.0112}, 1, 2),
+        ({2: 0.0112, 1: 0.0100}, 2, 1),
+        ({2: 0.0010, 1: 0.0017}, 1, 2),
+        ({2: 0.0100, 1: 0.0100}, 1, 1),
+        ({2: 0.0100, 1: 0.0100}, 2, 2),
+        ({2: 0.0100, 1: 0.0103}, 1, 1),
+        ({8: 0.9, 4: 0.4, 2: 0.04, 1: 0.01}, 8, 1),
+        ({8: 0.010, 4: 0.012, 2: 0.018, 1: 0.030}, 8, 8),
+        ({8: 0.05, 4: 0.012, 2: 0.010, 1: 0.014}, 1, 2),
+    ],
+)
+def test_in_20_of_20_starts_a_number_stays_unless_another_is_far_faster(
+    taken: dict[int, float], kept: int, best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for seed in range(20):
+        clock = Clock(seed)
+        monkeypatch.setattr(trials, "perf_counter", clock)
+        found.append(choice(clock, taken, kept).best)
+        assert clock.seconds <= 5.0 + 2 * max(taken.values())
+    assert found == [best] * 20
+
+
+def test_a_difference_that_cannot_be_told_in_time_changes_nothing(clock: Clock) -> None:
+    assert choice(clock, {2: 0.9, 1: 1.0}, kept=1).best == 1
+
+
+def test_fewer_threads_are_not_tried_once_they_are_much_slower(clock: Clock) -> None:
+    assert set(choice(clock, {8: 1.0, 4: 1.2, 2: 2.0, 1: 3.0}, kept=8).medians) == {8, 4, 2}
+
+
+def test_the_fastest_number_is_vanillas_and_all_times_are_kept(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = {4: 0.5, 2: 0.2, 1: 0.21}
+
+    def token_step(target: Target) -> Callable[[], float]:
+        return lambda: clock.step(taken[torch.get_num_threads()] / 1e3)
+
+    monkeypatch.setattr(threads, "token_step", token_step)
     chosen = threads.choose_threads(random_target(), None)
     assert (chosen.num, chosen.chosen_by, torch.get_num_threads()) == (2, "measured", 2)
-    assert chosen.step_s == {str(count): seconds for count, seconds in steps.items()}
+    assert {*chosen.step_s} == {"4", "2", "1"}
 
 
-def test_of_equally_fast_numbers_the_larger_is_taken_for_the_sake_of_trees(
-    steps: dict[int, float],
+@dataclass
+class Machine:
+    """Completions on a clock: seconds of a step by method and number of threads."""
+
+    clock: Clock
+    taken: dict[str, dict[int, float]]
+    decoded: list[str] = field(default_factory=list)
+
+    def decode(self, method: str, watch: Stopwatch) -> None:
+        self.decoded.append(method)
+        if method == "broken":
+            raise ValueError("broken")
+        watch.start()
+        self.clock.step(9.0 / 1e3)  # the drafter reads the prompt
+        for _ in range(20):
+            watch.lap("draft")
+            self.clock.step(self.taken[method][torch.get_num_threads()] / 1e3)
+            watch.lap("host")
+
+    def prefill(self) -> float:
+        return self.clock.step({4: 3.0, 2: 4.0, 1: 8.0}[torch.get_num_threads()] / 1e3)
+
+
+def test_each_method_has_its_own_number_all_prefills_one_and_equal_trees_share(
+    clock: Clock,
 ) -> None:
-    steps.update({4: 0.5, 2: 0.209, 1: 0.2})
-    assert threads.choose_threads(random_target(), None).num == 2
+    machine = Machine(
+        clock,
+        {
+            "pld": {4: 9.0, 2: 2.0, 1: 1.0},
+            "medusa": {4: 3.0, 2: 4.0, 1: 6.0},
+            "sps": {4: 3.0, 2: 1.98, 1: 2.0},
+        },
+    )
+    rows = {"pld": 8, "medusa": 64, "hydra": 64, "sps": 4, "broken": 16}
+    found = threads.choose_for_methods(
+        Threads(1, "measured", "brief"), machine.prefill, machine.decode, rows
+    )
+    assert (found.num, found.prefill, torch.get_num_threads()) == (1, 4, 1)
+    assert found.methods == {"pld": 1, "medusa": 4, "hydra": 4, "sps": 1, "broken": 1}
+    assert found.own == {"medusa": 4, "hydra": 4}
+    assert found.method_step_s["hydra"] == found.method_step_s["medusa"]
+    assert found.method_step_s["medusa"]["1"] == pytest.approx(0.006, rel=0.2)
+    assert "hydra" not in machine.decoded and machine.decoded.count("broken") == 1
+    assert found.text == "1, 4 for prefills, 4 for medusa, 4 for hydra"
+    assert clock.seconds < 5.0
 
 
-def test_fewer_threads_are_not_tried_once_they_are_much_slower() -> None:
-    taken = {8: 1.0, 4: 1.2, 2: 1.6, 1: 3.0}
-    assert threads.fastest(taken, taken.__getitem__) == {8: 1.0, 4: 1.2, 2: 1.6}
-    crowded = {8: 90.0, 4: 40.0, 2: 4.0, 1: 1.0}
-    assert min(threads.fastest(crowded, crowded.__getitem__), key=crowded.__getitem__) == 1
+def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[tuple[str, int]] = []
+
+    class Watched(Drafter):
+        def propose(self, state: State) -> DraftTree:
+            used.append(("draft", torch.get_num_threads()))
+            return state.chain()
+
+    def prefill(self: Target, *given: Any, **named: Any) -> Forward:
+        used.append(("prefill", torch.get_num_threads()))
+        return real_prefill(self, *given, **named)
+
+    def slow_set(count: int) -> None:
+        torch.set_num_threads(count)
+        time.sleep(0.2)
+
+    real_prefill = Target.prefill
+    monkeypatch.setattr(Target, "prefill", prefill)
+    monkeypatch.setattr(trials, "set_threads", slow_set)
+    with backend_of(random_target(), {"own": Watched(), "other": Watched()}) as backend:
+        backend._threads = Threads(1, "measured", "brief", prefill=2, methods={"own": 3})
+        for method, number in (("own", 3), ("other", 1)):
+            used.clear()
+            done = backend.complete(method, Request((1, 2, 3), 3))
+            assert used == [("prefill", 2), *[("draft", number)] * len(done.steps)]
+            assert done.wall_s < 0.2
 
 
 def test_the_users_number_wins_then_that_of_the_resumed_run(
-    steps: dict[int, float], monkeypatch: pytest.MonkeyPatch
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = random_target()
     given = threads.choose_threads(target, 1, MEASURED)
@@ -70,12 +212,9 @@ def test_the_users_number_wins_then_that_of_the_resumed_run(
     assert threads.choose_threads(target, None).chosen_by == "environment"
 
 
-def test_a_step_is_timed_with_the_number_of_threads_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(threads, "LEAST_S", 0.0)
-    assert threads.step_s(random_target(), 2) > 0
-    assert torch.get_num_threads() == 2
+def test_steps_and_prefills_of_a_target_take_time() -> None:
+    target = random_target()
+    assert threads.token_step(target)() > 0 and threads.reading(target, (1, 2, 3))() > 0
 
 
 def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import convert
 from msgspec.structs import replace as replace_part
@@ -26,6 +26,7 @@ from specbench.measure.local.engine_load import LoadedEngine, load_engine
 from specbench.measure.local.threads import choose_threads
 from specbench.measure.local.traffic import draft_bytes, measure_traffic
 from specbench.measure.local.warm_up import warm_up
+from specbench.measure.methods import BASELINE
 from specbench.measure.runner import Runner
 from specbench.types import Completion, Record, Request
 
@@ -47,8 +48,9 @@ LATE_WARNING = (
 class EngineBackend:
     """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
 
-    Torch's number of threads is that of the setup, of the run that goes on (`before`), or the
-    fastest for a step; it is as it was when the backend closes.
+    Torch's numbers of threads are that of the setup, those of the run that goes on (`before`), or
+    the fastest: vanilla's when the backend opens, the others in the warm-up. When it closes, the
+    number is as it was.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
     measured, and completions carry peak memory and energy. On a GPU each of them is primed: its
@@ -77,6 +79,7 @@ class EngineBackend:
         self._preparation: Preparation | None = None
         self._roofline: RooflineHeader | None = None
         self._execution: dict[str, ExecutionHeader] = {}
+        self._rows: dict[str, int] = {}
         self._faults: dict[str, SpecbenchError] = {}
         self._stack = ExitStack()
 
@@ -133,6 +136,7 @@ class EngineBackend:
         mode = self._setup.mode
         with without_cudnn_attention():
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
+            self._choose_threads(requests[0])
         for label, reason in reasons.items():
             reason = reason or mode.reason
             drafter = self._drafters[label]
@@ -149,6 +153,32 @@ class EngineBackend:
         self._late_before = num_late(self.target)
         gc.freeze()  # a search through all that is loaded takes a fifth of a second, in some sample
         self._stack.callback(gc.unfreeze)
+
+    def _choose_threads(self, request: Request) -> None:
+        """Choose the threads of prefills and of each method, and measure the bandwidth with them.
+
+        Those of a run that goes on are kept.
+        """
+        found = self._threads
+        if found is None or self._before or found.chosen_by != "measured":
+            return
+        from specbench.machine.bandwidth import bandwidth
+        from specbench.measure.local.threads import choose_for_methods, reading
+        from specbench.measure.local.trials import set_threads
+
+        self._threads = choose_for_methods(
+            found,
+            reading(self.target, request.prompt_ids),
+            lambda method, watch: self._run(method, request, stopwatch=watch),
+            {label: size for label, size in self._rows.items() if label != BASELINE},
+        )
+        if self._roofline and self._threads.own:
+            by_threads = {str(found.num): self._roofline.bandwidth_bytes_per_s}
+            for count in sorted({*self._threads.own.values()}):
+                set_threads(count)
+                by_threads[str(count)] = bandwidth(self.target.device)
+            set_threads(found.num)
+            self._roofline = replace_part(self._roofline, bandwidth_by_threads=by_threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
         return Runner(plan, self, log, progress)
@@ -177,8 +207,13 @@ class EngineBackend:
 
     def _check(self, method: str, request: Request) -> Completion:
         """A checked completion. A method that breaks its contract here fails in every sample."""
+        from specbench.engine.tree import padded_size
+
         try:
-            return self._decode(method, request, is_checked=True)
+            done = self._decode(method, request, is_checked=True)
+            size = padded_size(max(done.num_nodes, default=1))
+            self._rows[method] = max(size, self._rows.get(method, 0))
+            return done
         except ContractFault as fault:
             self._faults[method] = fault
             raise
@@ -189,21 +224,29 @@ class EngineBackend:
         self._decode(method, replace(request, max_new_tokens=budget))
 
     def _decode(self, method: str, request: Request, *, is_checked: bool = False) -> Completion:
-        from specbench.engine.decode import decode
-
         if fault := self._faults.get(method):
             raise type(fault)(fault.message, fault.hint) from fault
-        run = partial(
-            decode,
-            self.target,
-            self._drafters[method],
+        decode = partial(
+            self._run,
+            method,
             request,
             stopwatch=self._stopwatch,
             is_traced=self._setup.is_traced,
             is_checked=is_checked or self._setup.checks_drafts,
         )
+        threads = self._threads
+        if not (threads and threads.methods):
+            return decode()
+        from specbench.measure.local.trials import set_threads
+
+        set_threads(threads.of_prefill)
+        return decode(on_prefilled=partial(set_threads, threads.of(method)))
+
+    def _run(self, method: str, request: Request, **options: Any) -> Completion:
+        from specbench.engine.decode import decode
+
         try:
-            return run()
+            return decode(self.target, self._drafters[method], request, **options)
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:  # a plug-in that exits must not end the run

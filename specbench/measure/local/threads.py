@@ -1,27 +1,30 @@
-"""The number of CPU threads of the engine: given, or the fastest for a step of the target.
+"""The numbers of CPU threads of the engine: given, or the fastest.
 
-It is chosen once, before the first timed step, beside whatever else runs on the machine.
+Vanilla's is the fastest for a step of one token. All methods read prompts with one number, and each
+decodes with its own. They are chosen once, before the first timed step, beside whatever else runs
+on the machine, in at most five seconds.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
 
 if TYPE_CHECKING:
+    from specbench.engine.clock import Stopwatch
     from specbench.engine.target import Target
+    from specbench.measure.local.trials import Trial
 
 PROMPT = (1,) * 32
-LEAST_S, LEAST_STEPS = 0.1, 3
-"""A number of threads is tried for at least this many seconds and steps."""
-HOPELESS = 1.5
-"""Fewer threads are not tried once a step takes this many times the best."""
-EQUAL = 1.05
-"""Steps this much slower than the fastest count as equal: a tree uses more threads than a token."""
+VANILLA_S, PREFILL_S, METHODS_S = 1.5, 1.0, 2.5
+"""Seconds to choose vanilla's number, that of prefills, and those of all methods."""
 
 
 def choose_threads(target: Target, asked: int | None, before: Threads | None = None) -> Threads:
@@ -44,40 +47,88 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
         return Threads(
             torch.get_num_threads(), "environment" if is_number_given() else "torch", waiting()
         )
-    times = fastest(thread_counts(), lambda count: step_s(target, count))
-    best = max(count for count, seconds in times.items() if seconds <= EQUAL * min(times.values()))
-    torch.set_num_threads(best)
-    shown = {str(count): round(seconds, 6) for count, seconds in times.items()}
-    return Threads(best, "measured", waiting(), shown)
+    from specbench.measure.local.trials import Trial, set_threads
+
+    counts = thread_counts()
+    trial = Trial(counts, max(counts), VANILLA_S).measure(token_step(target))
+    set_threads(trial.best)
+    return Threads(trial.best, "measured", waiting(), _shown(trial))
 
 
-def fastest(counts: Iterable[int], measure: Callable[[int], float]) -> dict[int, float]:
-    """Seconds of a step by number of threads, tried in this order until fewer only get slower."""
-    times: dict[int, float] = {}
-    for count in counts:
-        times[count] = measure(count)
-        if times[count] > HOPELESS * min(times.values()):
-            break
-    return times
+def choose_for_methods(
+    found: Threads,
+    prefill: Callable[[], float],
+    decode: Callable[[str, Stopwatch], object],
+    rows: Mapping[str, int],
+) -> Threads:
+    """Add the number of all prefills and of each method's decoding to vanilla's, `found`.
 
-
-def step_s(target: Target, num_threads: int) -> float:
-    """Seconds of a step of the target for one token with this number of threads: the mean.
-
-    Steps are repeated for LEAST_S seconds, and at least LEAST_STEPS times.
+    Args:
+        prefill: reads a usual prompt, and returns the seconds it took.
+        decode: completes a request with a method, watched.
+        rows: rows of a usual step by method. Methods with equally many share a number.
     """
+    from specbench.measure.local.trials import Trial, TrialOver, TrialWatch, set_threads
+
+    counts = thread_counts()
+    reads = Trial(counts, found.num, PREFILL_S).measure(prefill)
+    ends, groups = perf_counter() + METHODS_S, dict[int, Trial]()
+    for method, size in rows.items():
+        if size in groups:
+            continue
+        seconds = (ends - perf_counter()) / (len({*rows.values()}) - len(groups))
+        trial = groups[size] = Trial(counts, found.num, seconds)
+        has_steps = True
+        while has_steps and trial.next() is not None:
+            watch = TrialWatch(trial)
+            with suppress(TrialOver, Exception):  # its samples will fail too
+                decode(method, watch)
+            has_steps = watch.num_steps > 0
+    set_threads(found.num)
+    return replace(
+        found,
+        prefill=reads.best,
+        prefill_s=_shown(reads),
+        methods={method: groups[size].best for method, size in rows.items()},
+        method_step_s={method: _shown(groups[size]) for method, size in rows.items()},
+    )
+
+
+def _shown(trial: Trial) -> dict[str, float]:
+    return {str(count): round(seconds, 6) for count, seconds in trial.medians.items()}
+
+
+def token_step(target: Target) -> Callable[[], float]:
+    """A function that times a step of the target for one token."""
     import torch
 
     from specbench.engine.attention import without_cudnn_attention
     from specbench.engine.tree import DraftTree
 
-    torch.set_num_threads(num_threads)
     with torch.inference_mode(), without_cudnn_attention():
         target.prefill(PROMPT[: max(1, target.context - 1)], num_new=1)
         tree = DraftTree.chain(torch.ones(1, dtype=torch.long, device=target.device))
-        target.forward(tree)  # a new pool of threads starts
-        began, count, seconds = time.perf_counter(), 0, 0.0
-        while count < LEAST_STEPS or seconds < LEAST_S:
+        target.forward(tree)
+
+    def step_s() -> float:
+        with torch.inference_mode(), without_cudnn_attention():
+            began = perf_counter()
             target.forward(tree)
-            count, seconds = count + 1, time.perf_counter() - began
-    return seconds / count
+            return perf_counter() - began
+
+    return step_s
+
+
+def reading(target: Target, prompt_ids: tuple[int, ...]) -> Callable[[], float]:
+    """A function that times a prefill of the target."""
+    import torch
+
+    from specbench.engine.attention import without_cudnn_attention
+
+    def prefill_s() -> float:
+        with torch.inference_mode(), without_cudnn_attention():
+            began = perf_counter()
+            target.prefill(prompt_ids, num_new=1)
+            return perf_counter() - began
+
+    return prefill_s
