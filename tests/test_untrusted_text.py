@@ -110,8 +110,8 @@ def test_a_dollar_in_a_name_is_drawn_as_a_dollar(name: str) -> None:
         return drawn
 
     plot = Plot(name, title=name, alt="", caption="", draw=draw)
-    assert plot.svg.count(name.encode()) == 4
-    assert plot.png
+    assert plot.images.svg.count(name.encode()) == 4
+    assert plot.images.png
 
 
 def test_special_tokens_in_a_prompt_are_a_warning_with_the_samples_id() -> None:

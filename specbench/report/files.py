@@ -26,8 +26,8 @@ def report_files(report: Report) -> dict[str, bytes]:
         for name, text in load_format(form).files(report).items()
     }
     for plot in report.plots:
-        files[f"{plot.name}.svg"] = plot.svg
-        files[f"{plot.name}.png"] = plot.png
+        files[f"{plot.name}.svg"] = plot.images.svg
+        files[f"{plot.name}.png"] = plot.images.png
     return files
 
 

@@ -19,7 +19,7 @@ from specbench.analysis.calibration import calibrate
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.report.build import make_report
 from specbench.report.plots import make_plots
-from specbench.report.plots.style import Plot, looks, to_png, to_svg
+from specbench.report.plots.style import Plot, looks, save
 from specbench.report.report import Report
 from specbench.types import TracedStep
 from tests.analysis.run_factory import TITLES, full_run, header, make_run, record
@@ -61,7 +61,7 @@ def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
     pictures = drawn(report_of(make))
     assert bool(pictures) == (make not in (all_failed, make_run))  # the last has no sample
     for _, picture in pictures.values():
-        image = imread(BytesIO(to_png(picture)))
+        image = imread(BytesIO(save(picture).png))
         assert image.shape[1] == 1080
         assert image.std() > 0.02
 
@@ -91,8 +91,8 @@ def test_every_plot_has_a_title_caption_and_description() -> None:
 def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
     first, second = (drawn(make_report(two_models(), Bootstrap(200))) for _ in range(2))
     for name in first:
-        svg = to_svg(first[name][1])
-        assert svg == to_svg(second[name][1])
+        svg = first[name][0].images.svg
+        assert svg == second[name][0].images.svg
         assert b"<dc:date>" not in svg
         assert b"EAGLE-3</text>" in svg
 
@@ -103,7 +103,7 @@ def test_control_characters_in_names_are_drawn_as_escapes() -> None:
     described["columns"] = {task: f"\x1b{title}" for task, title in described["columns"].items()}
     described["id"] = "\x7f"
     report = make_report(make_run(nine_methods().records, described))
-    svgs = [to_svg(picture) for _, picture in drawn(report).values()]
+    svgs = [save(picture).svg for _, picture in drawn(report).values()]
     assert any(b"P\\x1b[31mLD" in svg for svg in svgs)
     assert not any(sign in svg for svg in svgs for sign in (b"\x1b", b"\x7f", "\u241b".encode()))
 

@@ -80,7 +80,7 @@ def test_the_page_has_both_plots(report: Report) -> None:
     assert "8.8 tokens/s of all requests at 8 requests at once" in plots["frontier"].alt
     assert "2 times as fast at 1 request at a time" in plots["speedup_by_load"].alt
     assert "requests/s" not in plots["speedup_by_load"].alt
-    assert "requests at once" in plots["speedup_by_load"].svg.decode()
+    assert "requests at once" in plots["speedup_by_load"].images.svg.decode()
     assert "Throughput" in render(report, "html")
 
 

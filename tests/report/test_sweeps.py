@@ -2,7 +2,7 @@
 
 from specbench.report.build import make_report
 from specbench.report.plots import make_plots
-from specbench.report.plots.style import to_svg
+from specbench.report.plots.style import save
 from specbench.report.plots.sweeps import sweeps
 from tests.analysis.run_factory import full_run
 
@@ -14,7 +14,7 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
     assert plot.name == "sweep_EAGLE-2_depth"
     assert all(f"depth={depth}:" in plot.alt for depth in (3, 5, 7))
     assert plot.name in [one.name for one in make_plots(report)]
-    drawn = to_svg(plot.draw())
+    drawn = save(plot.draw()).svg
     assert b"mean accepted tokens" in drawn and b"Pareto front" in drawn
 
 

@@ -45,7 +45,7 @@ def render(report: Report) -> str:
         highlights=_highlights(report),
         tables=lambda block: [t for t in _tables(report, block) if t.columns and t.groups],
         published=list(_published(report)),
-        pictures=[(plot, _address(plot.svg)) for plot in report.plots],
+        pictures=[(plot, _address(plot.images.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
         replays=_replays(report),
         colour=lambda cell: _COLOURS.get(cell.tone, ""),

@@ -76,6 +76,14 @@ class Look:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The bytes of a figure in each format: text of the SVG is text, and no date is in it."""
+
+    svg: bytes
+    png: bytes
+
+
 @dataclass(frozen=True)
 class Plot:
     """One picture, drawn at first use and saved in all formats.
@@ -99,12 +107,8 @@ class Plot:
             return self.draw()
 
     @cached_property
-    def svg(self) -> bytes:
-        return to_svg(self.figure)
-
-    @cached_property
-    def png(self) -> bytes:
-        return to_png(self.figure)
+    def images(self) -> Images:
+        return save(self.figure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ def figure(title: str, subtitle: str, height: float) -> Figure:
     lines = wrap(drawable(subtitle), 118)
     head = 0.4 + 0.16 * len(lines)
     total = height + head
-    drawn = Figure(figsize=(WIDTH, total), layout="constrained")
+    drawn = Figure(figsize=(WIDTH, total), dpi=_DPI, layout="constrained")
     room = (0.0, 0.0, 1.0, 1 - head / total)
     drawn.get_layout_engine().set(h_pad=0.06, w_pad=0.06, rect=room)  # type: ignore[union-attr, call-arg]
     words = (
@@ -256,34 +260,25 @@ def _short(label: str) -> str:
     return "\n".join(wrap(label, 28))
 
 
-def to_png(drawn: Figure) -> bytes:
-    """The figure as PNG."""
+def save(drawn: Figure) -> Images:
+    """The figure as SVG and PNG, with one layout. The same figure gives the same bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(drawn)
-    png = BytesIO()
-    with rc_context(_PLAIN_TEXT), _any_script():
-        drawn.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
-    return png.getvalue()
-
-
-def to_svg(drawn: Figure) -> bytes:
-    """The figure as SVG with text as text; the same figure gives the same bytes."""
-    from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    FigureCanvasSVG(drawn)
-    svg = BytesIO()
     settings: dict[str, Any] = {
         **_PLAIN_TEXT,
         "svg.hashsalt": "specbench",
         "svg.fonttype": "none",
         "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     }
+    svg, png = BytesIO(), BytesIO()
     with rc_context(settings), _any_script():  # type: ignore[arg-type]  # newer stubs list every key
-        drawn.savefig(svg, format="svg", metadata={"Date": None})
-    return svg.getvalue()
+        # `savefig` would lay the figure out and draw it twice for each format.
+        FigureCanvasAgg(drawn).print_png(png, metadata={"Software": None})
+        drawn.set_layout_engine("none")
+        FigureCanvasSVG(drawn).print_svg(svg, metadata={"Date": None})
+    return Images(svg.getvalue(), png.getvalue())
 
 
 @contextmanager
