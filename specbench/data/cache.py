@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from specbench.data.hub import is_html
 from specbench.data.tasks import PaperSource
 from specbench.errors import UserError, time_limit
 from specbench.log.files import write_whole
@@ -126,6 +125,8 @@ def _download(task: str, source: PaperSource, path: Path, where: str) -> None:
 
 
 def _load_file(load: Callable[..., object], url: str, output: str, pooch: object) -> None:
+    from specbench.data.hub import is_html
+
     load(url, output, pooch)
     with Path(output).open("rb") as file:
         if is_html(file.read(99)):

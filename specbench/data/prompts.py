@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench.data.cache import file_sha256, paper_file
-from specbench.data.hub_prompts import hub_prompts
 from specbench.data.prompt_files import Prompt, parse_prompts
 from specbench.data.tasks import Task, TaskCard, default_tasks, find_tasks
 from specbench.errors import UserError, printable, unknown_name
@@ -132,6 +131,8 @@ def _load_set(task: Task, source: str, limit: int | None, offline: bool) -> Prom
         hint += " Or use `--prompts bundled`." if "bundled" in card.sources else ""
         path = paper_file(card.name, card.paper, offline=offline, hint=hint)
         return _from_file(task, source, card.paper.url, path, card.paper.sha256, limit)
+    from specbench.data.hub_prompts import hub_prompts
+
     assert card.hub is not None
     rows = hub_prompts(task.name, card.hub, limit=limit, offline=offline)
     return PromptSet(task, source, rows.origin, None, rows.num_available, rows.prompts)
