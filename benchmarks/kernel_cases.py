@@ -36,6 +36,7 @@ class Case:
     options: Mapping[str, int] = field(default_factory=dict)
     resident: int = 1  # programs that a processor must hold at once
     is_choice: bool = False  # another launch replaces it if it does not fit
+    spilled: int = 0  # bytes of stack that a compiler may use
 
 
 PROJECT = {
@@ -87,8 +88,27 @@ ATTENTION_CASES = [
             ("a row", 16, 1, 1, {}), ("a level", 16, I, 1, {}), ("a small tree", 32, I, 1, {}),
             ("a tree", 64, I, 1, {}), ("a tree, grouped heads", 64, I, I, {}),
             ("a tree, window", 64, I, I, {"HAS_WINDOW": True, "DIM": 64}),
-            ("a tree, window and cap", 64, I, I, {"HAS_WINDOW": True, "HAS_CAP": True}),
+            ("a tree, window and cap", 64, I, I, {"HAS_WINDOW": True, "HAS_CAP": True, "DIM": 64}),
         )
+    ),
+    *(
+        Case(
+            f"attention of {what}", attention.attend_split,
+            {**ATTEND, **more, "n": I, "num_more": I, "group": I, "ROWS": rows}, TILES[rows],
+            spilled=16,  # Triton 3.9 keeps registers below 128 for a second program
+        )
+        for rows in (16, 32)
+        for what, more in (
+            (f"{rows} queries, window of 128", {"HAS_WINDOW": True}),
+            (f"{rows} queries, window and cap", {"HAS_WINDOW": True, "HAS_CAP": True}),
+            (f"{rows} queries, 256 a head", {"DIM": 256}),
+            (f"{rows} queries, window, 256 a head", {"DIM": 256, "HAS_WINDOW": True}),
+            (f"{rows} queries, float32", dict.fromkeys(("queries", "rows", "bias"), F)),
+        )
+    ),
+    Case(
+        "attention of 64 queries, 256 a head", attention.attend_split,
+        {**ATTEND, "DIM": 256, "n": I, "num_more": I, "group": I, "ROWS": 64}, TILES[64],
     ),
     *(
         Case(

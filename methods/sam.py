@@ -79,6 +79,7 @@ class SamDecoding(Drafter):
             table = recycling.Options(tree="sam_60", prompt=True)
             self._other = recycling.Recycling(table, context)
         self.needs, self.rule = self._other.needs, self._other.rule
+        self.weights_notes = self._other.weights_notes
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}
         self._text = Occurrences()
         self._store = read_datastore(context) if options.datastore else None

@@ -19,6 +19,7 @@ from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.traffic import measure_traffic
 from specbench.measure.methods import BASELINE
 from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
 from specbench.types import Request
 
 if TYPE_CHECKING:
@@ -48,7 +49,13 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
     facts = environment.capture()
     versions = f"Python {facts.python}, torch {facts.torch.version}"
     yield Diagnosis("software", None, f"specbench {facts.specbench}, {versions}")
-    setup = make_engine_setup(structs.replace(spec, methods=(BASELINE,)), is_offline=is_offline)
+    spec = structs.replace(spec, methods=(BASELINE,))
+    if spec.dtype == "auto" and find_model(spec.model).is_embedded:
+        spec = structs.replace(spec, dtype="float32")  # in float16, ties may go either way
+    setup = make_engine_setup(spec, is_offline=is_offline)
+    if setup.device.num_gpus and _version(facts.torch.version) < (2, 9):
+        text = "torch 2.9 or newer is better on a GPU: launches overlap, and captures are faster"
+        yield Diagnosis("torch", None, text)
     where, why = setup.device.name, setup.device.reason
     yield Diagnosis("device", None, f"{where}; no GPU, because {why}" if why else where)
     yield Diagnosis("memory", None, f"{free_bytes(where) / 1e9:.1f} GB free on {where}")
@@ -58,6 +65,10 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         yield _threads(backend.describe().threads)
         yield _tree(backend.target)
         yield from _baseline(setup, backend)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
 
 
 def _threads(found: Threads | None) -> Diagnosis:

@@ -9,6 +9,8 @@ import pytest
 
 from specbench import __version__
 from specbench.cli.app import COMMANDS
+from specbench.errors import UserError
+from specbench.measure.spec import RunSpec
 from specbench.registry import names
 from tests.cli.conftest import Specbench
 
@@ -42,6 +44,24 @@ def test_doctor_compares_our_baseline_with_generate(specbench: Specbench, model:
     assert "vanilla in our loop equals generate" in said.out
     assert "no GPU, because" in said.out or "cuda" in said.out
     assert "ok      tree:" in said.out
+
+
+def test_doctor_compares_tokens_of_the_embedded_model_in_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from specbench.measure import doctor
+
+    asked: list[str] = []
+
+    def refuse(spec: RunSpec, *, is_offline: bool) -> None:
+        asked.append(spec.dtype)
+        raise UserError("far enough", "")
+
+    monkeypatch.setattr(doctor, "make_engine_setup", refuse)
+    for given in ("auto", "float16"):
+        with pytest.raises(UserError, match="far enough"):
+            list(doctor.examine(RunSpec(model="tiny", dtype=given), is_offline=True))
+    assert asked == ["float32", "float16"]
 
 
 def test_doctor_finds_a_baseline_with_other_tokens(

@@ -14,10 +14,14 @@ from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite.preview import preview
 from specbench.measure.suite.recipe import SuiteRun
+from specbench.models.cards import known_models
 
 GB = 10**9
 LARGE: dict[str, Any] = {"model": "llama3-8b", "weights": "stand-in", "methods": ("eagle2",)}
 """About 17 GB in bfloat16."""
+UNSAFE = next(
+    name for name, card in known_models().items() if card.is_float16_unsafe and card.shape
+)
 
 
 @pytest.fixture
@@ -28,6 +32,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(
         torch.cuda, "mem_get_info", lambda number: (int(free[number] * GB), 80 * GB)
     )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: (9, 0))
     return free
 
 
@@ -54,6 +59,26 @@ def test_gpus_that_are_not_there_are_refused(gpus: list[float], given: str) -> N
     gpus += [80, 80, 80]
     with pytest.raises(UserError, match=f"--device {given} cannot be used: there are 3 GPU"):
         pick_device(given)
+
+
+@pytest.mark.parametrize(
+    ("capability", "model", "given", "dtype"),
+    [
+        ((7, 5), "llama3-8b", "auto", "float16"), ((7, 5), "llama3-8b", "bfloat16", "bfloat16"),
+        ((8, 0), "llama3-8b", "auto", "bfloat16"), ((7, 5), "vicuna-7b", "auto", "float16"),
+        ((7, 5), UNSAFE, "auto", "bfloat16"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_emulates_bfloat16_runs_float16_and_says_so(
+    gpus: list[float], monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], model: str,
+    given: str, dtype: str,
+) -> None:  # fmt: skip
+    gpus += [80]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: capability)
+    found = setup(**{**LARGE, "model": model}, dtype=given)
+    assert found.dtype == dtype
+    is_told = any("emulate bfloat16" in text for text in found.describe().warnings)
+    assert is_told == (capability < (8, 0) and given == "auto" and model == "llama3-8b")
 
 
 @pytest.mark.parametrize("given", ["auto", "cuda"])

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.kernels.pick_ops import NO_OVERLAP
 from specbench.engine.target import Target
 from specbench.log.header import RunHeader
+
+IS_OLD = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
+"""True for a torch whose Triton does not know overlapped launches."""
 
 
 def fallbacks(target: Target) -> list[str]:
     """Steps of a target that were not recorded or not computed by kernels."""
     execution = target.execution
-    found = [target.unfused_reason, execution.ops.reason, *execution.failures]
+    replaced = [what for what in execution.ops.fallbacks if not (IS_OLD and what == NO_OVERLAP)]
+    found = [target.unfused_reason, *replaced, *execution.failures]
+    found.append(execution.ops.kernels_unsupported_reason)
     if execution.ops.name == "torch":
         found.append("torch's operations were used")
     if not isinstance(execution, Graphs) or not execution.num_recordings:
@@ -38,5 +46,7 @@ def _of_methods(header: RunHeader) -> Iterator[str]:
 
 def _of_kernels(header: RunHeader) -> Iterator[str]:
     kernels = header.kernels
-    if kernels is None or not kernels.name.startswith("triton") or kernels.reason:
+    reason = kernels.reason if kernels else None
+    is_known = reason is None or (IS_OLD and reason.startswith(NO_OVERLAP))
+    if kernels is None or not kernels.name.startswith("triton") or not is_known:
         yield f"layers by {kernels}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,11 +54,17 @@ class CudaRecorder:
     """
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._broken_reason: str | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Begin with a stream and a pool of its own."""
+        device = self._device
         self._stream = torch.cuda.Stream(device)
         with torch.cuda.stream(self._stream):  # cuBLAS allocates its workspace for the stream now
             torch.ones(16, 16, device=device).mm(torch.ones(16, 16, device=device))
         self._first: torch.cuda.CUDAGraph | None = None  # holds the pool
-        self._broken_reason: str | None = None
 
     def __call__(
         self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
@@ -65,6 +72,24 @@ class CudaRecorder:
     ) -> Recording:  # fmt: skip
         if self._broken_reason is not None:
             raise RuntimeError(f"an earlier recording failed: {self._broken_reason}")
+        try:
+            return self._recorded(function, generators, keep)
+        except _CaptureError as error:
+            self._open()  # those of a failed capture cannot be used again
+            try:
+                self._recorded(self._trial, (), alike)
+            except Exception:  # nor can any others
+                self._broken_reason = reason_of(error.reason)
+            raise error.reason from None
+
+    def _trial(self) -> Outputs:
+        """A function that can be captured if any can."""
+        return (torch.ones(1, device=self._device),)
+
+    def _recorded(
+        self, function: Callable[[], Outputs], generators: Iterable[torch.Generator],
+        keep: Callable[[Outputs], Outputs],
+    ) -> Recording:  # fmt: skip
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -84,10 +109,9 @@ class CudaRecorder:
             with no_garbage_collection(), torch.cuda.graph(graph, pool, self._stream):
                 for output, made in zip(outputs, function(), strict=True):
                     output.copy_(made)
-        except Exception as error:  # after a failed capture, no other one can begin
+        except Exception as error:
             torch.cuda.set_stream(current)
-            self._broken_reason = reason_of(error)
-            raise
+            raise _CaptureError(error) from error
         self._first = self._first or graph
         peak = torch.cuda.max_memory_allocated(self._stream.device)
         return Recording(outputs, graph.replay, peak - before)
@@ -95,13 +119,23 @@ class CudaRecorder:
 
 @contextmanager
 def _no_waiting() -> Iterator[None]:
-    """Raise RuntimeError where the host waits for the device: a capture would fail there.
-
-    A failed capture leaves the device in a state in which no other one can begin.
-    """
+    """Raise RuntimeError where the host waits for the device: a capture would fail there."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        _set_sync_debug_mode("error")
         yield
     finally:
-        torch.cuda.set_sync_debug_mode(before)
+        _set_sync_debug_mode(before)
+
+
+def _set_sync_debug_mode(mode: int | str) -> None:
+    with warnings.catch_warnings():  # torch sets it, then warns once that it is a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+class _CaptureError(Exception):
+    """A capture that failed after it began."""
+
+    def __init__(self, reason: Exception) -> None:
+        self.reason = reason

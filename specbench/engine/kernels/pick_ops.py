@@ -38,6 +38,8 @@ LEAST_CAPABILITY = (8, 0)
 """Lowest compute capability with the instructions and shared memory that the kernels need."""
 TRIED = ((1, Heads(1, 1, 128)), (5, Heads(1, 4, 64)), (9, Heads(2, 2, 64)), (40, Heads(1, 1, 128)))
 """Rows and heads; each uses a different kernel, or a different size of it."""
+NO_OVERLAP = "launches do not overlap"
+"""What is replaced where launches could overlap by the hardware, and Triton is too old."""
 WINDOW = 100
 """Window of attention in a trial, shorter than its cache."""
 HIDDEN, EXPERT_HIDDEN, VOCAB = 1104, 544, 33_000
@@ -74,7 +76,7 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
         return Ops("; ".join(reasons.values()))
     is_early, ops = min(sound.items(), key=lambda item: len(item[1].fallbacks))
     if not is_early and True in reasons:
-        ops.fallbacks["launches do not overlap"] = reasons[True]
+        ops.fallbacks[NO_OVERLAP] = reasons[True]
     has_few = False
     if dtype.itemsize == 2:
         tried = make(is_early=is_early, few=FEW)

@@ -34,7 +34,7 @@ def norm_rows(
     IS_ADDED: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Root mean square norm of a row [size], stored in or added to `out`."""
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)  # a long prefill has over 2^31 numbers
     columns = tl.arange(0, BLOCK)
     is_in = columns < size
     weights = tl.load(weight + columns, mask=is_in, other=0.0).to(tl.float32)

@@ -26,7 +26,7 @@ from specbench.engine.kernels.products import ROW, Choice, Kernel, Launch, Linea
 from specbench.engine.kernels.triton_attention import attend_split, join_splits
 from specbench.engine.kernels.triton_fallback import GuardedOps, or_torch
 from specbench.engine.kernels.triton_kernels import gate_rows, norm_rows, rotate_and_write_kv
-from specbench.engine.kernels.triton_plan import CACHE_ROWS, plan_attention
+from specbench.engine.kernels.triton_plan import CACHE_ROWS, WIDEST_KEY, plan_attention
 from specbench.engine.kernels.triton_products import MOST_PAIRS, Products
 from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
 from specbench.engine.layers.experts import Experts
@@ -235,7 +235,8 @@ class TritonOps(GuardedOps):
         scoring: Scoring = PLAIN, window: int | None = None,
     ) -> Tensor:  # fmt: skip
         dim, rows, num_heads = heads.dim, cached.all, heads.num_kv * heads.group
-        if tree_mask is None or dim < 16 or dim & (dim - 1):
+        has_kernel = dim >= 16 and not dim & (dim - 1) and dim * queries.itemsize <= WIDEST_KEY
+        if tree_mask is None or not has_kernel:
             return super().attend(queries, cached, tree_mask, heads, scoring, window)
         tree_mask = tree_mask.within(window)
         n, num_more = tree_mask.bias.shape
@@ -244,7 +245,12 @@ class TritonOps(GuardedOps):
             assert window is not None
             span = min(span, window + num_more)
         plan = plan_attention(
-            self._num_processors, heads, num_rows=n, span=span, itemsize=queries.itemsize
+            self._num_processors,
+            heads,
+            num_rows=n,
+            span=span,
+            itemsize=queries.itemsize,
+            has_window=begins is not None,
         )
         num_splits, num_places = plan.num_splits, n * num_heads
         parts = queries.new_empty(num_splits, num_places, dim, dtype=torch.float32)

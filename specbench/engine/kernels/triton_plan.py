@@ -16,10 +16,12 @@ RESIDENT = {16: 2, 32: 2, 64: 1}
 """Queries per program -> programs of attention that a processor holds at once.
 
 Registers and shared memory allow this on every GPU for keys of up to 256 bytes per head; with
-longer ones, a processor holds one program. `benchmarks/kernels.py` compares it with the compiler's
-report.
+longer ones, or a window over such keys, a processor holds one program. `benchmarks/kernels.py`
+compares it with the compiler's report.
 """
 LONGEST_KEY = 256
+WIDEST_KEY = 512
+"""Bytes of a head from which on a program would spill most of its registers: torch is faster."""
 MOST_SPLITS = 32
 """Largest number of splits: one program adds their sums."""
 
@@ -66,17 +68,19 @@ class AttentionPlan:
 
 
 def plan_attention(
-    num_processors: int, heads: Heads, *, num_rows: int, span: int, itemsize: int
-) -> AttentionPlan:
+    num_processors: int, heads: Heads, *, num_rows: int, span: int, itemsize: int,
+    has_window: bool = False,
+) -> AttentionPlan:  # fmt: skip
     """The plan for `num_rows` rows of a tree that see `span` rows of a cache.
 
     As many queries of one key head as fit share a program, which reads the keys once for them.
     """
-    num_queries = num_rows * heads.group
-    widest = 64 if itemsize == 2 else 32
+    num_queries, key = num_rows * heads.group, heads.dim * itemsize
+    is_tight = key > LONGEST_KEY or (has_window and key == LONGEST_KEY)
+    widest = 64 if itemsize == 2 and not (has_window and is_tight) else 32
     block_rows = min(max(1 << (num_queries - 1).bit_length(), 16), widest)
     num_blocks = -(-num_queries // block_rows)
-    resident = RESIDENT[block_rows] if heads.dim * itemsize <= LONGEST_KEY else 1
+    resident = 1 if is_tight and (key > LONGEST_KEY or block_rows > 16) else RESIDENT[block_rows]
     found = cut(
         -(-span // CACHE_ROWS), heads.num_kv * num_blocks, num_processors * resident, start=1
     )

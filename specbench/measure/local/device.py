@@ -31,6 +31,14 @@ class Device:
     def num_gpus(self) -> int:
         return len(gpu_numbers(self.name))
 
+    @property
+    def has_bfloat16(self) -> bool:
+        """False if a GPU emulates bfloat16, as those below compute capability 8.0 do."""
+        import torch
+
+        capabilities = map(torch.cuda.get_device_capability, gpu_numbers(self.name))
+        return all(capability >= (8, 0) for capability in capabilities)
+
 
 @dataclass(frozen=True, slots=True)
 class Mode:

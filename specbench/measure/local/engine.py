@@ -133,6 +133,7 @@ class EngineBackend:
         from specbench.engine.attention import without_cudnn_attention
 
         began = perf_counter()
+        gc.freeze()  # torch before 2.9 collects garbage before each capture
         mode = self._setup.mode
         with without_cudnn_attention():
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)

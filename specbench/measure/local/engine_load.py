@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -75,6 +76,7 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
         from specbench.engine.graphs.cuda import Graphs
         from specbench.engine.graphs.recorder import CudaRecorder
 
+        gc.freeze()  # torch before 2.9 collects garbage before each capture
         return Graphs(CudaRecorder(device), pick_ops(device, dtype))
     if device.type == "cpu":
         from specbench.engine.kernels.native_build import user_folder

@@ -31,7 +31,7 @@ from specbench.measure.stand_ins import (
     find_weights,
     stand_in_of,
 )
-from specbench.models.cards import ModelCard, find_model, pick_dtype
+from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.chat import load_codec
 from specbench.models.checkpoints import (
     check_same_vocabulary,
@@ -48,6 +48,10 @@ from specbench.models.tokenizers import load_tokenizer
 if TYPE_CHECKING:
     pass
 
+FLOAT16_WARNING = (
+    "The model ran in float16: GPUs below compute capability 8.0 emulate bfloat16, several times "
+    "slower. `--dtype bfloat16` uses it all the same."
+)
 SPREAD_WARNING = (
     "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "
     "graphs. Clocks, heat and load are those of the first GPU, and energy is not measured."
@@ -108,10 +112,16 @@ class EngineSetup(EngineParts):
             self.codec.template.warning,
             STAND_IN_WARNING if self.stand_in else None,
             SPREAD_WARNING.format(self.device.num_gpus) if self.device.num_gpus > 1 else None,
+            self._float16_warning(),
         )
         methods = {one.label: one.describe() for one in self.methods + self.missing}
         told = (*self.broken, *(text for text in warnings if text))
         return SetupInfo(model, methods, values, told)
+
+    def _float16_warning(self) -> str | None:
+        is_replaced = self.dtype == "float16" and not self.device.has_bfloat16
+        auto = pick_dtype(self.card, "auto", self.device.name, self.path) if is_replaced else None
+        return FLOAT16_WARNING if auto == "bfloat16" else None
 
     def open(self, folder: Path, before: RunHeader | None = None) -> EngineBackend:
         return EngineBackend(self, is_metered=True, before=before)
@@ -169,7 +179,7 @@ def _setup(
 
     def check_shape() -> None:
         if card.shape is not None:
-            check_memory(card.shape, pick_dtype(card, spec.dtype, device.name), device.name)
+            check_memory(card.shape, _dtype(spec, card, device), device.name)
 
     errors: list[CheckpointError] = []
     path = Path()
@@ -183,7 +193,7 @@ def _setup(
     if errors:
         messages = dict.fromkeys(error.message for error in errors)
         raise CheckpointError("\n".join(messages), errors[0].hint) from errors[0]
-    dtype = pick_dtype(card, spec.dtype, device.name, path)
+    dtype = _dtype(spec, card, device, path)
     found = [one.weights for one in chosen.methods if isinstance(one.weights, Path)]
     drafts = [weights for weights in found if weights.is_dir()]
     stored, is_plain = _stored_weights(spec, card, path, device)
@@ -207,6 +217,13 @@ def _setup(
         quantization=spec.quantize or (f"dequantised {stored}" if is_plain else stored),
         draft_bytes=need.draft_bytes,
     )
+
+
+def _dtype(spec: RunSpec, card: ModelCard, device: Device, path: Path | None = None) -> Dtype:
+    """The dtype to load in: float16 if auto means bfloat16, and the GPU would emulate it."""
+    picked = pick_dtype(card, spec.dtype, device.name, path)
+    is_free = spec.dtype == "auto" and picked == "bfloat16" and not card.is_float16_unsafe
+    return "float16" if is_free and not device.has_bfloat16 else picked
 
 
 def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
@@ -246,7 +263,7 @@ def _stand_in_setup(
     find = partial(find_weights, stand_in)
     chosen = select_methods(spec, card, named, resolve_weights=find)
     folder = Path(card.repo) if Path(card.repo).is_dir() else None
-    dtype = pick_dtype(card, spec.dtype, device.name, folder)
+    dtype = _dtype(spec, card, device, folder)
     weights = [one.weights for one in chosen.methods]
     need = check_stand_in_fits(
         stand_in, weights, dtype=dtype, device=device.name, has_graphs=mode.name == "graph"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specbench.engine.kernels import pick_products
-from specbench.engine.kernels.pick_products import pick_launches
+from specbench.engine.kernels.pick_products import off_by, pick_launches
 from specbench.engine.kernels.products import FEW, ROW, Launch, LinearCall, Product
 from specbench.engine.layers import chain
 from specbench.engine.layers.ops import TORCH, Ops
@@ -25,6 +25,16 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 70}
 QKV, OUTPUT, HEAD = (128, 64, False), (64, 64, False), (70, 64, False)
 GATE_UP, DOWN = (96, 64, True), (64, 96, False)
+
+
+def test_numbers_that_overflow_in_both_results_are_no_difference() -> None:
+    right = torch.tensor([3.0, 4.0, -torch.inf, torch.inf]).half()
+    assert off_by(right.clone(), right) == 0
+    assert off_by(right + torch.tensor([0.5, 0, 0, 0]).half(), right) == pytest.approx(0.1)
+    for wrong in (torch.inf, 4.0, torch.nan):
+        found = right.clone()
+        found[2] = wrong
+        assert not off_by(found, right) <= 1e-2
 
 
 class Timer:

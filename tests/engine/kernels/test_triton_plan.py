@@ -72,6 +72,18 @@ def test_long_keys_and_wide_numbers_leave_room_for_one_program() -> None:
     assert short == 2 * long == 2 * wide
 
 
+def test_a_window_over_wide_keys_has_small_programs_and_counts_one_at_a_time() -> None:
+    for num_rows, group, dim, rows, resident in (
+        (8, 4, 128, 32, 1), (60, 4, 128, 32, 1), (4, 4, 128, 16, 2), (60, 4, 64, 64, 1),
+        (8, 4, 64, 32, 2),
+    ):  # fmt: skip
+        heads = Heads(8, group, dim)
+        plan = plan_attention(132, heads, num_rows=num_rows, span=1024, itemsize=2, has_window=True)
+        assert plan.block_rows == rows
+        programs = heads.num_kv * plan.num_blocks * plan.num_splits
+        assert (plan.waves - 1) * 132 * resident < programs <= plan.waves * 132 * resident
+
+
 def test_sums_are_split_only_where_that_pays_for_their_addition() -> None:
     assert cut(80, 40, 132, start=2, share=2).num_splits == 3  # 120 programs of 132
     assert cut(80, 130, 132, start=2, share=2).num_splits == 1
