@@ -63,15 +63,21 @@ class Datastore:
         try:
             parts = load_file(path)
             token_ids, order = parts["token_ids"], parts["order"]
-        except (OSError, SafetensorError, KeyError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{path} is not a datastore: {error}.",
                 "Make one: specbench datastore build FILE.jsonl --model M --output F.",
             ) from error
-        if not len(token_ids) or token_ids.shape != order.shape:
+        problem = None
+        if token_ids.size == 0 or token_ids.ndim != 1 or token_ids.shape != order.shape:
+            problem = f"{token_ids.size} tokens, {order.size} in order"
+        elif token_ids.dtype != np.int32 or token_ids.min() < SEPARATOR:
+            problem = "its tokens are no token ids"
+        elif not _is_permutation(order):
+            problem = "its order does not name each token once"
+        if problem:
             raise CheckpointError(
-                f"{path} is not a datastore: {len(token_ids)} tokens, {len(order)} in order.",
-                "Make it anew: specbench datastore build.",
+                f"{path} is not a datastore: {problem}.", "Make it anew: specbench datastore build."
             )
         return cls(token_ids, order)
 
@@ -114,6 +120,14 @@ class Datastore:
         """Up to `length` tokens from a position, within its text."""
         text = self._token_ids[position : position + length].tolist()
         return text[: text.index(SEPARATOR)] if SEPARATOR in text else text
+
+
+def _is_permutation(order: NDArray[np.int32]) -> bool:
+    is_seen = np.zeros(len(order), dtype=bool)
+    if order.dtype != np.int32 or order.min() < 0 or order.max() >= len(order):
+        return False
+    is_seen[order] = True
+    return bool(is_seen.all())
 
 
 def read_datastore(context: BuildContext) -> Datastore:

@@ -28,9 +28,10 @@ class SpecbenchError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
+        message = without_password(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = without_password(hint)
 
     def at(self, place: str) -> Self:
         """The same error with the place where it was raised before its message."""
@@ -134,10 +135,18 @@ def printable(text: str) -> str:
     return shown.replace(_COMMAND, "## [")
 
 
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
+
+
+def without_password(text: str) -> str:
+    """The text without users and passwords in its addresses."""
+    return _PASSWORD.sub("***@", text) if "@" in text else text
+
+
 def printable_values(value: Any) -> Any:
-    """The value with every text in it on one line, without control characters."""
+    """The value with every text in it on one line, without control characters and passwords."""
     if isinstance(value, str):
-        return printable(value)
+        return without_password(printable(value))
     if isinstance(value, dict):
         return {printable(key): printable_values(item) for key, item in value.items()}
     return [*map(printable_values, value)] if isinstance(value, list) else value
@@ -194,6 +203,26 @@ def time_limit(seconds: float, what: str, hint: str = "") -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
         signal.setitimer(signal.ITIMER_REAL, *outer)
+
+
+@contextmanager
+def memory_limit(more_bytes: int) -> Iterator[None]:
+    """Raise MemoryError in the block if it asks for more memory than this. On Linux alone."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (ImportError, OSError):
+        yield
+        return
+    kept = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + more_bytes
+    limits = [one for one in (most, *kept) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), kept[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, kept)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ def read_toml(path: Path, kind: type[T], *, what: str, hint: str) -> T:
         return _convert(text, kind)
     except OSError as error:
         raise UserError(f"{what} {path} cannot be read: {error.strerror}.", hint) from error
+    except RecursionError as error:
+        raise UserError(f"{what} {path} cannot be read: its values are too deep.", hint) from error
     except ValueError as error:  # msgspec's too
         raise UserError(f"{what} {path} cannot be read: {error}", hint) from error
 

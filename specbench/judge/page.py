@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
-from specbench.errors import UserError
+from specbench.errors import UserError, without_password
 from specbench.judge.checks import CheckedRun
 from specbench.judge.files import check_files
 from specbench.judge.page_rows import MEAN, SiteRow, published_rows, run_rows
@@ -122,6 +122,8 @@ def _write_run(run: Run, report: Report, folder: Path) -> tuple[str, ...]:
     with folder_errors(folder):
         for name in names:
             shutil.copyfile(run.folder / name, folder / name)
+        header = folder / HEADER
+        header.write_bytes(without_password(header.read_bytes().decode()).encode())
     return names
 
 

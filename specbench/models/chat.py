@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import UserError, reason_of, time_limit, unknown_name
+from specbench.errors import UserError, memory_limit, reason_of, time_limit, unknown_name
 from specbench.models.cards import ModelCard, chat_templates
 from specbench.models.special_tokens import (
     continuation_ids,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Message = Mapping[str, str]
 """A message: {"role": "user" or "assistant", "content": text without special tokens}."""
 
-RENDER_LIMIT_S, MOST_RENDERED = 10.0, 10_000_000
-"""Seconds that a template may take, and characters that it may render."""
+RENDER_LIMIT_S, MOST_RENDERED, MOST_MEMORY = 10.0, 10_000_000, 2**30
+"""Seconds that a template may take, characters that it may render, and bytes that it may need."""
 
 _THINKING = "thinking"
 _MODES: Mapping[str, tuple[bool | str, bool | str]] = {
@@ -126,6 +126,7 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
     """The codec of a checkpoint folder for `--template template`."""
     tokenizer = load_tokenizer(path)
     chosen = choose_template(template, card, tokenizer)
+    _check_powers(chosen)
     return ChatCodec(tokenizer, chosen, eos_ids(path, tokenizer), vocab_size(path, tokenizer))
 
 
@@ -198,7 +199,8 @@ def _text(
         parts = zip(is_later, messages, strict=True)
         return "".join("\n\n" * later + message["content"] for later, message in parts)
     extra: dict[str, Any] = {"system": template.system} if template.system else {}
-    with time_limit(RENDER_LIMIT_S, f"The chat template {template.name!r}", _OTHER):
+    what = f"The chat template {template.name!r}"
+    with time_limit(RENDER_LIMIT_S, what, _OTHER), memory_limit(MOST_MEMORY):
         try:
             text = tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
@@ -209,6 +211,8 @@ def _text(
                 **template.modes,
                 **extra,
             )
+        except MemoryError as error:
+            raise _template_error(template, f"needs over {MOST_MEMORY >> 30} GiB") from error
         except Exception as error:  # a template is a program
             raise _template_error(
                 template, f"fails on this dialogue: {reason_of(error)}"
@@ -218,6 +222,19 @@ def _text(
     if len(text) > MOST_RENDERED:
         raise _template_error(template, f"renders {len(text):,} characters")
     return text
+
+
+def _check_powers(template: Template) -> None:
+    """Refuse a template with powers: a large one takes hours, and cannot be interrupted."""
+    from jinja2 import Environment, TemplateError
+
+    try:
+        with time_limit(RENDER_LIMIT_S, f"The chat template {template.name!r}", _OTHER):
+            tokens = list(Environment(autoescape=True).lex(template.jinja or ""))
+    except TemplateError as error:
+        raise _template_error(template, f"cannot be read: {reason_of(error)}") from error
+    if any(kind == "operator" and text == "**" for _, kind, text in tokens):
+        raise _template_error(template, "computes a power, which may take hours")
 
 
 def _with_fixed_date(jinja: str) -> str:

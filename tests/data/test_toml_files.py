@@ -22,6 +22,7 @@ class Card(Struct, forbid_unknown_fields=True):
         ("[size]\na = 1", "line 1: .* unknown field `size`. Did you mean 'sizes'"),
         ('name = "x"\nsizes = {a = "b"}', r"Expected `int`, got `str` - at `\$.sizes\[...\]`"),
         ("name = ", "Invalid value"),
+        (f"name = {'[' * 5000}{']' * 5000}", "its values are too deep"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(tmp_path: Path, text: str, reason: str) -> None:

@@ -7,8 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, State
@@ -108,6 +110,19 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"no")
     with pytest.raises(CheckpointError, match="is not a datastore"):
         method.build(method.options(), BuildContext(target, path))
+    ids = np.array([1, 2, -1], dtype=np.int32)
+    for tokens, order, reason in (
+        (ids, [0, 1, 1], "its order does not name each token once"),
+        (ids, [0, 1, 3], "its order does not name each token once"),
+        (ids, [0, 1, -1], "its order does not name each token once"),
+        (ids, [0, 1], "3 tokens, 2 in order"),
+        (ids.reshape(1, 3), [[0, 1, 2]], "3 tokens, 3 in order"),
+        (ids - 1, [0, 1, 2], "its tokens are no token ids"),
+        (ids.astype(np.float32), [0, 1, 2], "its tokens are no token ids"),
+    ):
+        save_file({"token_ids": tokens, "order": np.array(order, dtype=np.int32)}, path)
+        with pytest.raises(CheckpointError, match=f"is not a datastore: {reason}"):
+            method.build(method.options(), BuildContext(target, path))
     Datastore.build([[1, 50]]).save(path)
     with pytest.raises(CheckpointError, match="holds token 50; the target's vocabulary has 50"):
         method.build(method.options(), BuildContext(target, path))

@@ -148,6 +148,9 @@ def test_a_template_that_refuses_a_dialogue_is_one_message() -> None:
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "fails on this dialogue"),
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "took"),
         ("{{ 'x' * 2000 }}", "renders 2,000 characters"),
+        ("{{ 'x' * 10 ** 10 }}", "needs over 1 GiB"),
+        ("{{ '%9999999999d' % 1 }}", "needs over 1 GiB"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "maximum recursion depth"),
         (" ", "renders no text"),
     ],
 )
@@ -159,6 +162,17 @@ def test_a_template_that_fails_or_never_ends_is_one_message(
     with pytest.raises(UserError, match=said) as caught:
         render(Template("tokenizer", jinja), make_tokenizer(), TWO_TURNS)
     assert "--template none" in caught.value.hint
+
+
+def test_a_template_with_a_power_is_refused_since_it_cannot_be_interrupted(folder: Path) -> None:
+    for jinja, is_power in (("{{ 9**9**9 }}", True), ("**bold** {{ '**' }}", False)):
+        (folder / "chat_template.jinja").write_text(jinja)
+        if is_power:
+            with pytest.raises(UserError, match="computes a power"):
+                load_codec(folder, find_model(str(folder)), "auto")
+        else:
+            codec = load_codec(folder, find_model(str(folder)), "auto")
+            assert codec.template.jinja == jinja
 
 
 @pytest.mark.parametrize(
@@ -186,6 +200,7 @@ def test_an_answer_ends_with_the_token_of_the_templates_turns_else_with_eos(fold
     assert turns.end_id == turn_end
     assert replace(turns, eos_ids=frozenset({9})).end_id == 9
     assert replace(turns, eos_ids=frozenset()).end_id is None
+    assert plain.vocab_size == len(plain.tokenizer)
 
 
 def test_a_codec_turns_messages_to_ids_and_an_answer_to_text_without_specials(

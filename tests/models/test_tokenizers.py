@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import CheckpointError
-from specbench.models.tokenizers import eos_ids, load_tokenizer
+from specbench.models.tokenizers import eos_ids, load_tokenizer, vocab_size
 from tests.models.making import make_tokenizer
 
 
@@ -16,6 +16,24 @@ def test_eos_tokens_come_from_tokenizer_config_and_generation_config(tmp_path: P
     assert eos_ids(tmp_path, tokenizer) == {9, 2, turn_end}
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
     assert eos_ids(tmp_path, tokenizer) == {5, 6, 2, turn_end}
+    for wrong in (2**63, -1):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, wrong]}))
+        with pytest.raises(CheckpointError, match=f"eos_token_id {wrong} is not a token"):
+            eos_ids(tmp_path, tokenizer)
+
+
+def test_the_vocabulary_is_the_models_where_that_is_larger(tmp_path: Path) -> None:
+    make_tokenizer().save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    size = len(tokenizer)
+    assert vocab_size(tmp_path, tokenizer) == size
+    for config, expected in (
+        ({"vocab_size": size + 7}, size + 7),
+        ({"vocab_size": 3, "text_config": {"vocab_size": size + 9}}, size + 9),
+        ({"vocab_size": None}, size),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert vocab_size(tmp_path, tokenizer) == expected
 
 
 def test_a_tokenizer_that_is_broken_is_one_message(tmp_path: Path) -> None:

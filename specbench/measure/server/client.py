@@ -7,7 +7,6 @@ A connection is used again only at once: servers drop idle ones, which would loo
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from specbench.errors import describe_error, printable
+from specbench.measure.server.address import authorization, without_key
 from specbench.measure.server.stream import (
     Answer,
     AnswerReader,
@@ -30,9 +30,9 @@ CONNECT_S, SHORT_S, REQUEST_S = 10.0, 5.0, 600.0
 """Seconds to connect, for a short question to the server, and by default for a request."""
 KEPT_S = 1.0
 """Seconds after which an idle connection is not used again."""
+MOST_TEXT = 4 * 2**20
+"""Bytes of what a server says of itself: its models, version and metrics."""
 MOST_ATTEMPTS, FIRST_WAIT_S, MOST_WAIT_S = 4, 0.25, 10.0
-API_KEY = "SPECBENCH_API_KEY"
-"""The environment variable with the key that a server asks for."""
 _REFUSALS = (429, 503)
 """HTTP statuses with which a server says that it did not begin the request."""
 _SHOWN = 200
@@ -48,9 +48,8 @@ class Client:
     async def __aenter__(self) -> Self:
         from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
-        key = os.environ.get(API_KEY)
         self._session: ClientSession = ClientSession(
-            headers={"Authorization": f"Bearer {key}"} if key else None,
+            headers=authorization(),
             connector=TCPConnector(limit=0, keepalive_timeout=KEPT_S),
             timeout=ClientTimeout(total=self._request_s, sock_connect=CONNECT_S),
         )
@@ -71,7 +70,7 @@ class Client:
             if self.dead_reason:
                 raise RequestFailed(self.dead_reason)
             try:
-                answer = await self._stream(protocol, body)
+                answer = await self._stream(protocol, body, ask.request.max_new_tokens)
             except RequestFailed as failure:
                 if not failure.is_refused or attempt == MOST_ATTEMPTS - 1:
                     if attempt:
@@ -100,13 +99,18 @@ class Client:
             async with self._session.get(self.root + path, timeout=limit) as response:
                 if response.status != 200:
                     raise await _refusal(response)
-                return await response.text()
+                content = bytearray()
+                async for piece in response.content.iter_any():
+                    content += piece
+                    if len(content) > MOST_TEXT:
+                        raise RequestFailed(f"{path} has more than {MOST_TEXT >> 20} MiB.")
+                return without_key(content.decode("utf-8", "replace"))
         except TimeoutError as error:
             raise RequestFailed(f"{path} was not answered within {SHORT_S:g} s.") from error
         except (ClientError, OSError, ValueError) as error:
             raise RequestFailed(_connection_text(error)) from error
 
-    async def _stream(self, protocol: StreamProtocol, body: bytes) -> Answer:
+    async def _stream(self, protocol: StreamProtocol, body: bytes, budget: int) -> Answer:
         """One attempt. Time runs from the moment before the request is sent."""
         from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
@@ -114,7 +118,7 @@ class Client:
         headers = {"Content-Type": "application/json"}
         if not protocol.keeps_connections:
             headers["Connection"] = "close"
-        reader = AnswerReader(protocol, perf_counter())
+        reader = AnswerReader(protocol, perf_counter(), budget)
         try:
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False
@@ -163,12 +167,12 @@ async def _refusal(response: ClientResponse) -> RequestFailed:
 
 async def _start_of(response: ClientResponse) -> str:
     """The error message in a response, or the start of its text."""
-    text = (await response.content.read(64 * 2**10)).decode("utf-8", "replace")
+    text = without_key((await response.content.read(64 * 2**10)).decode("utf-8", "replace"))
     try:
         found: Any = msgspec.json.decode(text)
         error = found.get("error", found)
         text = error if isinstance(error, str) else str(error["message"])
-    except (msgspec.DecodeError, AttributeError, KeyError, TypeError):
+    except (msgspec.DecodeError, RecursionError, AttributeError, KeyError, TypeError):
         pass
     shown = printable(" ".join(text.split()))
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

@@ -7,10 +7,16 @@ for all of them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.engines import NAMES
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_SAMPLE = re.compile(rf"^([\w:]+)(?:\{{(.*)\}})? +({_NUMBER})(?=\s|$)", re.M | re.A)
+"""A line: name{labels} number. A time may follow."""
+_POSITION = re.compile(r'position="(\d{1,3})"', re.A)
 
 
 def read_counters(text: str) -> dict[str, float]:
@@ -18,26 +24,20 @@ def read_counters(text: str) -> dict[str, float]:
 
     Empty for a text that is not a list of metrics.
     """
-    from prometheus_client.parser import text_string_to_metric_families
-
     known = {
         f"{name}:{theirs}": ours
         for name in NAMES
         for theirs, ours in load_engine(name).counters.items()
     }
     found: dict[str, float] = {}
-    try:
-        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
-    except ValueError:
-        return {}
-    for sample in samples:
-        ours = known.get(sample.name.removesuffix("_total"))
+    for name, labels, number in _SAMPLE.findall(text):
+        ours = known.get(name.removesuffix("_total"))
         if ours == "accepted_at":
-            position = sample.labels.get("position", "")
-            ours = f"accepted_at_{int(position) + 1}" if position.isdigit() else None
-        if ours and math.isfinite(sample.value):
-            found[ours] = found.get(ours, 0.0) + sample.value
-    return found
+            position = _POSITION.search(labels)
+            ours = f"accepted_at_{int(position[1]) + 1}" if position else None
+        if ours:
+            found[ours] = found.get(ours, 0.0) + float(number)
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from specbench.errors import UserError, printable
+from specbench.errors import UserError, first_line, printable
 from specbench.measure.base import Message
 from specbench.measure.server.client import Client
 from specbench.measure.server.counters import read_counters
@@ -33,6 +33,7 @@ _START = (
 
 
 PROBE_TOKENS = 8
+_MOST_CONTEXT = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +47,6 @@ class FoundServer:
     sends_token_ids: bool
     context: int | None = None
     has_counters: bool = False
-
-
-def server_root(url: str) -> str:
-    """The address without a path: `/v1` is optional in what the user gives.
-
-    Raises:
-        UserError: it is no HTTP address.
-    """
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise UserError(
-            f"--url {url} is not the address of a server.",
-            "Give one such as http://127.0.0.1:8000.",
-        )
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 async def find_server(
@@ -125,7 +103,7 @@ def _served(listed: str, root: str, card: ModelCard, served_model: str) -> tuple
     """The model's name at the server and its context."""
     try:
         models = msgspec.json.decode(listed, type=_Models).data
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UserError(
             f"{root}/v1/models is not a list of models: {printable(listed[:80])}", _START
         ) from error
@@ -134,11 +112,12 @@ def _served(listed: str, root: str, card: ModelCard, served_model: str) -> tuple
         if model.id in names or (not served_model and model.root in names):
             meta = model.meta or {}
             context = model.max_model_len or meta.get("n_ctx")
-            return model.id, context if isinstance(context, int) else None
+            is_known = isinstance(context, int) and 0 < context < _MOST_CONTEXT
+            return model.id, context if is_known else None
     serves = ", ".join(model.id for model in models) or "no model"
     wanted = served_model or card.name
     raise UserError(
-        f"The server at {root} does not serve {wanted}. It serves {printable(serves)}.",
+        f"The server at {root} does not serve {wanted}. It serves {first_line(serves)}.",
         f"If that is {card.name} under another name: --served-model NAME. Else name it by --model: "
         "its tokenizer is needed.",
     )
@@ -156,11 +135,11 @@ async def _software(client: Client) -> tuple[str, tuple[StreamProtocol, ...]]:
         path, key = engine.version
         try:
             values: Any = msgspec.json.decode(await client.get(path))
-        except (RequestFailed, msgspec.DecodeError):
+        except (RequestFailed, msgspec.DecodeError, RecursionError):
             continue
         if isinstance(values, dict) and isinstance(version := values.get(key), str):
             own = (engine.protocol,) if engine.protocol else ()
-            return printable(f"{engine.title} {version}"), (*own, *general)
+            return first_line(f"{engine.title} {version}"), (*own, *general)
     return "unknown", general
 
 

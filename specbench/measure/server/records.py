@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from specbench.measure.base import Codec
 from specbench.measure.methods import BASELINE
+from specbench.measure.server.address import without_key
 from specbench.measure.server.stream import Answer, Counts, RequestFailed
 from specbench.types import Record, RecordKey, Request, Serving
 
@@ -58,6 +59,9 @@ def make_record(
         )
     if problem := _contradiction(answer.counts, num_tokens, draft_length):
         raise RequestFailed(f"The counts of the server contradict each other: {problem}.")
+    text = answer.text if answer.token_ids is None else codec.text(token_ids)
+    if without_key(text) != text:
+        raise RequestFailed("The server sent the key back in its answer.")
     first, last = answer.arrivals[0], answer.arrivals[-1]
     is_short = answer.stop == "budget" and num_tokens < request.max_new_tokens
     counts = answer.counts
@@ -66,7 +70,7 @@ def make_record(
         "ok",
         len(request.prompt_ids),
         token_ids=token_ids,
-        text=answer.text if answer.token_ids is None else codec.text(token_ids),
+        text=text,
         stop_reason="eos" if answer.stop == "eos" else "length" if is_short else "budget",
         prefill_s=round(first - answer.sent, _DIGITS),
         decode_s=round(last - first, _DIGITS),

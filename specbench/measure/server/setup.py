@@ -22,6 +22,7 @@ from specbench.machine import environment
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.engine_setup import DEFAULT_BUDGET, EMBEDDED_BUDGET
 from specbench.measure.methods import BASELINE, check_labels, label_of
+from specbench.measure.server.address import server_root
 from specbench.measure.server.backend import ServerBackend
 from specbench.measure.server.client import REQUEST_S, Client
 from specbench.measure.server.engine import (
@@ -31,7 +32,7 @@ from specbench.measure.server.engine import (
     Launch,
     load_engine,
 )
-from specbench.measure.server.find import FoundServer, find_server, server_root
+from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.servers import FindServer, RunningServers, Start, StartedServers
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model

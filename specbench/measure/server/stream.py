@@ -15,10 +15,13 @@ from msgspec import Struct
 
 from specbench.errors import SpecbenchError, printable
 from specbench.measure.base import Message
+from specbench.measure.server.address import without_key
 from specbench.types import Request
 
-MOST_LINE = 16 * 2**20
-"""Bytes of one event. A server that sends a longer one sends no tokens."""
+MOST_LINE, MOST_BYTES = 16 * 2**20, 2**30
+"""Bytes of one event, and of an answer. A server that sends more sends no tokens."""
+_LONGEST_TOKEN = 256
+"""Characters of a token."""
 _SHOWN = 120
 _ENDS = {"stop": "eos", "eos": "eos", "length": "budget", "limit": "budget"}
 """The servers' words for the end of an answer."""
@@ -87,15 +90,16 @@ class StreamProtocol:
 
 
 class RequestFailed(SpecbenchError):
-    """A request that gave no answer. `is_refused` if the server did not begin it.
+    """A request that gave no answer, for a reason without the key of the server.
 
-    `retry_after_s` is the wait that the server asks for.
+    `is_refused` if the server did not begin it. `retry_after_s` is the wait that the server asks
+    for.
     """
 
     def __init__(
         self, reason: str, *, is_refused: bool = False, retry_after_s: float | None = None
     ) -> None:
-        super().__init__(reason)
+        super().__init__(without_key(reason))
         self.is_refused, self.retry_after_s = is_refused, retry_after_s
 
 
@@ -120,12 +124,17 @@ class Answer:
 
 @dataclass(slots=True)
 class AnswerReader:
-    """Reads the bytes of a stream of server-sent events, in pieces as they arrive."""
+    """Reads the bytes of a stream of server-sent events, in pieces as they arrive.
+
+    `budget` is the number of tokens that was asked for: a server that goes on is left.
+    """
 
     protocol: StreamProtocol
     sent: float
+    budget: int
     num_events: int = 0
     _rest: bytes = b""
+    _num_bytes: int = 0
     _texts: list[str] = field(default_factory=list)
     _ids: list[int] | None = None
     _num_characters: int = 0
@@ -144,6 +153,9 @@ class AnswerReader:
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > MOST_LINE:
             raise RequestFailed(f"The server sent an event of more than {MOST_LINE >> 20} MiB.")
+        self._num_bytes += len(piece)
+        if self._num_bytes > MOST_BYTES:
+            raise RequestFailed(f"The server sent an answer of more than {MOST_BYTES >> 20} MiB.")
         num_before = self.num_events
         for line in lines:
             name, _, data = line.partition(b":")
@@ -154,6 +166,11 @@ class AnswerReader:
                 raise RequestFailed(f"The server reported an error: {_shown(data)}")
         if self.num_events > num_before:
             self._arrivals.append(now)
+        most = 2 * self.budget + 64  # a few more are counted, and told, at the end
+        if len(self._ids or ()) > most or self._num_characters > most * _LONGEST_TOKEN:
+            raise RequestFailed(
+                f"The server went on after the {self.budget} tokens that it was asked for."
+            )
 
     def finish(self) -> Answer:
         """The answer of a stream that has ended.
@@ -169,7 +186,8 @@ class AnswerReader:
                 "finish reason."
             )
         if self._stop not in _ENDS:
-            raise RequestFailed(f"The server ended the answer with the reason {self._stop!r}.")
+            reason = _shown(repr(self._stop))
+            raise RequestFailed(f"The server ended the answer with the reason {reason}.")
         if not self._arrivals:
             raise RequestFailed("The answer has no tokens.")
         return Answer(
@@ -191,7 +209,7 @@ class AnswerReader:
                 f"The server sent an event that is not an answer ({error}): {_shown(data)}"
             ) from error
         if event.error is not None:
-            raise RequestFailed(f"The server reported an error: {printable(event.error)}")
+            raise RequestFailed(f"The server reported an error: {_shown(event.error)}")
         return event
 
     def _take(self, event: Event) -> bool:
@@ -217,8 +235,9 @@ class AnswerReader:
         return bool(text or ids) or is_eos
 
 
-def _shown(data: bytes) -> str:
-    text = printable(data[: _SHOWN + 1].decode("utf-8", "replace"))
+def _shown(data: bytes | str) -> str:
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    text = printable(without_key(text))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -94,13 +94,14 @@ def _lines(
 ) -> _Lines:
     """The points of every method at the lowest temperature, load by load."""
     found: _Lines = {}
+    known = looks(report.results)
     for source in report.sources:
         metrics, loads = source.metrics, loads_of(source.info.spec.values)
         if not metrics.serving or len(loads) != 1:
             continue
         temperature = metrics.temperatures[0]
         for method in metrics.methods:
-            if (method, temperature) not in metrics.serving:
+            if method not in known or (method, temperature) not in metrics.serving:
                 continue
             x, y = point(metrics, method, temperature)
             if isinstance(x, Estimate) and isinstance(y, Estimate):
@@ -114,7 +115,6 @@ def _texts(report: Report, lines: _Lines, unit: str) -> str:
         f"{known[method].label}: "
         + ", ".join(f"{one.y.value:.3g} {unit} at {one.load.text}" for one in own)
         for method, own in lines.items()
-        if method in known
     )
 
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
+from aiohttp import web
 
 from specbench.errors import UserError
 from specbench.measure.server import client as client_module
+from specbench.measure.server import stream as stream_module
+from specbench.measure.server.address import API_KEY, server_root
 from specbench.measure.server.client import Client
-from specbench.measure.server.find import FoundServer, find_server, server_root
-from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed, completions
+from specbench.measure.server.find import FoundServer, find_server
+from specbench.measure.server.stream import (
+    Answer,
+    AnswerReader,
+    ChatRequest,
+    RequestFailed,
+    completions,
+)
+from specbench.measure.spec import RunSpec
 from specbench.models.cards import ModelCard, find_model
 from specbench.types import Request, Sampling
 from tests.support.stub_server import Stub, serving
@@ -200,6 +211,103 @@ def test_a_server_that_completes_nothing_is_refused_with_the_reasons() -> None:
 def test_an_address_is_taken_with_and_without_v1_and_scheme() -> None:
     assert server_root("host:8000/v1/") == server_root("http://host:8000") == "http://host:8000"
     assert server_root("https://host/proxy/v1") == "https://host/proxy"
+
+
+DEEP, LONG = "[" * 100_000, "9" * 5000
+MANY = "x" * (5 * 2**20)
+POSITION = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="%s"} 1\n'
+
+
+@dataclass
+class Odd(Stub):
+    """A server that says this of itself."""
+
+    version: str = '{"version": "0.32.0"}'
+    metrics: str = "vllm:generation_tokens_total 1\n"
+    context_text: str = "4096"
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        models = f'{{"data": [{{"id": "tiny", "meta": {{"n_ctx": {self.context_text}}}}}]}}'
+        about = {"/v1/models": models, "/version": self.version, "/metrics": self.metrics}
+        for path, text in about.items():
+
+            async def answer(request: web.Request, text: str = text) -> web.Response:
+                return web.Response(text=text)
+
+            app.router.add_get(path, answer)
+        app.router.add_post("/v1/completions", self._complete)
+        return app
+
+
+@pytest.mark.parametrize(
+    ("values", "software", "has_counters", "context"),
+    [
+        ({}, "vLLM 0.32.0", True, 4096),
+        ({"version": '{"version": ' + DEEP}, "unknown", True, 4096),
+        ({"version": f'{{"version": {LONG}}}'}, "unknown", True, 4096),
+        ({"version": f'{{"version": "{MANY}"}}'}, "unknown", True, 4096),
+        ({"version": f'{{"version": "{LONG}"}}'}, f"vLLM {LONG}"[:159] + "…", True, 4096),
+        ({"metrics": MANY}, "vLLM 0.32.0", False, 4096),
+        ({"metrics": "vllm:generation_tokens_total " + LONG}, "vLLM 0.32.0", False, 4096),
+        ({"metrics": POSITION % LONG + POSITION % "²"}, "vLLM 0.32.0", False, 4096),
+        ({"context_text": "-5"}, "vLLM 0.32.0", True, None),
+        ({"context_text": "1" * 3000}, "vLLM 0.32.0", True, None),
+    ],
+)
+def test_what_a_server_says_of_itself_is_bounded(
+    values: dict[str, str], software: str, has_counters: bool, context: int | None
+) -> None:
+    with serving(Odd(**values)) as stub:  # type: ignore[arg-type]
+        found = find(stub)
+    assert (found.software, found.has_counters, found.context) == (software, has_counters, context)
+
+
+def test_models_that_are_too_deep_or_too_many_are_refused() -> None:
+    for text in (DEEP, '"' + MANY):
+        with serving(Odd(context_text=text)) as stub, pytest.raises(UserError) as refused:
+            find(stub)
+        assert len(refused.value.message) < 500
+
+
+@pytest.mark.parametrize("choice", ['"text": "", "token_ids": [5]', f'"text": "{LONG}"'])
+def test_a_server_that_goes_on_and_on_is_left(choice: str) -> None:
+    piece = f'data: {{"choices": [{{{choice}}}]}}\n'.encode()
+    with pytest.raises(RequestFailed, match="went on after the 16 tokens that it was asked for"):
+        feed(piece, times=100)
+    with pytest.raises(RequestFailed, match="broke off"):
+        feed(piece, times=4)
+
+
+def test_the_bytes_of_an_answer_and_the_texts_in_messages_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_module, "MOST_BYTES", 1000)
+    with pytest.raises(RequestFailed, match="an answer of more than"):
+        feed(b'data: {"choices": []}\n', times=100)
+    for event in (f'{{"error": "{LONG}"}}', f'{{"choices": [{{"finish_reason": "{LONG}"}}]}}'):
+        with pytest.raises(RequestFailed) as failed:
+            monkeypatch.setattr(stream_module, "MOST_BYTES", 10**6)
+            feed(f"data: {event}\n".encode())
+        assert LONG[:50] in failed.value.message and len(failed.value.message) < 300
+
+
+def feed(piece: bytes, times: int = 1) -> Answer:
+    reader = AnswerReader(completions(), 0.0, 16)
+    for _ in range(times):
+        reader.feed(piece, 1.0)
+    return reader.finish()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://me:hunter22@host/v1", "hunter22@host", "host?key=hunter22", "http://h:x/#hunter22"],
+)
+def test_an_address_with_a_password_or_a_key_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(UserError, match="has a user, a password or a key") as refused:
+        RunSpec(backend="server", urls=("http://host", url))
+    shown = f"{refused.value.message} {refused.value.hint}"
+    assert "hunter22" not in shown and API_KEY in shown
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])

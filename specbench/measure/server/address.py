@@ -1,0 +1,55 @@
+"""Addresses and keys of servers: neither a password nor a key gets into a file or a message."""
+
+from __future__ import annotations
+
+import os
+
+from specbench.errors import UserError
+
+API_KEY = "SPECBENCH_API_KEY"
+"""The environment variable with the key that a server asks for."""
+_LEAST_KEY = 8
+"""Characters of a key that is taken for a secret: shorter ones are words of answers."""
+
+
+def server_root(url: str) -> str:
+    """The address without a path: `/v1` is optional in what the user gives.
+
+    Raises:
+        UserError: it is no HTTP address, or has a user, a password or a query.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_address = False
+    if "@" in url or "?" in url or "#" in url:
+        raise UserError(
+            "--url has a user, a password or a key, which would stand in the files of the run.",
+            f"Give the address alone, and the key in the environment variable {API_KEY}: the key, "
+            "or the whole value of the header Authorization.",
+        )
+    if not is_address:
+        raise UserError(
+            f"--url {url} is not the address of a server.",
+            "Give one such as http://127.0.0.1:8000.",
+        )
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def authorization() -> dict[str, str]:
+    """The header with the key; empty without one. A key alone is a bearer's."""
+    key = os.environ.get(API_KEY, "")
+    return {"Authorization": key if " " in key else f"Bearer {key}"} if key else {}
+
+
+def without_key(text: str) -> str:
+    """A text of a server without the key, should it send that back."""
+    for word in os.environ.get(API_KEY, "").split():
+        if len(word) >= _LEAST_KEY:
+            text = text.replace(word, "***")
+    return text
