@@ -66,7 +66,12 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from specbench.cli.options import with_address
 
-        return super().parse_args(ctx, with_address(args))
+        try:
+            return super().parse_args(ctx, with_address(args))
+        except Exception as error:  # typer's own or click's, by their versions
+            if getattr(error, "option_name", "") == "--tasks":
+                error.possibilities = ["--dataset"]  # type: ignore[attr-defined]
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         if self.now:

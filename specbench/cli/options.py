@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature, signature
@@ -77,6 +78,8 @@ def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., No
             of_call = {n: values.pop(n) for n in Call.__struct_fields__ if n in values}
             for name, value in of_call.items():
                 known[name].check(value)
+            if of_call.get("offline"):  # for libraries that ask the Hub on their own
+                os.environ["HF_HUB_OFFLINE"] = "1"
             made = {"values": values, "call": Call(**of_call), "given": names}
             made = {name: value for name, value in made.items() if name in parameters}
             command(**made, **{name: raw[name] for name in raw if name not in known})

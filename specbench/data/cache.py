@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from specbench.data.hub import is_offline
 from specbench.data.tasks import PaperSource
 from specbench.errors import UserError, time_limit
 from specbench.log.files import write_whole
@@ -47,8 +48,10 @@ def paper_file(task: str, source: PaperSource, *, offline: bool, hint: str = "")
         return path
     where = f"put {source.url} at {path} ({CACHE_VARIABLE} moves the folder)."
     where = f"{hint} Or {where}" if hint else f"P{where[1:]}"
-    if offline:
-        message = f"The paper prompts of {task} are not in the cache and --offline is set: {path}"
+    if is_offline(offline):
+        message = (
+            f"The paper prompts of {task} are not in the cache, and the run is offline: {path}"
+        )
         raise UserError(message, where)
     _download(task, source, path, where)
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 
 from specbench.errors import describe_error
@@ -27,6 +28,11 @@ class HubFailure:
             status=getattr(getattr(error, "response", None), "status_code", None),
             errno=error.errno if isinstance(error, OSError) else None,
         )
+
+
+def is_offline(given: bool = False) -> bool:
+    """True if the network must not be used: `given`, or by `HF_HUB_OFFLINE`."""
+    return given or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def unreachable(dataset: str) -> Exception | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from specbench.data.hub import failure_reason, unreachable
+from specbench.data.hub import failure_reason, is_offline, unreachable
 from specbench.data.prompt_files import Prompt
 from specbench.data.tasks import HubSource
 from specbench.errors import UserError, printable, time_limit
@@ -39,7 +39,7 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
     Raises:
         UserError: the library or the data set is not available, or a column is missing.
     """
-    rows = _load(task, source, offline)
+    rows = _load(task, source, is_offline(offline))
     wanted = limit if limit is not None else source.default_limit
     prompts: list[Prompt] = []
     num_placeholders = 0
@@ -105,7 +105,7 @@ def _load(task: str, source: HubSource, offline: bool) -> Any:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             reason = "the disk is full"
         elif offline:
-            reason = "it is not in the local cache, and --offline is set"
+            reason = "it is not in the local cache, and the run is offline"
         elif no_network is not None:
             reason = f"it is not in the local cache, and {failure_reason(no_network)}"
         else:

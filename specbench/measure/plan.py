@@ -16,6 +16,7 @@ from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.measure.backends import make_setup
 from specbench.measure.base import Plan, Setup
+from specbench.measure.methods import parse_methods
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups
@@ -62,6 +63,10 @@ def make_plan(
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
     make = setup_maker or make_setup
+    if make is make_setup:  # a wrong name is told before anything is downloaded
+        find_model(spec.model)
+        if not (spec.serving_engine or spec.backend == "server"):
+            parse_methods(spec.methods)
     if spec.pad_to:
         from specbench.data.long_prompts import long_prompt_sets, read_text
 

@@ -5,13 +5,12 @@ Converts errors of the Hub and of the network to CheckpointError.
 
 import errno
 import fnmatch
-import os
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.data.hub import TIMEOUT_S, HubFailure
+from specbench.data.hub import TIMEOUT_S, HubFailure, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.models.cards import DraftWeights, ModelCard
 from specbench.models.checkpoints import (
@@ -104,7 +103,7 @@ def resolve(
         hint = "Reinstall specbench." if what.endswith("tiny") else "Check the path."
         raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
     failure: HubFailure | None = None
-    if not (offline or _is_offline_by_environment()):
+    if not is_offline(offline):
         wanted = wanted_files if needs_weights else _files_without_weights
         found = _from_hub(repo, revision, what, wanted, before_download)
         if isinstance(found, Path):
@@ -200,10 +199,6 @@ def wanted_files(names: Iterable[str]) -> list[str]:
             unused = tuple(f"{other}.index.json" for other in others)
             return [name for name in wanted if not name.endswith(unused)] + weights
     return wanted
-
-
-def _is_offline_by_environment() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def _cached(repo: str, revision: str) -> Path | None:

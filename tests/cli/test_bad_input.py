@@ -50,6 +50,34 @@ def test_a_wrong_name_or_value_is_one_message(
     assert not Path("results").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_offline", "message"),
+    [
+        (("--model", "nope"), False, "No model 'nope'"),
+        (("--method", "pdl"), False, "Did you mean 'pld'?"),
+        ((), True, "the run is offline"),
+        (("--offline",), False, "the run is offline"),
+        (("--prompts", "hub"), True, "the run is offline"),
+        (("--prompts", "hub", "--offline"), False, "the run is offline"),
+    ],
+)
+def test_nothing_is_fetched_before_names_are_known_nor_offline(
+    specbench: Specbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], is_offline: bool, message: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1" if is_offline else "0")
+    asked: list[object] = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *given, **_: asked.append(given))
+    said = specbench("run", "--dataset", "gsm8k", "--prompts", "paper", *arguments)
+    assert said.code == 2 and message in said.err
+    assert not asked
+
+
+def test_a_name_of_the_option_dataset_that_others_use_is_told(specbench: Specbench) -> None:
+    assert "--tasks (Possible options: --dataset)" in specbench("run", "--tasks", "gsm8k").err
+
+
 def test_a_single_method_without_checkpoint_is_refused(
     specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:

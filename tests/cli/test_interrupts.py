@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -50,6 +51,18 @@ def test_a_signal_ends_any_command_with_130_and_a_message(
         signal.signal(signal.SIGINT, previous)
     assert (said.code, said.err) == (130, "Interrupted.\n")
     assert [signal.getsignal(one) for one in ENDING] == before
+
+
+def test_an_interrupt_while_modules_are_imported_is_told(
+    specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Importing(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "specbench.cli.app", Importing("app"))
+    said = specbench("list", "methods")
+    assert (said.code, said.err) == (130, "Interrupted.\n")
 
 
 def test_a_second_signal_does_not_interrupt_the_cleanup(

@@ -243,7 +243,7 @@ def test_a_data_set_that_cannot_be_loaded_is_one_message(
     with pytest.raises(UserError) as caught:
         hub_prompts("gsm8k", HubSource("a/b", "t", turns=("{x}",)), limit=1, offline=offline)
     assert "a/b@main, split t" in caught.value.message
-    assert ("--offline" if offline else "no route") in caught.value.message
+    assert ("the run is offline" if offline else "no route") in caught.value.message
     assert "`--prompts paper`" in caught.value.hint
 
 
