@@ -152,7 +152,8 @@ class Completion:
     `prefill_s` runs until the first token is on the host, `decode_s` from there to the last one.
     `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step.
     `draft_prefill_s` is the part of `decode_s` in which the drafter read the prompt; None on a GPU,
-    where measuring it would wait for the device.
+    where measuring it would wait for the device. `outer_s` is the whole completion by a clock
+    outside of the loop, what the loop does before and after included.
     `phases`, `peak_memory_bytes` (of the device: the target, its cache and what this method alone
     needs besides) and `energy_j` (of the whole card) are None if they were not measured.
     """
@@ -167,6 +168,7 @@ class Completion:
     energy_j: float | None = None
     trace: tuple[TracedStep, ...] = ()
     draft_prefill_s: float | None = None
+    outer_s: float | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -258,6 +260,7 @@ class Record:
     serving: Serving | None = None
     place: int | None = None
     draft_prefill_s: float | None = None
+    outer_s: float | None = None
     origin: str = ""
     worker: str = ""
 

@@ -39,6 +39,12 @@ LEAST_STEP, LEAST_PREFILL = 0.9, 0.8
 MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
+MOST_HIDDEN, HIDDEN_S = 0.1, 1e-3
+"""Share of its own times by which an outer clock may see more of a completion, and seconds."""
+MOST_UNTIMED = 0.05
+"""Untimed work of a method / its decode time that is not named."""
+BUILD_S, LOADED_BYTES_PER_S = 0.5, 50e6
+"""Seconds that building a method may take, and bytes of weights a second that it may load."""
 _GROUP = ["temperature", "task", "turn"]
 """Columns of vanilla's completions whose steps should take equally long."""
 
@@ -55,6 +61,8 @@ def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
     is_used = frame["is_measured"] & ~frame["is_paused"] & (frame["num_steps"] > 0)
     own = frame[is_used & (frame["method"] != BASELINE)]
     found: dict[str, dict[Subject, float]] = {
+        "untimed_work": _untimed(frame, info),
+        "hidden_time": {} if values.trace else _hidden(table),
         "remembered_answers": _claimed(_later_passes(own)),
         "known_answers": _claimed(*_by_order(own[own["repeat"] == 0])),
     }
@@ -64,11 +72,46 @@ def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
         found["fast_prefill"] = _below(table, own, LEAST_PREFILL, ("prefill_s",))
         slow = _claimed(*_by_neighbour(frame, is_used), MOST_AFTER)
         found["slowed_vanilla"] = {subject: 1 / speed for subject, speed in slow.items()}
-    return tuple(
+    warnings = [
         RunWarning(key, {"methods": [_numbers(*one) for one in named.items()]})
         for key, named in found.items()
         if named
-    )
+    ]
+    printed = info.weights_print
+    if printed and printed.at_load != printed.at_end:
+        warnings.append(RunWarning("changed_weights", {"share": printed.share}))
+    return tuple(warnings)
+
+
+def _hidden(table: RecordTable) -> dict[Subject, float]:
+    """Seconds of completions by the outer clock / by their own times, where it saw far more."""
+    sums: dict[Subject, list[float]] = {}
+    for one in table.records:
+        if one.outer_s is not None and one.wall_s is not None:
+            sum_ = sums.setdefault((one.key.method, one.key.temperature), [0.0, 0.0, 0.0])
+            for i, seconds in enumerate((one.outer_s, one.wall_s, HIDDEN_S)):
+                sum_[i] += seconds
+    return {
+        subject: outer_s / own_s
+        for subject, (outer_s, own_s, slack_s) in sums.items()
+        if outer_s > own_s * (1 + MOST_HIDDEN) + slack_s
+    }
+
+
+def _untimed(frame: DataFrame, info: RunHeader) -> dict[Subject, float]:
+    """Untimed work of methods / their decode times, where it is more than loading explains."""
+    decode_s = frame[frame["is_measured"]].groupby("method", observed=True)["decode_s"].sum()
+    found = {}
+    for method, one in info.hooks.items():
+        about = info.methods.get(method)
+        weights = about.weights if about else None
+        num_bytes = sum(file.bytes for file in weights.files.values()) if weights else 0
+        num_bytes += 4 * (weights.num_numbers or 0) if weights else 0
+        build_s = max(one.build_s - BUILD_S - num_bytes / LOADED_BYTES_PER_S, 0.0)
+        work_s, own_s = build_s + one.remember_s + one.forget_s, float(decode_s.get(method, 0.0))
+        if own_s and work_s > MOST_UNTIMED * own_s:
+            found[method, 0.0] = work_s / own_s
+    return found
 
 
 def _numbers(subject: Subject, ratio: float) -> dict[str, Any]:

@@ -21,6 +21,24 @@ class Preparation(Struct, frozen=True, omit_defaults=True):
     num_late: Annotated[int, doc("CUDA graphs captured after the warm-up; absent if none")] = 0
 
 
+class HookTimes(Struct, frozen=True, omit_defaults=True):
+    """Seconds that a method's own code took where no completion is timed."""
+
+    build_s: Annotated[float, doc("seconds to build the drafter, with loading its weights")] = 0.0
+    remember_s: Annotated[float, doc("seconds of `remember`, after completions")] = 0.0
+    forget_s: Annotated[float, doc("seconds of `forget`, before each pass")] = 0.0
+
+
+class WeightsPrint(Struct, frozen=True):
+    """Fingerprints of the target's weights as loaded and at the end of the run."""
+
+    at_load: Annotated[str, doc("fingerprint before the methods were built")]
+    at_end: Annotated[str, doc("fingerprint of the same numbers after the last completion")]
+    share: Annotated[float, doc("share of the weights' bytes: less than 1 is a drawn sample")]
+    seconds: Annotated[float, doc("seconds that both took")]
+    skipped: Annotated[tuple[str, ...], doc("weights that are not in memory")] = ()
+
+
 class RooflineHeader(Struct, frozen=True):
     """Memory bandwidth, and the bytes that a step reads."""
 

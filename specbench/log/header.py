@@ -12,10 +12,12 @@ from msgspec import Struct, to_builtins
 from specbench.log.backend import (
     BlockHeader,
     ExecutionHeader,
+    HookTimes,
     Kernels,
     Preparation,
     RooflineHeader,
     ServerHeader,
+    WeightsPrint,
     WorkerHeader,
 )
 from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
@@ -217,6 +219,12 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     preparation: Annotated[Preparation | None, role("note", "times before the first sample")] = None
     roofline: Annotated[
         RooflineHeader | None, role("note", "memory traffic; absent if not measured")
+    ] = None
+    hooks: Annotated[
+        dict[str, HookTimes], role("note", "untimed work of methods by spelling; absent if none")
+    ] = {}
+    weights_print: Annotated[
+        WeightsPrint | None, role("note", "fingerprints of the target's weights; absent if none")
     ] = None
     threads: Annotated[Threads | None, role("machine", "CPU threads; absent before loading")] = None
     kernels: Annotated[

@@ -81,6 +81,10 @@ class RecordLine(
         Amount | None,
         doc("seconds of decode_s in which the drafter read the prompt; absent on a GPU"),
     ] = None
+    outer_s: Annotated[
+        Amount | None,
+        doc("seconds of the whole completion by a second clock, outside of the decoding loop"),
+    ] = None
     place: Annotated[
         Whole | None,
         doc("place of the method among those of the request, from 0; absent from servers"),
@@ -140,6 +144,7 @@ class RecordReader:
             serving=line.serving,
             place=line.place,
             draft_prefill_s=line.draft_prefill_s,
+            outer_s=line.outer_s,
             origin=share(line.origin),
             worker=share(line.worker),
         )

@@ -5,6 +5,7 @@ Runner, log and reports know these protocols only; no device, dtype or weights a
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,10 +19,12 @@ from specbench.data.prompts import Prompt, PromptSet
 from specbench.log.backend import (
     BlockHeader,
     ExecutionHeader,
+    HookTimes,
     Kernels,
     Preparation,
     RooflineHeader,
     ServerHeader,
+    WeightsPrint,
     WorkerHeader,
 )
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
@@ -30,6 +33,8 @@ from specbench.log.machine import Environment, GpuUse, Threads
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
+outer_clock = time.perf_counter
+"""A clock of the run's own, bound before any method is imported that could replace it."""
 Message = Mapping[str, str]
 """One message of a chat: `role` and `content`."""
 
@@ -79,6 +84,8 @@ class BackendInfo:
     """A backend's part of the header. Parts that were not measured are None or empty."""
 
     preparation: Preparation | None = None
+    hooks: dict[str, HookTimes] = field(default_factory=dict)
+    weights_print: WeightsPrint | None = None
     threads: Threads | None = None
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
@@ -100,6 +107,8 @@ class BackendInfo:
             header,
             **{
                 **parts,
+                "hooks": {**header.hooks, **self.hooks},
+                "weights_print": self.weights_print or header.weights_print,
                 "threads": self.threads or header.threads,
                 "execution": {**header.execution, **execution},
                 "servers": {**header.servers, **self.servers},

@@ -94,4 +94,5 @@ class Runner:
             trace=done.trace,
             is_paused=is_paused,
             draft_prefill_s=done.draft_prefill_s,
+            outer_s=done.outer_s,
         )

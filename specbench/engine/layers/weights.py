@@ -27,6 +27,11 @@ def weight_bytes(*holders: nn.Module | Tensor) -> int:
     return sum(tensors.values())
 
 
+def stored_tensors(module: nn.Module) -> list[Tensor]:
+    """The tensors that hold a module's weights, in order. Some may share memory."""
+    return [part for held in _held(module) for part in _stored(held)]
+
+
 def _held(module: nn.Module) -> Iterator[Tensor]:
     """The parameters and stored buffers of a module and those in it."""
     for one in module.modules():

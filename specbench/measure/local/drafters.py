@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import MethodFault, SpecbenchError, containing
+from specbench.measure.base import outer_clock
 from specbench.measure.local.peak_memory import MemoryLedger
 
 if TYPE_CHECKING:
@@ -16,9 +17,14 @@ if TYPE_CHECKING:
 
 
 def build_drafters(
-    target: Target, methods: Iterable[RunMethod], ledger: MemoryLedger
+    target: Target,
+    methods: Iterable[RunMethod],
+    ledger: MemoryLedger,
+    seconds: dict[str, float] | None = None,
 ) -> dict[str, Drafter]:
     """The drafter of every method by the method's label. The ledger counts what each one holds.
+
+    `seconds` receives the time that building each one took.
 
     A method whose build fails is there too: it fails in every sample, with the reason.
 
@@ -29,6 +35,7 @@ def build_drafters(
 
     drafters: dict[str, Drafter] = {}
     for one in methods:
+        began = outer_clock()
         with ledger.holder(one.label):
             try:
                 with containing(f"Method {one.label!r} is broken"):
@@ -38,6 +45,8 @@ def build_drafters(
             except MethodFault as fault:
                 drafter = broken_drafter(fault.message)
             drafters[one.label] = drafter
+        if seconds is not None:
+            seconds[one.label] = outer_clock() - began
     return drafters
 
 

@@ -6,8 +6,8 @@ Completions are the engine's own loop at batch 1.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -17,10 +17,17 @@ from msgspec import convert
 from msgspec.structs import replace as replace_part
 
 from specbench.errors import ContractFault, MethodFault, SpecbenchError, containing, describe_error
-from specbench.log.backend import ExecutionHeader, Kernels, Preparation, RooflineHeader
+from specbench.log.backend import (
+    ExecutionHeader,
+    HookTimes,
+    Kernels,
+    Preparation,
+    RooflineHeader,
+    WeightsPrint,
+)
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
-from specbench.measure.base import BackendInfo, Log, Plan, Progress
+from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
 from specbench.measure.local.drafters import layer_inputs
 from specbench.measure.local.engine_load import LoadedEngine, load_engine
 from specbench.measure.local.threads import choose_threads
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
     from specbench.machine.gpu_sampler import GpuSampler
+    from specbench.measure.local.fingerprint import Fingerprint
     from specbench.measure.local.parts import EngineParts
 
 PRIMING_TOKENS = 3
@@ -80,6 +88,8 @@ class EngineBackend:
         self._roofline: RooflineHeader | None = None
         self._execution: dict[str, ExecutionHeader] = {}
         self._rows: dict[str, int] = {}
+        self._hooks: dict[str, HookTimes] = {}
+        self._weights_print: WeightsPrint | None = None
         self._faults: dict[str, SpecbenchError] = {}
         self._stack = ExitStack()
 
@@ -103,10 +113,16 @@ class EngineBackend:
             if self._sampler:
                 self._sampler.start()
             self._stack = stack.pop_all()
+            if loaded.weights and self._is_metered:
+                self._stack.callback(self._print_weights, loaded.weights, outer_clock())
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
+
+    def _print_weights(self, weights: Fingerprint, began: float) -> None:
+        with suppress(RuntimeError):  # of a device that failed: the run's own error is told
+            self._weights_print = weights.compared(outer_clock() - began)
 
     def describe(self, records: Sequence[Record] = ()) -> BackendInfo:
         warnings = self._sampler.warnings() if self._sampler else []
@@ -122,6 +138,8 @@ class EngineBackend:
         return BackendInfo(
             preparation=self._preparation,
             threads=self._threads,
+            hooks=self._hooks,
+            weights_print=self._weights_print,
             roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
             kernels=describe_kernels(self.target) if self._preparation else None,
             execution=self._execution,
@@ -241,13 +259,24 @@ class EngineBackend:
         from specbench.measure.local.trials import set_threads
 
         set_threads(threads.of_prefill)
-        return decode(on_prefilled=partial(set_threads, threads.of(method)))
+        changed_s = 0.0
+
+        def change() -> None:
+            nonlocal changed_s
+            began = outer_clock()
+            set_threads(threads.of(method))
+            changed_s = outer_clock() - began
+
+        done = decode(on_prefilled=change)
+        return replace(done, outer_s=(done.outer_s or 0.0) - changed_s)
 
     def _run(self, method: str, request: Request, **options: Any) -> Completion:
         from specbench.engine.decode import decode
 
+        began = outer_clock()
         try:
-            return decode(self.target, self._drafters[method], request, **options)
+            done = decode(self.target, self._drafters[method], request, **options)
+            return replace(done, outer_s=outer_clock() - began)
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:  # a plug-in that exits must not end the run
@@ -259,16 +288,27 @@ class EngineBackend:
 
     def remember(self, method: str) -> None:
         if method in self._remembering:
-            with containing(f"Method {method!r}"):
+            with self._hook(method, "remember_s"), containing(f"Method {method!r}"):
                 self._drafters[method].remember()
 
     def forget(self) -> None:
         for method in self._remembering:
             try:
-                with containing(f"Method {method!r}"):
+                with self._hook(method, "forget_s"), containing(f"Method {method!r}"):
                     self._drafters[method].forget()
             except SpecbenchError as fault:
                 self._faults[method] = fault
+
+    @contextmanager
+    def _hook(self, method: str, name: str) -> Iterator[None]:
+        """Time a method's own code that is no part of a completion."""
+        began = outer_clock()
+        try:
+            yield
+        finally:
+            times = self._hooks.get(method, HookTimes())
+            seconds = getattr(times, name) + outer_clock() - began
+            self._hooks[method] = replace_part(times, **{name: seconds})
 
     @property
     def _remembering(self) -> set[str]:
@@ -279,6 +319,7 @@ class EngineBackend:
 
         self.target, self._drafters = loaded.target, loaded.drafters
         self._ledger = loaded.ledger
+        self._hooks = {label: HookTimes(seconds) for label, seconds in loaded.build_s.items()}
         if self._setup.has_phases:
             self._stopwatch = phase_stopwatch(self.target.device)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from specbench.log.machine import gpu_numbers
 from specbench.measure.local.drafters import build_drafters
+from specbench.measure.local.fingerprint import Fingerprint
 from specbench.measure.local.peak_memory import MemoryLedger
 
 if TYPE_CHECKING:
@@ -24,21 +25,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
-    """A target with the drafters of its methods, and the seconds it took to load them."""
+    """A target with the drafters of its methods, and the seconds it took to load them.
+
+    `build_s` are the seconds of each drafter, `weights` is the fingerprint taken before them.
+    """
 
     target: Target
     drafters: Mapping[str, Drafter]
     seconds: float
     ledger: MemoryLedger
+    build_s: Mapping[str, float] = field(default_factory=dict)
+    weights: Fingerprint | None = None
 
 
 def load_engine(setup: EngineParts) -> LoadedEngine:
     """Load the target and the drafters of all methods."""
     began = perf_counter()
     target = load_model(setup)
-    ledger = MemoryLedger(target)
-    drafters = build_drafters(target, setup.methods, ledger)
-    return LoadedEngine(target, drafters, perf_counter() - began, ledger)
+    ledger, build_s = MemoryLedger(target), dict[str, float]()
+    weights = Fingerprint(target.model, load_s=perf_counter() - began)
+    drafters = build_drafters(target, setup.methods, ledger, build_s)
+    seconds = perf_counter() - began
+    return LoadedEngine(target, drafters, seconds, ledger, build_s=build_s, weights=weights)
 
 
 def load_model(setup: EngineParts) -> Target:

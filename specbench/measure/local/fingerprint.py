@@ -1,0 +1,101 @@
+"""A fingerprint of the target's weights, computed where they are, as loaded and at the end.
+
+Sums of integers that depend on each number's place, so that they are exact on every device. It
+finds weights that stay changed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+from specbench.log.backend import WeightsPrint
+from specbench.measure.base import outer_clock
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+CHUNK = 2**20
+"""Integers summed at once: their wide copies need 16 MB."""
+LEAST_S, SHARE = 0.1, 0.01
+"""Seconds that each fingerprint may take: these, and this share of the loading or of the run."""
+_FACTOR = 0x9E3779B97F4A7C15 - 2**64
+
+
+class Chunk(NamedTuple):
+    """A part of one of the model's tensors, counted from 0, and its size in bytes."""
+
+    tensor: int
+    begin: int
+    num_bytes: int
+
+
+class Fingerprint:
+    """The fingerprint of a model as loaded: of all weights, or of a sample if time is short."""
+
+    def __init__(self, model: nn.Module, *, load_s: float = 0.0, seed: int = 0) -> None:
+        self._model, self._seconds = model, 0.0
+        self._chunks = [*_chunks(_memory(model))]
+        random.Random(seed).shuffle(self._chunks)
+        self._at_load = self._sums(LEAST_S + SHARE * load_s, len(self._chunks))
+
+    def compared(self, run_s: float) -> WeightsPrint:
+        """The fingerprint then and now, after a run of `run_s` seconds."""
+        limit_s = max(LEAST_S, SHARE * run_s - self._seconds)
+        now = self._sums(limit_s, len(self._at_load))
+        seen, every = self._chunks[: len(now)], self._chunks
+        share = sum(one.num_bytes for one in seen) / sum(one.num_bytes for one in every)
+        at_load, at_end = (
+            sha256(repr(sums).encode()).hexdigest()[:16]
+            for sums in (self._at_load[: len(now)], now)
+        )
+        skipped = tuple(name for name, one in self._model.named_parameters() if one.is_meta)
+        return WeightsPrint(at_load, at_end, round(share, 4), round(self._seconds, 4), skipped)
+
+    def _sums(self, limit_s: float, most: int) -> list[int]:
+        """Sums of the chunks in their order, until the time is over."""
+        import torch
+
+        began, sums = outer_clock(), list[int]()
+        memory = _memory(self._model)
+        factors: dict[torch.device, Tensor] = {}
+        for chunk in self._chunks[:most]:
+            if sums and outer_clock() - began > limit_s:
+                break
+            if chunk.tensor >= len(memory):
+                sums.append(-1)
+                continue
+            numbers = memory[chunk.tensor][chunk.begin : chunk.begin + CHUNK]
+            if numbers.device not in factors:
+                places = torch.arange(1, CHUNK + 1, device=numbers.device)
+                factors[numbers.device] = places * _FACTOR | 1
+            wide = numbers.long() * factors[numbers.device][: len(numbers)]
+            sums.append(int(wide.sum()))
+        self._seconds += outer_clock() - began
+        return sums
+
+
+def _memory(model: nn.Module) -> list[Tensor]:
+    """The memory of the weights as integers, each once: fused layers are views of one tensor."""
+    import torch
+
+    from specbench.engine.layers.weights import stored_tensors
+
+    found: dict[int, Tensor] = {}
+    for tensor in stored_tensors(model):
+        if not tensor.is_meta and tensor.nbytes:
+            raw = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            raw.set_(tensor.untyped_storage())
+            is_whole = len(raw) % 4 == 0 and raw.data_ptr() % 4 == 0
+            found.setdefault(raw.data_ptr(), raw.view(torch.int32) if is_whole else raw)
+    return [*found.values()]
+
+
+def _chunks(memory: list[Tensor]) -> Iterator[Chunk]:
+    for number, numbers in enumerate(memory):
+        for begin in range(0, len(numbers), CHUNK):
+            size = min(CHUNK, len(numbers) - begin) * numbers.element_size()
+            yield Chunk(number, begin, size)

@@ -1,0 +1,47 @@
+"""A plain run and its report name methods that gain by something else than drafting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench.analysis.metrics import measure
+from specbench.judge.gate import check
+from specbench.judge.limits import Limits
+from specbench.log.run import Run
+from specbench.report.notes import warnings
+from tests.support.cheats import CHEATS, cheating_run
+
+NAMED = {
+    "honest": ("", ""),
+    "remembers in its module": ("remembered_answers", "source of speed"),
+    "remembers in the drafter": ("remembered_answers", "source of speed"),
+    "peeks": ("known_answers", "source of speed"),
+    "stops the clock": ("hidden_time", "source of speed"),
+    "accepts the two best": ("different_output", "output"),
+    "changes the weights": ("changed_weights", "source of speed"),
+    "decodes in build": ("untimed_work", ""),
+}
+"""The warning of each cheat, and the check that fails against an honest run."""
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return cheating_run("honest", tmp_path_factory.mktemp("honest") / "run", repeats=2)
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
+    name: str, tmp_path: Path, honest: Run
+) -> None:
+    """Answers remembered across passes need two of them; all others show in one."""
+    warning, failed = NAMED[name]
+    run = cheating_run(name, tmp_path / "run", repeats=2 if "remembers" in name else 1)
+    assert all(record.is_ok for record in run.records)
+    every = {key for key, _ in NAMED.values()} & {one.key for one in warnings(measure(run))}
+    assert every == {warning} - {""}
+    gate = check(run, honest, Limits(speed="never"))
+    failures = {one.name for one in gate.failures} & {"source of speed", "output"}
+    assert failures >= {failed} - {""}
+    assert failed or not failures

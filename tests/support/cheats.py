@@ -1,0 +1,199 @@
+"""Methods that gain speed by something else than drafting, and a run of one on a small model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest import mock
+
+import torch
+from msgspec import structs
+from torch import Tensor
+
+from specbench.data.prompts import Prompt
+from specbench.engine.accept import Sampler, select
+from specbench.engine.clock import DeviceClock
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.log.header import RunHeader
+from specbench.log.run import Run
+from specbench.measure.base import Message, SetupInfo
+from specbench.measure.local.device import EAGER, Device
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import LoadedEngine
+from specbench.measure.local.fingerprint import Fingerprint
+from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
+from specbench.types import Request
+from tests.support.backend import FakeSetup, Words, answering, fake_plan
+from tests.support.models import random_llama
+from tests.support.toy_run import Plain
+from tests.support.watching import Watcher
+
+BUDGET, MOST = 24, 8
+TEXTS = [" ".join(str(3 + (7 * i + 5 * j) % 40) for j in range(6 + i % 3)) for i in range(12)]
+PROMPTS = [tuple(map(int, text.split())) for text in TEXTS]
+ANSWERS: dict[tuple[int, ...], list[int]] = {}
+"""What `Remembers` keeps in its module."""
+
+
+class Honest(Drafter):
+    """Guesses the last token again."""
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain([state.pending, state.pending])
+
+
+class Remembers(Honest):
+    """Drafts the answer that it gave to the prompt before."""
+
+    def __init__(self, answers: dict[tuple[int, ...], list[int]]) -> None:
+        self.answers = answers
+
+    def propose(self, state: State) -> DraftTree:
+        prompt_ids = state.request.prompt_ids
+        known = self.known(state)
+        self.answers[prompt_ids] = max(known, list(state.token_ids), key=len)
+        at = len(state.token_ids)
+        return state.chain(known[at : at + MOST] or [state.pending] * 2)
+
+    def known(self, state: State) -> list[int]:
+        return self.answers.get(state.request.prompt_ids, [])
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self.answers[state.request.prompt_ids] = list(state.token_ids)
+
+
+class Peeks(Remembers):
+    """Drafts vanilla's answer, as the run's folder has it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__({})
+        self.folder = folder
+
+    def known(self, state: State) -> list[int]:
+        lines = (self.folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        prompt_ids, begun = state.request.prompt_ids, list(state.token_ids)
+        for one in map(json.loads, lines[-2:]):
+            answer = [*prompt_ids, *one["token_ids"]]
+            if one["method"] == "vanilla" and answer[: len(begun)] == begun:
+                return answer
+        return []
+
+
+class StopsTheClock(Honest):
+    """Stops the loop's clock while it drafts."""
+
+    hidden_s = 0.0
+
+    def propose(self, state: State) -> DraftTree:
+        began = time.perf_counter()
+        time.sleep(0.002)
+        tree = super().propose(state)
+        StopsTheClock.hidden_s += time.perf_counter() - began
+        return tree
+
+    @staticmethod
+    def now(clock: DeviceClock) -> float:
+        return time.perf_counter() - StopsTheClock.hidden_s
+
+
+def two_best(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    """Accepts the best two tokens."""
+    best = logits.topk(2).indices
+    n = tree.num_nodes
+    accepted = torch.zeros(n, dtype=torch.bool)
+    accepted[1:] = (best[:-1] == tree.tokens[1:, None]).any(-1)
+    return select(tree, accepted, best[:, 0])
+
+
+class DecodesInBuild(Remembers):
+    """Decodes the prompts of the run when it is built."""
+
+    def __init__(self, target: Target, prompts: Sequence[tuple[int, ...]]) -> None:
+        time.sleep(1.0)  # as if there were more prompts
+        super().__init__({})
+        for prompt in prompts:
+            done = decode(target, Plain(), Request(prompt, BUDGET))
+            self.answers[prompt] = [*prompt, *done.token_ids]
+
+
+def without_last_mlp(target: Target) -> Drafter:
+    """Leaves the target without its last MLP."""
+    last: Any = target.layers[-1]
+    with torch.no_grad():
+        last.mlp.down_proj.weight.zero_()
+    return Honest()
+
+
+def accepts_two(target: Target) -> Drafter:
+    drafter = Honest()
+    drafter.rule = two_best
+    return drafter
+
+
+CHEATS: dict[str, Callable[[Target, Path], Drafter]] = {
+    "honest": lambda target, folder: Honest(),
+    "remembers in its module": lambda target, folder: Remembers(ANSWERS),
+    "remembers in the drafter": lambda target, folder: Remembers({}),
+    "peeks": lambda target, folder: Peeks(folder),
+    "stops the clock": lambda target, folder: StopsTheClock(),
+    "accepts the two best": lambda target, folder: accepts_two(target),
+    "changes the weights": lambda target, folder: without_last_mlp(target),
+    "decodes in build": lambda target, folder: DecodesInBuild(target, PROMPTS),
+}
+
+
+class Numbers(Words):
+    """A codec whose text is token ids."""
+
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(map(int, messages[-1]["content"].split()))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return " ".join(map(str, token_ids))
+
+
+class OnOurEngine(FakeSetup):
+    """The setup of a small model, vanilla and a method "cheat"."""
+
+    build: Callable[[Target, Path], Drafter]
+
+    def describe(self) -> SetupInfo:
+        about = super().describe()
+        return replace(about, model=structs.replace(about.model, dtype="float32"))
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> Any:
+        target, build_s = Target(random_llama(layers=2)), {}
+        weights = Fingerprint(target.model)
+        began = time.perf_counter()
+        drafters = {"vanilla": Plain(), "cheat": self.build(target, folder)}
+        build_s = {"cheat": time.perf_counter() - began}
+        loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), build_s, weights)
+        parts = SimpleNamespace(
+            has_phases=False, is_traced=False, checks_drafts=False, threads=1, methods=(),
+            device=Device("cpu"), mode=EAGER,
+        )  # fmt: skip
+        return EngineBackend(cast(Any, parts), is_metered=True, loaded=loaded)
+
+
+def cheating_run(name: str, folder: Path, *, repeats: int = 2) -> Run:
+    """A run of vanilla and a cheat."""
+    setup = OnOurEngine({"vanilla": answering(1), "cheat": answering(1)}, codec=Numbers())
+    setup.build = CHEATS[name]
+    prompts = {"maths": [Prompt(f"maths/{i}", "", (text,)) for i, text in enumerate(TEXTS)]}
+    plan = fake_plan(setup.methods, prompts, RunSpec(repeats=repeats))
+    plan = replace(plan, setup=setup, max_new_tokens=BUDGET)
+    is_slowed = name == "stops the clock"
+    clock = mock.patch.object(DeviceClock, "now", StopsTheClock.now)
+    with clock if is_slowed else nullcontext():
+        return run_plan(plan, folder, Watcher(), given=())
