@@ -22,7 +22,7 @@ from specbench.engine.kernels.pick_ops import unsupported_reason
 from specbench.engine.kernels.products import ROW, LinearCall
 from specbench.engine.layers.experts import Clamp, Experts
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, Norm, TreeMask
-from specbench.engine.layers.ops import TORCH, Ops, gelu_tanh
+from specbench.engine.layers.ops import TORCH, gelu_tanh
 from specbench.engine.layers.torch_attention import Scoring
 from specbench.engine.target import Target
 from specbench.engine.tree import TreeLayout
@@ -242,12 +242,6 @@ def test_a_k_too_large_for_the_kernel_is_computed_by_torch() -> None:
     assert torch.equal(KERNELS.topk_logprobs(logits, k)[0], TORCH.topk_logprobs(logits, k)[0])
 
 
-class WithKernels(Eager):
-    """Eager execution with kernels."""
-
-    ops: Ops = KERNELS
-
-
 def check_steps(
     name: str, model: PreTrainedModel, prompt: tuple[int, ...], folder: Path,
     options: dict[str, str],
@@ -255,7 +249,7 @@ def check_steps(
     """Tokens and steps are those of torch."""
     plain, done = (
         decode(target, build(name, target, folder, **options), Request(prompt, 3))
-        for target in (Target(deepcopy(model)), Target(model, WithKernels()))
+        for target in (Target(deepcopy(model)), Target(model, Eager(KERNELS)))
     )
     assert done.token_ids == plain.token_ids
     assert done.steps == plain.steps != ()
