@@ -10,7 +10,7 @@ import copy
 import copyreg
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,26 +35,31 @@ class CheckedGraphs(Graphs):
     `num_checked` counts these functions, and `refused` says what a capture would refuse in them.
     """
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+    def __init__(self, *args: Any, capability: tuple[int, int] = (9, 0), **named: Any) -> None:
         super().__init__(*args, **named)
+        self.capability = capability
         self.num_checked = 0
         self.refused: set[str] = set()
 
     def record(self, captured: Any, inputs: tuple[Tensor, ...], named: Any) -> Any:
         self.num_checked += 1
         keep = (self, *self._captured.values())
-        self.refused |= refusals(captured.function, inputs, named, keep=keep)
+        self.refused |= refusals(
+            captured.function, inputs, named, keep=keep, capability=self.capability
+        )
         return super().record(captured, inputs, named)
 
 
 def refusals(
-    function: Callable[..., Any], inputs: Any, named: Any = None, *, keep: tuple[object, ...] = ()
-) -> set[str]:
+    function: Callable[..., Any], inputs: Any, named: Any = None, *, keep: tuple[object, ...] = (),
+    capability: tuple[int, int] = (9, 0),
+) -> set[str]:  # fmt: skip
     """Operations of this call that a CUDA graph's capture would refuse, with their lines.
 
-    Every tensor that the function can reach is replaced by a fake one, except through `keep`.
+    The GPU is of this compute capability. Every tensor that the function can reach is replaced by
+    a fake one, except through `keep`.
     """
-    fake, watch = FakeTensorMode(), _Watch()
+    fake, watch = FakeTensorMode(), _Watch(capability)
     memo: dict[int, Any] = {id(one): one for one in keep}
     with _twins(fake):
         function, inputs, named = copy.deepcopy((function, inputs, named or {}), memo)
@@ -64,13 +69,22 @@ def refusals(
         if torch.version.cuda is None:
             modes.enter_context(_Bindings())
             modes.enter_context(
-                patch.object(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+                patch.object(torch.cuda, "get_device_capability", lambda *_: capability)
             )
         try:
             function(*inputs, **named)
         except Exception as error:  # a value that is asked for, or tensors of two devices
             watch.refuse(f"{type(error).__name__}: {error}".split("\n")[0], error)
     return watch.refused
+
+
+@contextmanager
+def watching(capability: tuple[int, int]) -> Iterator[_Watch]:
+    """Tensors of any size without values, on a GPU of this compute capability."""
+    patched = patch.object(torch.cuda, "get_device_capability", lambda *_: capability)
+    bindings = _Bindings() if torch.version.cuda is None else nullcontext()
+    with patched, torch.inference_mode(), FakeTensorMode(), _Watch(capability) as watch, bindings:
+        yield watch
 
 
 @contextmanager
@@ -87,10 +101,15 @@ def fake_gpus(devices: Sequence[torch.device], *, free_bytes: int) -> Iterator[N
 
 
 class _Watch(TorchDispatchMode):
-    """Finds host copies, mixed devices and unseeded draws."""
+    """Finds host copies, mixed devices and unseeded draws.
 
-    def __init__(self) -> None:
+    `most_bytes` is the size of the largest result.
+    """
+
+    def __init__(self, capability: tuple[int, int] = (9, 0)) -> None:
         super().__init__()
+        self._capability = capability
+        self.most_bytes = 0
         self.refused: set[str] = set()
 
     def refuse(self, what: str, error: Exception | None = None) -> None:
@@ -110,7 +129,12 @@ class _Watch(TorchDispatchMode):
                 return args[0]
             else:
                 kwargs["generator"] = None
+        if name == "_grouped_mm" and self._capability < (9, 0):
+            self.refuse(f"{name} copies the groups' sizes to the host")
         out = func(*args, **kwargs)
+        if not func.is_view:
+            made = [x.nbytes for x in tree_leaves(out) if isinstance(x, Tensor)]
+            self.most_bytes = max([self.most_bytes, *made])
         kinds = {x.device.type for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)}
         # A number that fills a tensor is handed to the kernel.
         if len(kinds) > 1 and name not in ("fill_", "fill"):

@@ -29,7 +29,7 @@ from specbench.engine.kernels.triton_kernels import gate_rows, norm_rows, rotate
 from specbench.engine.kernels.triton_plan import CACHE_ROWS, WIDEST_KEY, plan_attention
 from specbench.engine.kernels.triton_products import MOST_PAIRS, Products
 from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
-from specbench.engine.layers.experts import Experts
+from specbench.engine.layers.experts import Experts, has_grouped
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.ops import Chain, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
@@ -180,7 +180,8 @@ class TritonOps(GuardedOps):
         act: Callable[[Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
         is_dense = all(part.is_contiguous() for part in (x, experts.gate_up, experts.down))
-        if act is not silu or ids.numel() > MOST_PAIRS or not is_dense:
+        most = MOST_PAIRS if has_grouped(x) else max(MOST_PAIRS, len(experts.down))
+        if act is not silu or ids.numel() > most or not is_dense:
             return super().experts(x, experts, ids, shares, act)
         return self._products.experts(x, experts, ids, shares)
 

@@ -29,7 +29,10 @@ FEW_OPTIONS = {"num_warps": 4, "maxnreg": 192}
 EXPERT_ROWS, EXPERT_BLOCK = 4, 512
 """Rows of an expert's weight per program, and numbers of a row that it reads at a time."""
 MOST_PAIRS = 64
-"""Largest number of rows times experts per row; above, a grouped product reads a weight once."""
+"""Largest number of rows times experts per row; above, a grouped product reads a weight once.
+
+Without one, that is the number of experts: all of them together read each weight once, too.
+"""
 MOST_TILES = 1 << 15
 START, SHARE = 2, 2
 """Time of a program for few rows besides its steps, in steps: to fill its pipeline, and to store

@@ -1,7 +1,8 @@
 """Products with the experts of a mixture, by torch's own operations.
 
 On a GPU no value reaches the host, so a call can be captured: the rows of each expert are
-multiplied in one grouped product, or with a copy of its weights where torch has no such product.
+multiplied in one grouped product. Where torch has none, or one that waits, every expert multiplies
+all rows, unless there are so few pairs of row and expert that copies of weights are faster.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from torch.nn.functional import linear
 Act = Callable[[Tensor], Tensor]
 GROUPED_MM = getattr(nn.functional, "grouped_mm", None)
 """Torch's product of groups of rows with a weight each; None before torch 2.10."""
+LEAST_CAPABILITY = (9, 0)
+"""Below this compute capability, it copies the groups' sizes to the host, and waits."""
+CHUNK_BYTES = 2**28
+"""Most bytes of results, before they are summed, of experts that multiply all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,18 @@ def mix(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> T
     """Sum [n, hidden] of the outputs of experts `ids` [n, k] for x [n, hidden], times `shares`."""
     if x.device.type == "cpu":
         return _one_by_one(x, experts, ids, shares, act)
-    if GROUPED_MM is not None and x.dtype == torch.bfloat16:
+    if has_grouped(x):
         return _grouped(x, experts, ids, shares, act)
-    return _gathered(x, experts, ids, shares, act)
+    if 3 * ids.numel() <= len(experts.down):  # a copy is read, written, and read again
+        return _gathered(x, experts, ids, shares, act)
+    return _by_all(x, experts, ids, shares, act)
+
+
+def has_grouped(x: Tensor) -> bool:
+    """True if torch multiplies groups of rows of x without waiting for the GPU."""
+    if GROUPED_MM is None or x.dtype != torch.bfloat16 or x.device.type != "cuda":
+        return False
+    return torch.cuda.get_device_capability(x.device) >= LEAST_CAPABILITY
 
 
 def _one_by_one(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
@@ -98,6 +112,24 @@ def _gathered(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act
     inner = experts.joined(_added(both, experts.gate_up_bias, chosen), act)
     found = torch.bmm(experts.down[chosen], inner[:, :, None])[:, :, 0]
     return _sum(_added(found, experts.down_bias, chosen), shares)
+
+
+def _by_all(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor, act: Act) -> Tensor:
+    """Every expert multiplies all rows, some at a time: weights are read, and never copied."""
+    num_experts, hidden, inner = experts.down.shape
+    count = max(CHUNK_BYTES // (num_experts * (2 * inner + hidden) * x.itemsize), 1)
+    of_all = shares.new_zeros(x.shape[0], num_experts).scatter_(1, ids, shares)
+    sums = []
+    for rows, part in zip(x.split(count), of_all.split(count), strict=True):
+        both = torch.matmul(rows, experts.gate_up.mT)  # [experts, rows, 2 * inner]
+        if experts.gate_up_bias is not None:
+            both += experts.gate_up_bias[:, None]
+        found = torch.matmul(experts.joined(both, act), experts.down.mT)
+        if experts.down_bias is not None:
+            found += experts.down_bias[:, None]
+        each = part.T[..., None]  # an expert that was not chosen may overflow
+        sums.append(found.mul_(each).masked_fill_(each == 0, 0).sum(0))
+    return torch.cat(sums)
 
 
 def _bias(biases: Tensor | None, expert: int) -> Tensor | None:
