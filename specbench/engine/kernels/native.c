@@ -25,7 +25,7 @@ enum { WIDTH = 8, ROWS = 3, COLUMNS = 4 };
 #else
 enum { WIDTH = 4, ROWS = 5, COLUMNS = 4 };
 #endif
-enum { MANY = 8 }; /* columns of a product of a single row */
+enum { AHEAD = 8192 }; /* bytes from where weights are read to where they are fetched */
 typedef float Vec __attribute__((vector_size(4 * WIDTH)));
 typedef float Loose __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
@@ -75,6 +75,15 @@ INLINE Stored stored(float value) { /* to the nearest, ties to even */
     return (Stored)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 INLINE float rounded(float value) { return value_of(stored(value)); }
+INLINE Words rounded_bits(Vec values) { /* `stored`, as the upper half of each lane */
+    Words bits = (Words)values, even = bits + 0x7fff + ((bits >> 16) & 1);
+    Words is_nan = (Words)((bits & 0x7fffffff) > 0x7f800000);
+    return (is_nan & 0x7fc00000) | (~is_nan & even);
+}
+INLINE Vec rounded_lanes(Vec values) { return (Vec)(rounded_bits(values) & 0xffff0000); }
+INLINE void put(Stored *to, Vec values) {
+    *(Halves *)to = __builtin_convertvector(rounded_bits(values) >> 16, Halves);
+}
 #else
 typedef float Stored;
 
@@ -82,6 +91,8 @@ INLINE Vec read(const Stored *from) { return load(from); }
 INLINE float value_of(Stored stored) { return stored; }
 INLINE Stored stored(float value) { return value; }
 INLINE float rounded(float value) { return value; }
+INLINE Vec rounded_lanes(Vec values) { return values; }
+INLINE void put(Stored *to, Vec values) { store(to, values); }
 #endif
 
 /* Factors of a product: pairs of bfloat16 where the machine multiplies them, else float32. */
@@ -93,8 +104,7 @@ typedef __m512bh Factors;
 INLINE Factors factors(const Factor *from) { return (Factors)_mm512_loadu_si512(from); }
 INLINE Factors weights_at(const Stored *from) { return (Factors)_mm512_loadu_si512(from); }
 INLINE Vec plus(Vec sum, Factors a, Factors b) { return (Vec)_mm512_dpbf16_ps((__m512)sum, a, b); }
-INLINE Factor factor_of(float value) { return stored(value); }
-INLINE float number(Factor factor) { return value_of(factor); }
+INLINE void put_factors(Factor *to, Vec values) { put(to, values); }
 #else
 enum { STEP = WIDTH };
 typedef float Factor;
@@ -103,8 +113,7 @@ typedef Vec Factors;
 INLINE Factors factors(const Factor *from) { return load(from); }
 INLINE Factors weights_at(const Stored *from) { return read(from); }
 INLINE Vec plus(Vec sum, Factors a, Factors b) { return sum + a * b; }
-INLINE Factor factor_of(float value) { return value; }
-INLINE float number(Factor factor) { return factor; }
+INLINE void put_factors(Factor *to, Vec values) { store(to, values); }
 #endif
 
 /* ---- Threads -------------------------------------------------------------------------------- */
@@ -209,6 +218,12 @@ INLINE Vec exponential(Vec x) {
 
 /* ---- Norms ---------------------------------------------------------------------------------- */
 
+INLINE void widen(float *to, const Stored *from, long size) {
+    long i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) store(to + i, read(from + i));
+    for (; i < size; i++) to[i] = value_of(from[i]);
+}
+
 typedef struct {
     const void *weight; /* [size], or NULL for no norm */
     int is_wide;        /* the weight is float32, whatever the rest is */
@@ -223,13 +238,14 @@ static void normalise(float *x, long size, Norm norm, long offset) {
     float total = sum(squares);
     for (; i < size; i++) total += x[i] * x[i];
     float factor = 1.0f / __builtin_sqrtf(total / (float)size + norm.eps);
-    if (norm.is_wide) {
-        const float *weight = (const float *)norm.weight + offset;
-        for (i = 0; i < size; i++) x[i] = rounded(x[i] * factor * weight[i]);
-    } else {
-        const Stored *weight = (const Stored *)norm.weight + offset;
-        for (i = 0; i < size; i++) x[i] = rounded(x[i] * factor * value_of(weight[i]));
+    const float *wide = (const float *)norm.weight + offset;
+    const Stored *weight = (const Stored *)norm.weight + offset;
+    for (i = 0; i + WIDTH <= size; i += WIDTH) {
+        Vec scaled = load(x + i) * factor * (norm.is_wide ? load(wide + i) : read(weight + i));
+        store(x + i, rounded_lanes(scaled));
     }
+    for (; i < size; i++)
+        x[i] = rounded(x[i] * factor * (norm.is_wide ? wide[i] : value_of(weight[i])));
 }
 
 /* out = norm(x), added to what `out` holds if `is_added`. */
@@ -249,74 +265,96 @@ void norm_rows(
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
-typedef float Tile[ROWS * COLUMNS > MANY ? ROWS * COLUMNS + WIDTH : MANY + WIDTH];
+/* Results of a block of rows and COLUMNS columns, with room for whole vectors. */
+typedef float Tile[ROWS * COLUMNS + WIDTH];
 
-/* out[i * columns + j] = x[i] . w[j]; `rows` and `columns` are constants after inlining. */
+INLINE long padded(long size, long unit) { return (size + unit - 1) / unit * unit; }
+
+/* Rows are multiplied in blocks of about the same size, at most ROWS. */
+INLINE long blocks_of(long num) { return (num + ROWS - 1) / ROWS; }
+INLINE long rows_of(long block, long num) {
+    long blocks = blocks_of(num);
+    return num / blocks + (block < num % blocks);
+}
+
+/* Put row `i` of a block of `rows` in its place among the factors of the block, [size / STEP, rows,
+ * STEP], which a product reads one after the other. `row` has room for whole STEPs. */
+static void arrange(Factor *block, float *row, long size, long rows, long i) {
+    Factor *to = block + i * STEP;
+    for (long k = size; k < padded(size, STEP); k++) row[k] = 0;
+    for (long k = 0; k < size; k += STEP, to += rows * STEP)
+        for (int part = 0; part < STEP; part += WIDTH) put_factors(to + part, load(row + k + part));
+}
+
+/* out[i * columns + j] = x[i] . w[j], without what is left of `size` after whole STEPs; `rows` and
+ * `columns` are constants after inlining. Weights are fetched AHEAD of their use: the processor does
+ * not foresee that one row of a weight follows the other. */
 INLINE void multiply(
-    Tile out, int rows, int columns, const Factor *x, long x_stride, const Stored *w, long w_stride,
-    long size
+    Tile out, int rows, int columns, const Factor *x, const Stored *w, long w_stride, long size
 ) {
-    Vec sums[ROWS][MANY];
+    Vec sums[ROWS][COLUMNS];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++) sums[i][j] = (Vec){0};
-    long k = 0;
-    for (; k + STEP <= size; k += STEP) {
-        Factors weights[MANY];
-#pragma GCC unroll 8
-        for (int j = 0; j < columns; j++) weights[j] = weights_at(w + j * w_stride + k);
+    long whole = size / STEP * STEP;
+#pragma GCC unroll 2
+    for (long k = 0; k < whole; k += STEP, x += rows * STEP) {
+        Factors weights[COLUMNS];
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) {
+            weights[j] = weights_at(w + j * w_stride + k);
+            __builtin_prefetch((const char *)(w + j * w_stride + k) + AHEAD, 0, 2);
+        }
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
-            Factors value = factors(x + i * x_stride + k);
+            Factors value = factors(x + i * STEP);
             IN_REGISTER(value);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
             for (int j = 0; j < columns; j++) sums[i][j] = plus(sums[i][j], value, weights[j]);
         }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        if (columns == 1) out[i] = sum(sums[i][0]);
-#pragma GCC unroll 2
-        for (int j = 0; j + 4 <= columns; j += 4) {
-            float *to = out + i * columns + j;
-            sums_of(to, sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
-        }
+        float *to = out + i * columns;
+        if (columns == 1) to[0] = sum(sums[i][0]);
+        else sums_of(to, sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
     }
-    for (; k < size; k++)
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < columns; j++)
-                out[i * columns + j] +=
-                    number(x[i * x_stride + k]) * value_of(w[j * w_stride + k]);
 }
 
-#define ARGUMENTS x, x_stride, w, w_stride, size
-#define CASE(rows, columns) case rows: multiply(out, rows, columns, ARGUMENTS); break;
+#define CASE(rows) \
+    case rows: \
+        if (columns == 1) multiply(out, rows, 1, x, w, w_stride, size); \
+        else multiply(out, rows, COLUMNS, x, w, w_stride, size); \
+        break;
 
+/* out[i * columns + j] = x[i] . w[j] for 1 or COLUMNS columns. */
 ALONE void tile(
-    Tile out, long rows, int columns, const Factor *x, long x_stride, const Stored *w, long w_stride,
-    long size
+    Tile out, long rows, int columns, const Factor *x, const Stored *w, long w_stride, long size
 ) {
-    if (columns == MANY) {
-        multiply(out, 1, MANY, ARGUMENTS);
-    } else if (columns == COLUMNS) {
-        switch (rows) {
-            CASE(1, COLUMNS) CASE(2, COLUMNS) CASE(3, COLUMNS)
+    switch (rows) {
+        CASE(1) CASE(2) CASE(3)
 #if !defined(__AVX__) || defined(__AVX512F__)
-            CASE(4, COLUMNS) CASE(5, COLUMNS)
+        CASE(4) CASE(5)
 #endif
 #if defined(__AVX512F__)
-            CASE(6, COLUMNS)
+        CASE(6)
 #endif
-        }
-    } else {
-        for (long i = 0; i < rows; i++, x += x_stride) multiply(out + i, 1, 1, ARGUMENTS);
+    }
+    long left = size % STEP;
+    if (left) { /* one more STEP, filled with zeros */
+        Tile more;
+        Stored rest[COLUMNS * STEP] = {0};
+        for (int j = 0; j < columns; j++)
+            memcpy(rest + j * STEP, w + j * w_stride + size - left, left * sizeof(Stored));
+        tile(more, rows, columns, x + rows * (size - left), rest, STEP, STEP);
+        for (long i = 0; i < rows * columns; i++) out[i] += more[i];
     }
 }
 
 enum { PLAIN, ADDED, SILU, GELU };
 
 typedef struct {
-    const Factor *x; /* [num, size], rows `x_stride` apart */
-    long x_stride, num, size;
+    const Factor *x; /* [num, size], as `arrange` leaves them */
+    long num, size;
     const Stored *weight, *bias; /* [columns, size], [columns] or NULL; twice as many if gated */
     Stored *out;                 /* [num, columns] */
     long columns;
@@ -336,45 +374,51 @@ INLINE void add_bias(Tile found, long rows, int columns, const Stored *bias) {
 
 /* gates = act(gates) * ups. What lies behind `count` is overwritten. */
 INLINE void open_gates(Tile gates, Tile ups, long count, int kind) {
-    for (long i = 0; i < count; i++) gates[i] = rounded(gates[i]);
-    for (long i = 0; i < count; i += WIDTH) store(gates + i, activated(load(gates + i), kind));
-    for (long i = 0; i < count; i++) gates[i] = rounded(gates[i]) * rounded(ups[i]);
+    for (long i = 0; i < count; i += WIDTH) {
+        Vec gate = rounded_lanes(activated(rounded_lanes(load(gates + i)), kind));
+        store(gates + i, gate * rounded_lanes(load(ups + i)));
+    }
 }
 
-/* Results of up to ROWS rows of x and `columns` rows of the weight. */
-INLINE void piece(const Product *p, long row, long rows, long column, int columns) {
+/* Results of `rows` rows of x, a block from `row` on, and `columns` rows of the weight. */
+INLINE void piece(
+    const Product *p, const Factor *x, long row, long rows, long column, int columns
+) {
     Tile found, ups;
-    const Factor *x = p->x + row * p->x_stride;
-    tile(found, rows, columns, x, p->x_stride, p->weight + column * p->size, p->size, p->size);
+    long count = rows * columns;
+    Stored results[ROWS * COLUMNS + WIDTH];
+    tile(found, rows, columns, x, p->weight + column * p->size, p->size, p->size);
     if (p->bias) add_bias(found, rows, columns, p->bias + column);
     if (p->kind >= SILU) {
         long other = p->columns + column;
-        tile(ups, rows, columns, x, p->x_stride, p->weight + other * p->size, p->size, p->size);
+        tile(ups, rows, columns, x, p->weight + other * p->size, p->size, p->size);
         if (p->bias) add_bias(ups, rows, columns, p->bias + other);
-        open_gates(found, ups, rows * columns, p->kind);
+        open_gates(found, ups, count, p->kind);
     }
-    for (long i = 0; i < rows; i++) {
-        Stored *out = p->out + (row + i) * p->columns + column;
-        float *own = found + i * columns;
-        if (p->kind == ADDED)
-            for (int j = 0; j < columns; j++) own[j] = rounded(own[j]) + value_of(out[j]);
-        for (int j = 0; j < columns; j++) out[j] = stored(own[j]);
+    Stored *out = p->out + row * p->columns + column;
+    if (p->kind == ADDED) {
+        for (long i = 0; i < count; i += WIDTH) store(found + i, rounded_lanes(load(found + i)));
+        for (long i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++)
+                found[i * columns + j] += value_of(out[i * p->columns + j]);
     }
+    for (long i = 0; i < count; i += WIDTH) put(results + i, load(found + i));
+    for (long i = 0; i < rows; i++)
+        memcpy(out + i * p->columns, results + i * columns, columns * sizeof(Stored));
 }
 
 /* All rows of x and the rows of the weight from `from` to `to`. */
 static void strip(const Product *p, long from, long to) {
-    long column = from;
-    if (p->num == 1)
-        for (; column + MANY <= to; column += MANY) piece(p, 0, 1, column, MANY);
-    for (; column + COLUMNS <= to; column += COLUMNS) {
-        long row = 0;
-        for (; row + ROWS <= p->num; row += ROWS) piece(p, row, ROWS, column, COLUMNS);
-        if (row < p->num) piece(p, row, p->num - row, column, COLUMNS);
+    for (long column = from, columns; column < to; column += columns) {
+        columns = column + COLUMNS <= to ? COLUMNS : 1;
+        const Factor *x = p->x;
+        for (long block = 0, row = 0, rows; row < p->num; block++, row += rows) {
+            rows = rows_of(block, p->num);
+            if (columns == COLUMNS) piece(p, x, row, rows, column, COLUMNS);
+            else piece(p, x, row, rows, column, 1);
+            x += rows * padded(p->size, STEP);
+        }
     }
-    for (; column < to; column++)
-        for (long row = 0; row < p->num; row += ROWS)
-            piece(p, row, p->num - row < ROWS ? p->num - row : ROWS, column, 1);
 }
 
 /* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
@@ -389,21 +433,20 @@ typedef struct {
 static void linear(const Linear *l, Team team) {
     Product p = l->product;
     long share = (p.columns + team.size - 1) / team.size;
-    share = (share + MANY - 1) / MANY * MANY;
+    share = padded(share, COLUMNS);
     long from = team.member * share, to = from + share < p.columns ? from + share : p.columns;
     if (from >= to) return;
-    p.x = (const Factor *)l->x;
-    p.x_stride = l->x_stride;
-    if (sizeof(Factor) != sizeof(Stored) || l->norm.weight) {
-        float *row = scratch((p.num + 1) * p.size);
-        Factor *rows = (Factor *)(row + p.size);
-        for (long i = 0; i < p.num; i++) {
-            for (long k = 0; k < p.size; k++) row[k] = value_of(l->x[i * l->x_stride + k]);
+    long length = padded(p.size, STEP);
+    float *row = scratch((p.num + 1) * length);
+    Factor *x = (Factor *)(row + length);
+    p.x = x;
+    for (long block = 0, done = 0, rows; done < p.num; block++, done += rows) {
+        rows = rows_of(block, p.num);
+        for (long i = 0; i < rows; i++) {
+            widen(row, l->x + (done + i) * l->x_stride, p.size);
             if (l->norm.weight) normalise(row, p.size, l->norm, 0);
-            for (long k = 0; k < p.size; k++) rows[i * p.size + k] = factor_of(row[k]);
+            arrange(x + done * length, row, p.size, rows, i);
         }
-        p.x = rows;
-        p.x_stride = p.size;
     }
     strip(&p, from, to);
 }
@@ -414,7 +457,7 @@ void product(
     float eps, int threads
 ) {
     Linear l = {
-        {NULL, 0, num, size, weight, bias, out, columns, kind}, x, x_stride,
+        {NULL, num, size, weight, bias, out, columns, kind}, x, x_stride,
         {norm_weight, is_norm_wide, eps},
     };
     TOGETHER(num, num * columns * size, threads, linear(&l, team))
@@ -562,10 +605,9 @@ INLINE void mix_rows(
     }
 }
 
-/* Attention of up to ROWS of the group * num queries of key head `head`, from `first` on. */
-static void attend_block(const Attention *a, long head, long first, float *memory) {
-    long count = a->seen + a->own, dim = a->dim, padded = (count + WIDTH - 1) / WIDTH * WIDTH;
-    long left = a->group * a->num - first, rows = left < ROWS ? left : ROWS;
+/* Attention of `rows` of the group * num queries of key head `head`, from `first` on. */
+static void attend_block(const Attention *a, long head, long first, long rows, float *memory) {
+    long count = a->seen + a->own, dim = a->dim, length = padded(count, WIDTH);
     float *mixed = memory + ROWS * dim, *scores = mixed + ROWS * dim;
     Factor *queries = (Factor *)memory;
     const Stored *keys = a->keys + head * dim, *values = a->values + head * dim;
@@ -574,30 +616,27 @@ static void attend_block(const Attention *a, long head, long first, float *memor
     for (long i = 0; i < rows; i++) { /* query heads that share keys follow each other */
         long node = (first + i) % a->num, member = (first + i) / a->num;
         const Stored *query = a->queries + node * a->q_stride + (head * a->group + member) * dim;
-        for (long d = 0; d < dim; d++) queries[i * dim + d] = factor_of(value_of(query[d]));
+        widen(mixed, query, dim);
+        arrange(queries, mixed, dim, rows, i);
     }
     long j = 0, step = a->row_stride;
-    for (; rows == 1 && j + MANY <= count; j += MANY) {
-        tile(found, 1, MANY, queries, dim, keys + j * step, step, dim);
-        memcpy(scores + j, found, MANY * sizeof(float));
-    }
     for (; j + COLUMNS <= count; j += COLUMNS) {
-        tile(found, rows, COLUMNS, queries, dim, keys + j * step, step, dim);
+        tile(found, rows, COLUMNS, queries, keys + j * step, step, dim);
         for (long i = 0; i < rows; i++)
-            memcpy(scores + i * padded + j, found + i * COLUMNS, COLUMNS * sizeof(float));
+            memcpy(scores + i * length + j, found + i * COLUMNS, COLUMNS * sizeof(float));
     }
     for (; j < count; j++) {
-        tile(found, rows, 1, queries, dim, keys + j * step, step, dim);
-        for (long i = 0; i < rows; i++) scores[i * padded + j] = found[i];
+        tile(found, rows, 1, queries, keys + j * step, step, dim);
+        for (long i = 0; i < rows; i++) scores[i * length + j] = found[i];
     }
-    for (long i = 0; i < rows; i++) weigh(a, scores + i * padded, (first + i) % a->num, padded);
+    for (long i = 0; i < rows; i++) weigh(a, scores + i * length, (first + i) % a->num, length);
     long d = 0;
     for (; d + 4 * WIDTH <= dim; d += 4 * WIDTH)
-        mix_rows(a, rows, 4, scores, padded, values + d, mixed + d, totals);
+        mix_rows(a, rows, 4, scores, length, values + d, mixed + d, totals);
     for (; d + 2 * WIDTH <= dim; d += 2 * WIDTH)
-        mix_rows(a, rows, 2, scores, padded, values + d, mixed + d, totals);
+        mix_rows(a, rows, 2, scores, length, values + d, mixed + d, totals);
     for (; d < dim; d += WIDTH)
-        mix_rows(a, rows, 1, scores, padded, values + d, mixed + d, totals);
+        mix_rows(a, rows, 1, scores, length, values + d, mixed + d, totals);
     for (long i = 0; i < rows; i++) {
         long node = (first + i) % a->num, member = (first + i) / a->num;
         Stored *out = a->out + ((node * a->num_kv + head) * a->group + member) * dim;
@@ -605,12 +644,18 @@ static void attend_block(const Attention *a, long head, long first, float *memor
     }
 }
 
-/* Attention of a tree's rows over a cache. `dim` is a multiple of WIDTH. */
+/* Attention of a tree's rows over a cache; each thread has as many queries. `dim` is a multiple of
+ * WIDTH. */
 static void attention(const Attention *a, Team team) {
-    long blocks = (a->group * a->num + ROWS - 1) / ROWS;
     float *memory = scratch(ROWS * (2 * a->dim + a->seen + a->own + WIDTH));
-    for (long part = team.member; part < a->num_kv * blocks; part += team.size)
-        attend_block(a, part / blocks, part % blocks * ROWS, memory);
+    long of_head = a->group * a->num, all = a->num_kv * of_head;
+    long query = all * team.member / team.size, to = all * (team.member + 1) / team.size;
+    for (long rows; query < to; query += rows) {
+        long first = query % of_head;
+        rows = of_head - first < to - query ? of_head - first : to - query;
+        if (rows > ROWS) rows = ROWS;
+        attend_block(a, query / of_head, first, rows, memory);
+    }
 }
 
 void attend(
@@ -667,7 +712,7 @@ static void stack(const Stack *s, Team team) {
         long keys = l->num_kv * l->dim, queries = keys * l->group, width = queries + 2 * keys;
         Stored *attended = work + num * width, *cache = s->caches[i];
         Linear qkv = {
-            {NULL, 0, num, hidden, l->qkv, l->qkv_bias, work, width, PLAIN}, x, hidden,
+            {NULL, num, hidden, l->qkv, l->qkv_bias, work, width, PLAIN}, x, hidden,
             NORM(l->norm),
         };
         Written written = {
@@ -679,15 +724,15 @@ static void stack(const Stack *s, Team team) {
             s->own, s->bias, (float)l->scale, attended,
         };
         Linear o = {
-            {NULL, 0, num, queries, l->o, l->o_bias, x, hidden, ADDED}, attended, queries,
+            {NULL, num, queries, l->o, l->o_bias, x, hidden, ADDED}, attended, queries,
             {NULL, 0, 0},
         };
         Linear gate = {
-            {NULL, 0, num, hidden, l->gate_up, l->gate_up_bias, work, l->inner, (int)l->act}, x,
+            {NULL, num, hidden, l->gate_up, l->gate_up_bias, work, l->inner, (int)l->act}, x,
             hidden, NORM(l->mlp_norm),
         };
         Linear down = {
-            {NULL, 0, num, l->inner, l->down, l->down_bias, x, hidden, ADDED}, work, l->inner,
+            {NULL, num, l->inner, l->down, l->down_bias, x, hidden, ADDED}, work, l->inner,
             {NULL, 0, 0},
         };
         linear(&qkv, team);
