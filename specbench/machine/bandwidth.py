@@ -1,6 +1,7 @@
-"""Memory bandwidth, measured by copying blocks larger than any cache.
+"""Memory bandwidth, measured on blocks larger than any cache.
 
-A copy counts both the bytes read and the bytes written.
+A GPU copies, which counts the bytes read and those written. A CPU reads, as a step reads weights:
+its copies are slower than its reads.
 """
 
 from __future__ import annotations
@@ -21,31 +22,24 @@ GPU_BYTES = 512 * MIB
 """Block size on a GPU: ten times its cache, copied in a fraction of a millisecond."""
 LEAST_BYTES, MOST_BYTES = 64 * MIB, 512 * MIB
 """Limits of the block size on a CPU; CPU caches differ by a factor of a hundred."""
-MOST_SECONDS, MOST_COPIES = 0.5, 20
+MOST_SECONDS, MOST_CALLS = 0.5, 20
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def bandwidth(device: torch.device) -> float:
-    """Bandwidth of the device's memory in bytes/s: the best of several copies.
+    """Bandwidth of the device's memory in bytes/s: the best of several copies, or reads of a CPU.
 
     A CPU uses torch's number of threads. Takes about a second and at most a gigabyte.
     """
-    size = _copy_bytes(device)
-    source = torch.ones(size, dtype=torch.uint8, device=device)
-    target = torch.zeros_like(source)  # written once, so that all its pages exist
-    timed = _timed_on_gpu if device.type == "cuda" else _timed
-
-    copy = partial(target.copy_, source)
-    copy()
-    times: list[float] = []
-    began = time.perf_counter()
-    while len(times) < MOST_COPIES and (not times or time.perf_counter() - began < MOST_SECONDS):
-        times.append(timed(copy))
-    del source, target, copy
+    source = torch.ones(_block_bytes(device) // 8, dtype=torch.int64, device=device)
     if device.type == "cuda":
+        copied = torch.zeros_like(source)  # written once, so that all its pages exist
+        seconds = _fastest(partial(copied.copy_, source), _timed_on_gpu)
+        del copied
         torch.cuda.empty_cache()  # leave the memory to the model
-    return 2 * size / min(times)
+        return 2 * source.nbytes / seconds
+    return source.nbytes / _fastest(source.sum, _timed)
 
 
 def cache_bytes(device: torch.device) -> int:
@@ -63,8 +57,18 @@ def cache_bytes(device: torch.device) -> int:
     return max(sizes)
 
 
-def _copy_bytes(device: torch.device) -> int:
-    """Block size: source and target together are four times the cache, or half the free memory."""
+def _fastest(work: Callable[[], Tensor], timed: Callable[[Callable[[], Tensor]], float]) -> float:
+    """Seconds of the fastest call of `work`, after one that does not count."""
+    work()
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < MOST_CALLS and (not times or time.perf_counter() - began < MOST_SECONDS):
+        times.append(timed(work))
+    return min(times)
+
+
+def _block_bytes(device: torch.device) -> int:
+    """Size of the block: twice the cache or more, and at most a quarter of the free memory."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         return max(MIB, min(GPU_BYTES, free // 4))

@@ -34,21 +34,21 @@ def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.M
     assert cache_bytes(CPU) == 32 * MIB
 
 
-def test_a_copy_counts_what_it_reads_and_writes_and_the_best_one_counts(
+def test_the_bytes_of_the_fastest_read_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = itertools.chain([4.0, 2.0, 3.0], itertools.repeat(5.0))
-    monkeypatch.setattr(module, "_copy_bytes", lambda device: 1000)
+    monkeypatch.setattr(module, "_block_bytes", lambda device: 1000)
     monkeypatch.setattr(module, "_timed", lambda call: next(times))
-    assert bandwidth(CPU) == 2 * 1000 / 2.0
+    assert bandwidth(CPU) == 1000 / 2.0
 
 
 @pytest.mark.parametrize("cache", [0, 32 * MIB, 4096 * MIB])
-def test_a_copy_is_larger_than_the_cache_and_bounded(
+def test_a_block_is_larger_than_the_cache_and_bounded(
     cache: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "cache_bytes", lambda device: cache)
-    size = module._copy_bytes(CPU)
+    size = module._block_bytes(CPU)
     assert 64 * MIB <= size <= 512 * MIB
     assert size >= min(2 * cache, 512 * MIB)
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from specbench.engine.kernels import huge_pages
 from specbench.engine.kernels.native_build import BuildError, load_library
 from specbench.engine.layers.layer import FusedLayer
 from specbench.engine.layers.mlp import DenseMlp
@@ -135,6 +136,9 @@ class NativeOps(Ops):
         self._product, self._product_each = library.product, library.product_each
         self._norm_rows, self._write_kv = library.norm_rows, library.write_kv
         self._attend = library.attend
+
+    def place(self, model: nn.Module) -> None:
+        huge_pages.move(model)
 
     def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
         if not all(can_run(*layer, self._dtype, self._width) for layer in layers):

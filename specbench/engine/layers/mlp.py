@@ -98,8 +98,11 @@ def project_onto(
 
 
 def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Join several linear layers into one weight and bias; the layers become views of these."""
-    weight = torch.cat([layer.weight for layer in layers])
+    """Join several linear layers into one weight and bias; the layers become views of these.
+
+    Weights that follow each other in memory stay where they are.
+    """
+    weight = _joined([layer.weight.detach() for layer in layers])
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
     start = 0
     for layer in layers:
@@ -109,3 +112,16 @@ def join(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
         if bias is not None:
             layer.bias = nn.Parameter(bias[own], requires_grad=False)
     return weight, bias
+
+
+def _joined(weights: Sequence[Tensor]) -> Tensor:
+    first = weights[0]
+    ends = [weight.data_ptr() + weight.nbytes for weight in weights]
+    if (
+        all(weight.data_ptr() == end for weight, end in zip(weights[1:], ends, strict=False))
+        and len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
+        and all(weight.is_contiguous() for weight in weights)
+    ):
+        rows = sum(len(weight) for weight in weights)
+        return first.as_strided((rows, first.shape[1]), first.stride())
+    return torch.cat(list(weights))

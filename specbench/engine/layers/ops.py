@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
 from specbench.engine.layers.cpu_products import in_parts, num_parts_of
@@ -71,6 +71,9 @@ class Ops:
 
     def prepare(self, chain: Chain) -> None:
         """Choose launches for the operations of a chain, if there is a choice."""
+
+    def place(self, model: nn.Module) -> None:
+        """Move the model's weights to where they are read fastest."""
 
     def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
         """One call for fused layers without windows, each with the norm before it, if any does."""

@@ -46,6 +46,7 @@ class Stack:
         self._kind_of = getattr(config, "layer_types", None) or [kind_of_all] * len(base.layers)
         self._rotaries = _rotaries(base, kinds)
         self._norm = norm_of(base.norm)
+        ops.place(model)
         self._layers = [fused_layer(layer, config, ops) for layer in base.layers]
         self._head = model.get_output_embeddings()
         self._logit_cap = getattr(config, "final_logit_softcapping", None)
