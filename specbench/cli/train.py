@@ -26,7 +26,10 @@ def train(
         ),
     ],
     model: TargetModel,
-    data: Annotated[Path, typer.Option(metavar="FILE", help=CORPUS)],
+    data: Annotated[
+        Path,
+        typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the head.")],
     steps: Annotated[
         int, typer.Option(metavar="N", help="Training steps; --resume with more extends it.")
@@ -36,6 +39,15 @@ def train(
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the initial weights and the order.")
     ] = 1,
+    tokens: Annotated[
+        int, typer.Option(metavar="N", help="Tokens of answers that --data self writes.")
+    ] = 1_000_000,
+    draft_vocab: Annotated[
+        int, typer.Option(metavar="N", help="Tokens that eagle3 drafts: the most frequent ones.")
+    ] = 32_000,
+    unroll: Annotated[
+        int, typer.Option(metavar="N", help="Depths that eagle3 is trained for.")
+    ] = 6,
     format_: Annotated[
         str,
         typer.Option(
@@ -58,6 +70,9 @@ def train(
         ("rows", rows, 1, 4096),
         ("length", length, 3, 10**6),
         ("seed", seed, 0, 2**63 - 1),
+        ("tokens", tokens, 1, 10**12),
+        ("draft-vocab", draft_vocab, 1, 2**28),
+        ("unroll", unroll, 1, 32),
     ):
         hint = f"Give --{name} from {least} to {most}."
         Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
@@ -74,7 +89,14 @@ def train(
             out=out,
             codec=load_codec(path, card, spec.template),
             settings=Settings(
-                num_steps=steps, num_rows=rows, length=length, seed=seed, layout=format_
+                num_steps=steps,
+                num_rows=rows,
+                length=length,
+                seed=seed,
+                num_unrolled=unroll,
+                draft_vocab=draft_vocab,
+                num_tokens=tokens,
+                layout=format_,
             ),
             source=card.repo,
             device=pick_device(spec.device).name,

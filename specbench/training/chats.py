@@ -21,10 +21,15 @@ _ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One entry of a file of training text. Plain text is an answer without a turn."""
+    """One entry of a file of training text. Plain text is an answer without a turn.
+
+    What a target wrote itself is there as tokens: `ids`, of which the first `num_prompt` ask.
+    """
 
     turns: tuple[str, ...]
     answers: tuple[str, ...]
+    ids: tuple[int, ...] = ()
+    num_prompt: int = 0
 
 
 def read_chat(row: dict[str, Any], left_out: Counter[str]) -> Example | None:

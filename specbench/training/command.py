@@ -3,25 +3,30 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from specbench.engine.load import load_target
 from specbench.errors import UserError, unknown_name
+from specbench.log.files import write_whole
 from specbench.models.checkpoints import identify
 from specbench.registry import get
-from specbench.training.batches import Row, ShuffledBatches, stack
+from specbench.training.batches import Row, ShuffledBatches
 from specbench.training.examples import Codec, encode, read_examples
 from specbench.training.files import begin_work, check_folder
+from specbench.training.head import Head
 from specbench.training.layouts import check_format
 from specbench.training.loop import LogLine, Plan
+from specbench.training.own_text import OVERLAP, SELF, task_prompts, write_own_text
 from specbench.training.recipe import HEADS, Settings, fit, new_head
 
-_HELD_OUT_SHARE = 50
-"""One row in 50 is held out for the log, up to a batch of them."""
+_HELD_OUT_SHARE, _MOST_HELD_OUT = 20, 100
+"""One row in 20 is held out for the log, 100 at most. More text at the end moves no row."""
 
 Say = Callable[[str], None]
 
@@ -41,59 +46,126 @@ def train_head(
 ) -> None:
     """Train the method's head for the model in `model_dir`, and write it to `out`.
 
-    A training that is resumed may have more steps than before.
+    `data` is a file of text, or `self`: the model then writes `settings.num_tokens` tokens of
+    answers first. A training that is resumed may have more steps and more text than before.
 
-    `source` is the model's Hub id or folder for the head's config, by default `model_dir`.
-    `codec` writes chats as runs do (`load_codec`). The official files are rewritten at every
-    evaluation; checkpoint and log are in `out/training`.
+    `source` is the model's Hub id or folder for the head's config; `codec` is that of a run. The
+    official files are rewritten at every evaluation; all else is in `out/training`.
 
     Raises:
-        UserError: the method has no head of its own, the data is missing or broken, or `out`
-            cannot be used, all before the model is loaded; or too few examples are left, or
-            the disk or the memory is full.
+        UserError: the method has no head, the data is missing or broken, or `out` cannot be used,
+            all before the model is loaded; or there is too little text, memory or disk.
         NonFiniteError: the model's outputs, the loss or the head are NaN or infinite.
     """
     check_method(method)
     check_format(settings.layout, method)
     left_out: Counter[str] = Counter()
-    examples = read_examples(data, left_out)
-    digest = hashlib.sha256(data.read_bytes()).hexdigest()
-    files = {name: file.sha256 for name, file in identify(model_dir).files.items()}
-    target_digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-    described = {
-        "method": method,
-        "model": str(model_dir),
-        "target_sha256": target_digest,
-        "data": digest,
-        **asdict(settings),
-    }
-    check_folder(out, described, is_resumed=is_resumed)
+    is_own = str(data) == SELF
+    examples = [] if is_own else read_examples(data, left_out)
+    described = _described(method, model_dir, data, settings)
+    grows = None if is_own else data
+    check_folder(out, described, is_resumed=is_resumed, data=grows)
     say(f"Loading {model_dir} …")
-    dtype = torch.float32 if device == "cpu" or not settings.is_mixed else torch.bfloat16
+    dtype = torch.bfloat16 if settings.is_mixed else torch.float32
     target = load_target(model_dir, dtype=dtype, device=torch.device(device))
+    text = f"The text of {data.name}. It was not checked for prompts of tasks."
+    if is_own:
+        with begin_work(out, described, is_resumed=is_resumed) as log:
+            data, is_resumed = log.path.with_name("self.jsonl"), True
+            text = _write_text(data, target.model, codec, settings, say)
+        examples = read_examples(data, left_out)
     say(f"Encoding {len(examples)} examples …")
     length = min(settings.length, target.context)
     rows = list(encode(codec, examples, length, settings.request_weight, left_out))
-    if reasons := "; ".join(f"{why} ({num})" for why, num in left_out.most_common() if num):
+    _check_enough(rows, data, left_out, say)
+    pad_id = min(codec.eos_ids, default=0)
+    held_out, batches = (
+        ShuffledBatches(part, settings.seed, settings.num_rows, pad_id) for part in _split(rows)
+    )
+    head = new_head(method, target.model, settings, batches)
+    say(begun := _begun(head, batches, held_out, settings))
+    with begin_work(out, described, is_resumed=is_resumed, data=grows) as log:
+        steps = settings.num_steps
+        plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, steps)))
+        name = source or str(model_dir)
+        with _memory_errors(settings):
+            rates = fit(head, target.model, settings, batches, held_out, plan, out, name)
+        card = _CARD.format(method=method, name=name, begun=begun, text=text, rates=_rates(rates))
+        write_whole(out / "README.md", card.encode())
+
+
+_CARD = """# A head of {method} for {name}
+
+Made by `specbench train {method}`. {begun}
+
+{text}
+
+On the examples that are held out: {rates}.
+"""
+
+
+def _described(method: str, model_dir: Path, data: Path, settings: Settings) -> dict[str, object]:
+    """What a training is, for `--resume`."""
+    files = {name: file.sha256 for name, file in identify(model_dir).files.items()}
+    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    text: dict[str, object] = {"data": SELF}
+    if str(data) != SELF:
+        content = data.read_bytes()
+        text = {"data": hashlib.sha256(content).hexdigest(), "data_bytes": len(content)}
+    about = {"method": method, "model": str(model_dir), "target_sha256": digest}
+    return {**about, **text, **asdict(settings)}
+
+
+def _check_enough(rows: Sequence[Row], data: Path, left_out: Counter[str], say: Say) -> None:
+    """Say what was left out. Raises UserError if too little remains."""
+    if reasons := _reasons(left_out):
         say(f"Left out of {data}: {reasons}.")
     if len(rows) < 2:
         raise UserError(f"--data {data} holds less than two usable examples.", "Give more text.")
-    held_out, rows = _split(rows, settings.num_rows)
-    pad_id, steps = min(codec.eos_ids, default=0), settings.num_steps
-    batches = ShuffledBatches(rows, settings.seed, settings.num_rows, pad_id)
-    head = new_head(method, target.model, settings, batches)
+
+
+def _reasons(left_out: Counter[str]) -> str:
+    return "; ".join(f"{why} ({num})" for why, num in left_out.most_common() if num)
+
+
+@contextmanager
+def _memory_errors(settings: Settings) -> Iterator[None]:
+    """Say what to lower if the memory is full."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate" in str(error):
+            size = f"--rows {settings.num_rows} and --length {settings.length}"
+            raise UserError(f"{size} need more memory than is free.", "Lower them.") from error
+        raise
+
+
+def _begun(
+    head: Head, batches: ShuffledBatches, held_out: ShuffledBatches, settings: Settings
+) -> str:
     count = sum(parameter.numel() for parameter in head.parameters())
-    say(f"Training {count / 1e6:.1f} M parameters on {len(rows)} examples for {steps} steps.")
-    with begin_work(out, described, is_resumed=is_resumed) as log:
-        plan = Plan(settings.schedule, log, on_log=lambda line: say(_progress(line, steps)))
-        name = source or str(model_dir)
-        try:
-            fit(head, target.model, settings, batches, stack(held_out, pad_id), plan, out, name)
-        except RuntimeError as error:
-            if isinstance(error, torch.OutOfMemoryError) or "can't allocate" in str(error):
-                size = f"--rows {settings.num_rows} and --length {length}"
-                raise UserError(f"{size} need more memory than is free.", "Lower them.") from error
-            raise
+    tokens = sum(len(row.ids) for row in batches.rows)
+    return (
+        f"Training {count / 1e6:.1f} M parameters on {len(batches.rows)} examples "
+        f"({tokens:,} tokens) for {settings.num_steps} steps; {len(held_out.rows)} are held out."
+    )
+
+
+def _write_text(
+    path: Path, model: PreTrainedModel, codec: Codec, settings: Settings, say: Say
+) -> str:
+    """Write the target's own text, and return what the head's card says about it."""
+    prompts = task_prompts()
+    left_out = write_own_text(
+        path, model, codec,
+        num_tokens=settings.num_tokens, seed=settings.seed, avoided=prompts.texts, say=say,
+    )  # fmt: skip
+    return (
+        "The target wrote the text itself: requests after its chat template, and answers to them, "
+        f"two in three greedy. No run of {OVERLAP} words is in one of {len(prompts.texts):,} "
+        f"prompts of tasks. Not checked, since they are not on this machine: "
+        f"{', '.join(prompts.unchecked) or 'none'}. Left out: {_reasons(left_out) or 'nothing'}."
+    )
 
 
 def check_method(name: str) -> None:
@@ -113,11 +185,11 @@ def check_method(name: str) -> None:
     raise unknown_name("head", name, HEADS)
 
 
-def _split(rows: list[Row], most: int) -> tuple[list[Row], list[Row]]:
+def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     """Rows to hold out for the log, and rows to train on; at least one of each."""
-    num = min(most, max(1, len(rows) // _HELD_OUT_SHARE))
-    chosen = {i * len(rows) // num for i in range(num)}
-    return [rows[i] for i in sorted(chosen)], [r for i, r in enumerate(rows) if i not in chosen]
+    most = _MOST_HELD_OUT * _HELD_OUT_SHARE
+    chosen = range(0, min(len(rows), most), _HELD_OUT_SHARE)
+    return [rows[i] for i in chosen], [row for i, row in enumerate(rows) if i not in chosen]
 
 
 def _progress(line: LogLine, num_steps: int) -> str:
@@ -128,7 +200,11 @@ def _progress(line: LogLine, num_steps: int) -> str:
         left = round(seconds / step * (num_steps - step))
         text += f"  {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
     rates = line.get("held_out")
-    if isinstance(rates, dict):
-        shown = ", ".join(f"{rate:.0%}" for rate in rates.values())
-        text += f"  drafted tokens that are the target's choice, by depth: {shown}"
-    return text
+    return f"{text}  {_rates(rates)}" if isinstance(rates, dict) else text
+
+
+def _rates(rates: Mapping[str, float]) -> str:
+    """Held-out acceptance in words."""
+    shown = ", ".join(f"{rate:.0%}" for name, rate in rates.items() if name != "mat")
+    text = f"drafted tokens that are the target's choice, by depth: {shown}"
+    return f"{text}; one path: MAT {rates['mat']:.2f}" if "mat" in rates else text

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
+from specbench.engine.model_parts import decoder_layers
 from specbench.training.batches import Batch
 from specbench.training.head import (
     Head,
@@ -69,9 +70,6 @@ class EagleHead(Head):
     def config(self) -> dict[str, object]:
         return {**self._fields, "bias": True}
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {**self.state_dict(), "embed_tokens.weight": self._frozen[0]}
-
 
 class MidLayer(Layer):
     """A layer whose attention reads [norm(embedding) ; norm(feature)]."""
@@ -121,7 +119,28 @@ class Eagle3Head(Head):
         self.lm_head = nn.Linear(hidden, len(ids), bias=False)
         rows = projection[ids.to(projection.device)]
         self.lm_head.weight = nn.Parameter(rows.float().clone())
+        self._start_from(model)
         self.to(projection.device)
+
+    @torch.no_grad()
+    def _start_from(self, model: PreTrainedModel) -> None:
+        """Start as the target's last layer over the last feature, where the shapes are the same.
+
+        Attention then ignores the embeddings, and the norm is the one that `lm_head` expects.
+        """
+        hidden, own = self.fc.out_features, dict(self.midlayer.named_parameters())
+        own["input_layernorm.weight"] = own["hidden_norm.weight"]  # that of features
+        for name, weight in decoder_layers(model)[-1].state_dict().items():
+            if name in own and own[name].shape == weight.shape:
+                own[name].copy_(weight)
+            elif name in own and own[name].shape == (len(weight), 2 * hidden):
+                own[name][:, :hidden] = 0
+                own[name][:, hidden:] = weight
+        norm = getattr(model.base_model, "norm", None)
+        if norm is not None:
+            self.norm.weight.copy_(norm.weight)
+        self.fc.weight.zero_()
+        self.fc.weight[:, -hidden:] = torch.eye(hidden)
 
     def token_ids(self, head_ids: Tensor) -> Tensor:
         return head_ids + self.d2t[head_ids]
@@ -141,9 +160,9 @@ class Eagle3Head(Head):
         return [self.lm_head(self.norm(output)) for output in self.outputs(ids, target)]
 
     def loss(self, batch: Batch, target: TargetOutputs) -> Tensor:
-        known_logits = target.logits.index_select(-1, self.t2d.nonzero().flatten())
+        known_logits = target.logits_of(self.t2d.nonzero().flatten())
         weights = batch.weights.clone()  # of token t, which the target chooses at t - 1
-        weights[:, 1:] *= self.t2d[target.logits.argmax(-1)][:, :-1]
+        weights[:, 1:] *= self.t2d[target.best][:, :-1]
         by_depth = enumerate(self.draft_logits(batch.ids, target), start=1)
         return decayed_sum(
             (target_loss(logits, known_logits, weights, depth) for depth, logits in by_depth),

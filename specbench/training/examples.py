@@ -80,7 +80,10 @@ def encode(
     The tokens of an answer and of plain text have weight 1, those of a request `request_weight`.
     """
     for example in examples:
-        row = _chat(codec, example, request_weight) if example.turns else _text(codec, example)
+        if example.ids:
+            row = _own(codec, example, request_weight)
+        else:
+            row = _chat(codec, example, request_weight) if example.turns else _text(codec, example)
         if len(row.ids) <= 2:
             left_out["examples of fewer than three tokens"] += 1
             continue
@@ -122,6 +125,16 @@ def _answer_ids(
     return answer if eos is None else (*answer, eos)
 
 
+def _own(codec: Codec, example: Example, request_weight: float) -> Row:
+    """The row of the target's own tokens. A cut answer ends without the token that ends one."""
+    num = example.num_prompt
+    if max(example.ids) >= len(codec.tokenizer):
+        message = f"--data has the token {max(example.ids)}, which the model does not have."
+        raise UserError(message, "Train on text that this model wrote.")
+    answer = [1.0] * (len(example.ids) - num)
+    return Row(example.ids, [0.0, *[request_weight] * (num - 1), *answer])
+
+
 def _text(codec: Codec, example: Example) -> Row:
     ids = tuple(codec.tokenizer(example.answers[0])["input_ids"])
     return Row(ids, (0.0, *[1.0] * (len(ids) - 1)))
@@ -132,6 +145,13 @@ def _example(row: object, left_out: Counter[str]) -> Example | None:
         raise ValueError(f"a JSON object is expected, not {type(row).__name__}")
     if any(name in row for name in LISTS):
         return read_chat(row, left_out)
+    if "answer_ids" in row:
+        parts = [row.get("prompt_ids"), row["answer_ids"]]
+        if not all(isinstance(ids, list) and ids for ids in parts) or not all(
+            type(token) is int and token >= 0 for ids in parts for token in ids
+        ):
+            raise ValueError("`prompt_ids` and `answer_ids` are not lists of tokens")
+        return Example((), (), tuple(parts[0] + parts[1]), len(parts[0]))
     if "text" in row:
         if not isinstance(row["text"], str) or not row["text"].strip():
             raise ValueError("`text` is not a string with something in it")

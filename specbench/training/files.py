@@ -1,5 +1,6 @@
 """The folder of a head: the official files at the top, checkpoint and log in `training/` below."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -81,15 +82,19 @@ def replacing(path: Path) -> Iterator[Path]:
             scratch.unlink()
 
 
-def check_folder(out: Path, settings: Mapping[str, object], *, is_resumed: bool) -> None:
+def check_folder(
+    out: Path, settings: Mapping[str, object], *, is_resumed: bool, data: Path | None = None
+) -> None:
     """Refuse a folder that cannot take this training, and make it if it is not there.
+
+    A resumed one may have more steps, and more text after the text that `data` had before.
 
     Raises:
         UserError: `out` cannot be written, holds something already, or, when resumed, holds no
             run or one with other settings.
     """
     if is_resumed:
-        _check_same(out / _WORK / _SETTINGS, settings)
+        _check_same(out / _WORK / _SETTINGS, settings, data)
         return
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file.", "Give a folder that is new or empty.")
@@ -119,7 +124,7 @@ def locked_log(work: Path) -> Iterator[LineFile]:
 
 @contextmanager
 def begin_work(
-    out: Path, settings: Mapping[str, object], *, is_resumed: bool
+    out: Path, settings: Mapping[str, object], *, is_resumed: bool, data: Path | None = None
 ) -> Iterator[LineFile]:
     """The log in the work folder below `out`, which is locked, with the settings beside it.
 
@@ -128,13 +133,15 @@ def begin_work(
     """
     work = out / _WORK
     with locked_log(work) as log:
-        check_folder(out, settings, is_resumed=is_resumed)  # as it is now that it is locked
+        check_folder(
+            out, settings, is_resumed=is_resumed, data=data
+        )  # as it is now that it is locked
         with folder_errors(work, "--out"):
             write_whole(work / _SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
         yield log
 
 
-def _check_same(path: Path, settings: Mapping[str, object]) -> None:
+def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -> None:
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(before, dict):
@@ -154,15 +161,21 @@ def _check_same(path: Path, settings: Mapping[str, object]) -> None:
         for name in sorted({"target_sha256": None, **settings, **before})
         if (name in before or name != "target_sha256")  # older versions did not keep it
         and before.get(name) != settings.get(name)
-        and not _is_extended(name, before, settings)
+        and not _is_extended(name, before, settings, data)
     ]
     if changed:
         raise UserError(
             f"The training in {path.parent.parent} has other settings: {'; '.join(changed)}.",
-            "Repeat them (--steps may grow), or start anew in another folder without --resume.",
+            "Repeat them (--steps, --tokens and text may grow), or start anew in another folder "
+            "without --resume.",
         )
 
 
-def _is_extended(name: str, before: Any, settings: Mapping[str, Any]) -> bool:
-    steps = before.get("num_steps", 0)
-    return name == "num_steps" and isinstance(steps, int) and settings[name] > steps
+def _is_extended(name: str, before: Any, settings: Mapping[str, Any], data: Path | None) -> bool:
+    """True for more steps, more tokens to write, and text that begins with the text before."""
+    if name in ("data", "data_bytes") and data is not None:
+        size = before.get("data_bytes")
+        start = data.read_bytes()[:size] if isinstance(size, int) else b""
+        return before.get("data") == hashlib.sha256(start).hexdigest()
+    was = before.get(name, 0)
+    return name in ("num_steps", "num_tokens") and isinstance(was, int) and settings[name] > was

@@ -4,6 +4,7 @@ Depth d of a head at position t predicts token t + 1 + d; the target itself pred
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,11 +20,24 @@ DECAY = 0.8
 
 @dataclass(frozen=True, slots=True)
 class TargetOutputs:
-    """Outputs of the target for a batch."""
+    """Outputs of the target for a batch. Its logits follow from its hidden states."""
 
-    logits: Tensor  # [rows, length, vocab]
     hidden: Tensor  # [rows, length, hidden], after the last norm
     layer_inputs: dict[int, Tensor]  # layer -> [rows, length, hidden]
+    best: Tensor  # [rows, length] int64, the tokens that the target chooses
+    projection: nn.Linear
+
+    @property
+    def logits(self) -> Tensor:  # [rows, length, vocab]
+        with torch.no_grad():
+            logits: Tensor = self.projection(self.hidden)
+            return logits
+
+    @torch.no_grad()
+    def logits_of(self, ids: Tensor) -> Tensor:  # [n] -> [rows, length, n]
+        """The logits of some tokens."""
+        weight, bias = self.projection.weight, getattr(self.projection, "bias", None)
+        return F.linear(self.hidden, weight[ids], None if bias is None else bias[ids])
 
 
 class Head(nn.Module):
@@ -96,13 +110,22 @@ def decayed_sum(losses: Iterable[Tensor], start: int = 1) -> Tensor:
 
 
 @torch.no_grad()
-def agreement(head: Head, batch: Batch, target: TargetOutputs) -> dict[str, float]:
-    """The rate at which the head's best token is the target's, by depth."""
-    best = target.logits.argmax(-1)
-    rates = {}
-    for depth, logits in enumerate(head.draft_logits(batch.ids, target), start=1):
-        is_same = head.token_ids(logits.argmax(-1)) == ahead(best, depth)
-        rates[f"guess_{depth}"] = weighted_mean(
-            is_same.float(), ahead(batch.weights, depth + 1)
-        ).item()
-    return rates
+def agreement(head: Head, text: Iterable[tuple[Batch, TargetOutputs]]) -> dict[str, float]:
+    """Rates on answers at which the head's best token is the target's, by depth.
+
+    `mat` is the number of tokens that a step with one path of such drafts would emit.
+    """
+    same: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for batch, target in text:
+        is_path = torch.ones_like(target.best, dtype=torch.bool)
+        for depth, logits in enumerate(head.draft_logits(batch.ids, target), start=1):
+            is_same = head.token_ids(logits.argmax(-1)) == ahead(target.best, depth)
+            weights = ahead((batch.weights >= 1).float(), depth + 1)
+            is_path &= is_same
+            for name, values in ((f"guess_{depth}", is_same), (f"path_{depth}", is_path)):
+                same[name] += (values * weights).sum().item()  # type: ignore[assignment]
+                total[name] += weights.sum().item()  # type: ignore[assignment]
+    rates = {name: same[name] / max(total[name], 1.0) for name in same}
+    path = sum(rates.pop(name) for name in list(rates) if name.startswith("path"))
+    return {**rates, "mat": 1 + path}

@@ -51,18 +51,23 @@ def orthogonalize(matrix: Tensor) -> Tensor:  # [rows, columns] -> [rows, column
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Linear warm-up, then a cosine down to `final` of the peak learning rate."""
+    """Linear warm-up, the peak rate, then a cosine down to `final` of it.
+
+    `decay` is the share of the steps after the warm-up that the cosine takes.
+    """
 
     num_steps: int
     warmup: int
     final: float = 0.02
+    decay: float = 1.0
 
     def factor(self, step: int) -> float:
         """The factor of the peak learning rates at this step."""
         if step < self.warmup:
             return (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, self.num_steps - self.warmup)
-        return self.final + (1 - self.final) * 0.5 * (1 + cos(pi * min(1.0, done)))
+        num_falling = max(1, round(self.decay * (self.num_steps - self.warmup)))
+        done = min(1.0, max(0.0, 1 - (self.num_steps - step) / num_falling))
+        return self.final + (1 - self.final) * 0.5 * (1 + cos(pi * done))
 
 
 def optimizers_for(

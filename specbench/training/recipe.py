@@ -1,6 +1,7 @@
 """The training of one head: its settings, the frozen target, batches, and the files it ends in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,9 @@ from transformers import PreTrainedModel
 
 from specbench.engine.model_parts import decoder_layers
 from specbench.errors import NonFiniteError
-from specbench.training.batches import Batch, BatchSource
+from specbench.training.batches import Batch, Row, RowSource, ShuffledBatches
 from specbench.training.eagle import Eagle3Head, EagleHead
+from specbench.training.features import Features
 from specbench.training.files import NO_NUMBERS, write_head
 from specbench.training.head import Head, TargetOutputs, agreement
 from specbench.training.layer import register_attention
@@ -22,8 +24,8 @@ from specbench.training.loop import Plan, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
 from specbench.training.optimizers import Schedule, optimizers_for
 
-_COUNTED_BATCHES = 50
-"""The number of batches in which tokens are counted for EAGLE-3's draft vocabulary."""
+_DECAY = 0.2
+"""The share of the steps in which the learning rate falls: before, a run may get more of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Settings:
     num_heads: int = 4
     num_unrolled: int = 6
     draft_vocab: int = 32_000
+    num_tokens: int = 1_000_000
+    """Tokens of answers that the target writes, where it writes the text."""
     layout: str = SAFEAILAB
     """The published layout that it is written in, one of `FORMATS`."""
 
@@ -52,7 +56,8 @@ class Settings:
 
     @property
     def schedule(self) -> Schedule:
-        return Schedule(self.num_steps, warmup=min(50, self.num_steps // 10))
+        warmup = min(50, self.num_steps // 10)
+        return Schedule(self.num_steps, warmup=warmup, decay=_DECAY)
 
 
 _HEADS: Mapping[str, Callable[[PreTrainedModel, Settings], Head]] = {
@@ -64,7 +69,7 @@ HEADS = (*_HEADS, "eagle3")
 """Kinds of heads that can be trained."""
 
 
-def new_head(method: str, model: PreTrainedModel, settings: Settings, batches: BatchSource) -> Head:
+def new_head(method: str, model: PreTrainedModel, settings: Settings, batches: RowSource) -> Head:
     """An untrained head for the target. EAGLE-3 may draft the most frequent tokens of `batches`."""
     torch.manual_seed(settings.seed)
     if method in _HEADS:
@@ -72,19 +77,19 @@ def new_head(method: str, model: PreTrainedModel, settings: Settings, batches: B
     vocab = model.get_output_embeddings().weight.shape[0]
     ids = None
     if settings.draft_vocab < vocab:
-        ids = frequent_tokens(batches, settings.draft_vocab, vocab)
+        ids = frequent_tokens(batches.rows, settings.draft_vocab, vocab)
     return Eagle3Head(model, ids, settings.num_unrolled)
 
 
-def frequent_tokens(batches: BatchSource, size: int, vocab: int) -> Tensor:
-    """The `size` tokens with most weight in the first batches, increasing. [size] int64
+def frequent_tokens(rows: Iterable[Row], size: int, vocab: int) -> Tensor:
+    """The `size` tokens with most weight, increasing. [size] int64
 
     Among equals the smallest id comes first.
     """
     counts = torch.zeros(vocab, dtype=torch.float64)
-    for index in range(_COUNTED_BATCHES):
-        batch = batches[index]
-        counts += torch.bincount(batch.ids.flatten(), batch.weights.double().flatten(), vocab)
+    for row in rows:
+        weights = torch.tensor(row.weights, dtype=torch.float64)
+        counts += torch.bincount(torch.tensor(row.ids), weights, vocab)
     return counts.sort(descending=True, stable=True).indices[:size].sort().values
 
 
@@ -110,10 +115,11 @@ class Teacher:
             NonFiniteError: they are NaN or infinite.
         """
         hidden = self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        logits = self._model.get_output_embeddings()(hidden)
-        if not (hidden.abs().amax() + logits.amax()).isfinite():  # a logit may be -inf
+        head = self._model.get_output_embeddings()
+        top = head(hidden).max(-1)
+        if not (hidden.abs().amax() + top.values.amax()).isfinite():  # a logit may be -inf
             raise NonFiniteError("The target's outputs are NaN or infinite.", NO_NUMBERS)
-        return TargetOutputs(logits, hidden, dict(self._inputs))
+        return TargetOutputs(hidden, dict(self._inputs), top.indices, head)
 
     def _capture(
         self, index: int, layer: object, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -125,34 +131,44 @@ def fit(
     head: Head,
     model: PreTrainedModel,
     settings: Settings,
-    batches: BatchSource,
-    held_out: Batch,
+    batches: RowSource,
+    held_out: ShuffledBatches,
     plan: Plan,
     out: Path,
     target: str = "",
-) -> None:
+) -> Mapping[str, float]:
     """Train the head in place, and write it to `out` at every evaluation and at the end.
 
     `target` is the target's folder or Hub id. The log has the rates at
-    which its best tokens on held-out text are the target's.
+    which its best tokens on held-out text are the target's; the last ones are returned. The
+    target's outputs are kept beside the log, so that it runs once over each row.
     """
     teacher = Teacher(model, head.layer_ids)
-    held_out = held_out.to(model.device)
+    work = plan.log.path.parent
 
     def mixed() -> torch.autocast:
         return torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=settings.is_mixed)
 
-    def loss_of(batch: Batch) -> Tensor:
-        with mixed():
-            return head.loss(batch, teacher(batch.ids))
-
-    def evaluate() -> Mapping[str, float]:
-        write_head(head, out, settings.layout, target)
-        with mixed():
-            return agreement(head, held_out, teacher(held_out.ids))
+    def kept(name: str, source: RowSource) -> closing[Features]:
+        return closing(Features(work / name, source.rows, teacher, model, head.layer_ids))
 
     optimizers = optimizers_for(
         head, head.vocab_weights(), matrix_lr=settings.matrix_lr, other_lr=settings.other_lr
     )
-    train(head, loss_of, batches, optimizers, plan, evaluate)
+    last: dict[str, float] = {}
+    with kept("features.bin", batches) as features, kept("held_out.bin", held_out) as tested:
+
+        def loss_of(batch: Batch) -> Tensor:
+            with mixed():
+                return head.loss(batch, features(batch))
+
+        def evaluate() -> Mapping[str, float]:
+            write_head(head, out, settings.layout, target)
+            text = (batch.to(model.device) for batch in held_out.in_order())
+            with mixed():
+                last.update(agreement(head, ((batch, tested(batch)) for batch in text)))
+            return last
+
+        train(head, loss_of, batches, optimizers, plan, evaluate)
     write_head(head, out, settings.layout, target)
+    return last

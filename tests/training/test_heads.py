@@ -160,10 +160,9 @@ def test_scaled_rotary_positions_reach_the_head(tmp_path: Path) -> None:
 
 
 def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
-    ids = frequent_tokens(batches(), 100, vocab=2048)
+    ids = frequent_tokens(batches().rows, 100, vocab=2048)
     counts = torch.zeros(2048, dtype=torch.float64)
-    for index in range(50):
-        batch = batches()[index]
+    for batch in batches().in_order():
         counts += torch.bincount(batch.ids.flatten(), batch.weights.double().flatten(), 2048)
     assert ids.tolist() == sorted(set(ids.tolist())) and len(ids) == 100
     assert counts[ids].min() >= counts.sort(descending=True).values[100]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from specbench.training.batches import Batch, BatchSource
+from specbench.training.batches import Batch, RowSource, ShuffledBatches
 from specbench.training.eagle import Eagle3Head
 from specbench.training.files import locked_log
 from specbench.training.head import (
@@ -31,8 +31,9 @@ torch.set_num_threads(1)
 class Stopped:
     """Batches that end with an interrupt."""
 
-    def __init__(self, source: BatchSource, stop_at: int) -> None:
+    def __init__(self, source: ShuffledBatches, stop_at: int) -> None:
         self._source, self._stop_at = source, stop_at
+        self.rows = source.rows
 
     def __getitem__(self, index: int) -> Batch:
         if index == self._stop_at:
@@ -42,6 +43,8 @@ class Stopped:
 
 class Repeated:
     """One batch again and again."""
+
+    rows = batches().rows
 
     def __getitem__(self, index: int) -> Batch:
         return batches()[0]
@@ -55,17 +58,16 @@ def sharp_model() -> LlamaForCausalLM:
     return model
 
 
-def trained(
-    method: str, folder: Path, source: BatchSource, seed: int = 0
-) -> list[dict[str, object]]:
+def trained(method: str, folder: Path, source: RowSource, seed: int = 0) -> list[dict[str, object]]:
     """The log of a short run."""
     model, settings = sharp_model(), replace(SETTINGS, seed=seed)
     head = new_head(method, model, settings, batches())
     work = folder / "work"
+    held_out = replace(batches(seed=1), rows=batches(seed=1).rows[:3])
     with locked_log(work) as log:
         plan = Plan(Schedule(settings.num_steps, warmup=2), log, log_every=1, save_every=4)
         try:
-            fit(head, model, settings, source, batches(seed=1)[0], plan, folder / "out")
+            fit(head, model, settings, source, held_out, plan, folder / "out")
         except KeyboardInterrupt:
             assert isinstance(source, Stopped)
     return [json.loads(line) for line in (work / "log.jsonl").read_text().splitlines()]
@@ -176,11 +178,10 @@ def test_eagle3_leaves_out_tokens_outside_its_vocabulary() -> None:
     head = Eagle3Head(model, torch.tensor([5, 7]), num_unrolled=2)
     batch = Batch(torch.tensor([[1, 8, 9, 6, 5, 7]]), torch.ones(1, 6), 6)
     outputs = target_outputs(head, model, batch.ids)
-    logits = torch.zeros_like(outputs.logits)
-    logits[..., 9] = 1.0  # the target always chooses a token that the head cannot draft
-    assert head.loss(batch, replace(outputs, logits=logits)) == 0
-    logits[:, 2, 7] = 2.0  # except once
-    assert head.loss(batch, replace(outputs, logits=logits)) > 0
+    best = torch.full_like(outputs.best, 9)  # the target always chooses one it cannot draft
+    assert head.loss(batch, replace(outputs, best=best)) == 0
+    best[:, 2] = 7  # except once
+    assert head.loss(batch, replace(outputs, best=best)) > 0
 
 
 def test_a_target_that_is_its_own_head_agrees_with_itself() -> None:
@@ -192,5 +193,5 @@ def test_a_target_that_is_its_own_head_agrees_with_itself() -> None:
             return [ahead(target.logits, depth) for depth in (1, 2)]
 
     oracle = Oracle(model)
-    rates = agreement(oracle, batch, target_outputs(oracle, model, batch.ids))
-    assert rates == pytest.approx({"guess_1": 1.0, "guess_2": 1.0})
+    text = [(batch, target_outputs(oracle, model, batch.ids))] * 2
+    assert agreement(oracle, text) == pytest.approx({"guess_1": 1.0, "guess_2": 1.0, "mat": 3.0})

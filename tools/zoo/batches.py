@@ -13,6 +13,8 @@ from tools.zoo.tokenizer import EOS_ID, encode_dialogue
 _DIALOGUES_PER_BATCH = 1_000
 # A batch is full when this many dialogues did not fit.
 _MISSES = 12
+# A draft vocabulary has the tokens that are frequent in this many batches.
+_COUNTED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,13 @@ class ChatBatches:
     length: int
     request_weight: float
     held_out: Container[str]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the first batches: there is no end of them."""
+        first = (self[index] for index in range(_COUNTED))
+        pairs = (pair for batch in first for pair in zip(batch.ids, batch.weights, strict=True))
+        return [Row(ids.tolist(), weights.tolist()) for ids, weights in pairs]
 
     def __getitem__(self, index: int) -> Batch:
         rows: list[tuple[list[int], list[float]]] = [([], []) for _ in range(self.num_rows)]
@@ -42,7 +51,12 @@ class ChatBatches:
 
 def chats_in_rows(core: Tokenizer, dialogues: Sequence[Dialogue]) -> Batch:
     """The dialogues as one batch, one to a row. Only their answers have a weight."""
-    return stack([_encode(core, dialogue, 0.0) for dialogue in dialogues], EOS_ID)
+    return stack(chat_rows(core, dialogues), EOS_ID)
+
+
+def chat_rows(core: Tokenizer, dialogues: Sequence[Dialogue]) -> list[Row]:
+    """The row of each dialogue. Only answers have a weight."""
+    return [_encode(core, dialogue, 0.0) for dialogue in dialogues]
 
 
 def _encode(core: Tokenizer, dialogue: Dialogue, request_weight: float) -> Row:

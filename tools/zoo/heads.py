@@ -5,12 +5,14 @@ from pathlib import Path
 
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specbench.training.batches import ShuffledBatches
 from specbench.training.files import locked_log
 from specbench.training.loop import Plan
 from specbench.training.recipe import Settings, fit, new_head
-from tools.zoo.batches import ChatBatches, chats_in_rows
+from tools.zoo.batches import ChatBatches, chat_rows
 from tools.zoo.held_out import LOG_SEED, bundled_requests, held_out_dialogues
 from tools.zoo.text import FAMILIES
+from tools.zoo.tokenizer import EOS_ID
 
 SETTINGS = {
     "medusa": Settings(300, num_rows=4, length=512, seed=11, matrix_lr=0.04, other_lr=0.03),
@@ -51,6 +53,7 @@ def train_tiny_head(
         held_out=bundled_requests(),
     )
     head = new_head(method, model, settings, batches)
-    held_out = chats_in_rows(core, chats)
+    rows = chat_rows(core, chats)
+    held_out = ShuffledBatches(rows, settings.seed, len(rows), EOS_ID)
     with locked_log(work) as log:
         fit(head, model, settings, batches, held_out, Plan(settings.schedule, log), out)

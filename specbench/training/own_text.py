@@ -1,0 +1,298 @@
+"""Training text that the target writes itself: requests after its chat template, and answers.
+
+The text depends on the seed alone. It is written in chunks of as many requests, so that what was
+killed goes on with the chunk that it had not finished.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specbench.data.prompts import load_prompts
+from specbench.data.tasks import load_cards
+from specbench.errors import UserError
+from specbench.log.files import LineFile
+from specbench.training.examples import Codec
+from specbench.training.slots import Slots
+
+SELF = "self"
+"""The value of `--data` that asks for it."""
+
+_CHUNK, _SLOTS = 192, 96
+"""Requests of a chunk, and the most that are answered together."""
+_REQUEST, _ANSWER = 128, 320
+"""The most tokens of a request, which is else dropped, and of an answer, which is else cut."""
+_SAMPLED_EVERY = 3
+"""One answer in three is sampled, the others are greedy."""
+_TOP_P, _TOP_K = 0.95, 256
+_OPENING, _OPENING_SHARE, _FREE = 3, 0.05, 2
+"""Words of an opening, the largest share of requests that begin alike, and how many always may."""
+OVERLAP = 13
+"""Words in a row that a request or answer may not share with a prompt of a task."""
+_MOST_ATTEMPTS = 40
+
+_WORD = re.compile(r"\w+")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPrompts:
+    """The prompts of all tasks; `unchecked` names the sources that are not on this machine."""
+
+    texts: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+
+def task_prompts() -> TaskPrompts:
+    """The bundled prompts, and the published ones that are in the cache."""
+    texts: list[str] = []
+    unchecked = []
+    for card in load_cards().values():
+        for source in card.sources:
+            try:
+                prompts = load_prompts(card.name, source, offline=True)
+            except UserError:
+                unchecked.append(f"{card.name} ({source})")
+                continue
+            texts += (turn for prompt in prompts for turn in prompt.turns)
+    return TaskPrompts(tuple(texts), tuple(unchecked))
+
+
+def word_runs(text: str) -> Iterator[tuple[str, ...]]:
+    """Every run of `OVERLAP` words of a text, in lower case."""
+    words = _WORD.findall(text.lower())
+    return zip(*(words[i:] for i in range(OVERLAP)), strict=False)
+
+
+@dataclass(slots=True)
+class _Dialogue:
+    """A request and its answer while they are written."""
+
+    rng: Random
+    ids: list[int]
+    forced: list[int] = field(default_factory=list)  # tokens of the template that come next
+    request: str = ""
+    num_prompt: int = 0  # 0 while the request is written
+    is_sampled: bool = True
+
+
+class OwnText:
+    """The requests so far, and the rules that a new one has to keep."""
+
+    def __init__(self, avoided: Iterable[str], rows: Iterable[dict[str, Any]] = ()) -> None:
+        """`avoided` are the prompts of tasks; `rows` what was written before."""
+        self._avoided = {run for text in avoided for run in word_runs(text)}
+        self._seen: set[str] = set()
+        self._openings: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        for row in rows:
+            self._add(row["request"])
+            self.left_out.update(row.get("left_out", {}))
+
+    def takes(self, request: str) -> bool:
+        """True for a request that is kept, which is then counted."""
+        words = _WORD.findall(request.lower())
+        share = _OPENING_SHARE * (len(self._seen) + 1)
+        reason = None
+        if len(words) < _OPENING:
+            reason = f"requests of fewer than {_OPENING} words"
+        elif " ".join(words) in self._seen:
+            reason = "requests made before"
+        elif self._openings[" ".join(words[:_OPENING])] + 1 > max(share, _FREE):
+            reason = "requests with a frequent opening"
+        if reason:
+            self.left_out[reason] += 1
+        else:
+            self._add(request)
+        return reason is None
+
+    def overlaps(self, request: str, answer: str) -> bool:
+        """True if one shares a run of words with a prompt of a task. The request is forgotten."""
+        is_shared = any(run in self._avoided for t in (request, answer) for run in word_runs(t))
+        if is_shared:
+            self.left_out[f"dialogues that share {OVERLAP} words with a prompt"] += 1
+            words = _WORD.findall(request.lower())
+            self._seen.discard(" ".join(words))
+            self._openings[" ".join(words[:_OPENING])] -= 1
+        return is_shared
+
+    def _add(self, request: str) -> None:
+        words = _WORD.findall(request.lower())
+        self._seen.add(" ".join(words))
+        self._openings[" ".join(words[:_OPENING])] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The tokens of the template before and after a request."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @classmethod
+    def of(cls, codec: Codec) -> "_Frame":
+        one, other = (codec.render([{"role": "user", "content": text}]) for text in ("x", "7"))
+        before = _common(one, other)
+        after = _common(one[: len(before) - 1 : -1], other[: len(before) - 1 : -1])[::-1]
+        if not before or not after:
+            raise UserError(
+                "--data self needs a chat template, to know where a request begins and ends.",
+                "Name one by --template, or give a file of text.",
+            )
+        return cls(before, after)
+
+
+def write_own_text(
+    path: Path,
+    model: PreTrainedModel,
+    codec: Codec,
+    *,
+    num_tokens: int,
+    seed: int,
+    avoided: Iterable[str],
+    say: Say,
+) -> Counter[str]:
+    """Write dialogues until there are `num_tokens` tokens of answers, or go on with a file.
+
+    A line has `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and `sampled`.
+    Returns what was left out, by reason.
+
+    Raises:
+        UserError: the model writes no usable requests, or another process writes the file.
+    """
+    frame = _Frame.of(codec)
+    with closing(LineFile(path)) as file:
+        rows, size = _complete_chunks(path)
+        with path.open("r+b") as whole:
+            whole.truncate(size)
+        own = OwnText(avoided, rows)
+        count = sum(len(row["answer_ids"]) for row in rows)
+        if count >= num_tokens:
+            return own.left_out
+        num, capacity = _SLOTS, len(frame.before) + _REQUEST + len(frame.after) + _ANSWER + 1
+        with closing(Slots(model, frame.before[:-1], num=num, capacity=capacity)) as slots:
+            chunk = len(rows) // _CHUNK
+            while count < num_tokens:
+                before = own.left_out.copy()
+                new = list(_chunk(slots, frame, codec, own, f"{seed}/{chunk}"))
+                new[-1]["left_out"] = dict(own.left_out - before)
+                file.append("".join(json.dumps(row) + "\n" for row in new).encode())
+                chunk += 1
+                count += sum(len(row["answer_ids"]) for row in new)
+                say(f"Own text: {count:,} of {num_tokens:,} tokens in {chunk * _CHUNK} answers.")
+        return own.left_out
+
+
+def _chunk(
+    slots: Slots, frame: _Frame, codec: Codec, own: OwnText, seed: str
+) -> Iterator[dict[str, Any]]:
+    """The dialogues of one chunk, in the order in which they end."""
+    num_made = num_tried = num_accepted = 0
+    open_: list[_Dialogue] = []
+    while num_made < _CHUNK:
+        while len(open_) < min(_SLOTS, _CHUNK - num_made):
+            num_tried += 1
+            open_.append(_Dialogue(Random(f"{seed}/{num_tried}"), list(frame.before)))
+        if num_tried > _MOST_ATTEMPTS * _CHUNK:
+            reasons = "; ".join(f"{why} ({num})" for why, num in own.left_out.most_common())
+            raise UserError(
+                f"The model writes too few usable requests. Left out: {reasons}.",
+                "Train it on a file of text.",
+            )
+        logits = slots.step([one.ids[-1] for one in open_], [len(one.ids) - 1 for one in open_])
+        ended = []
+        for slot, (one, token) in enumerate(zip(open_, _next(logits, open_), strict=True)):
+            if not one.num_prompt:
+                is_open = _write_request(one, token, frame, codec, own)
+                if one.num_prompt:
+                    num_accepted += 1
+                    one.is_sampled = num_accepted % _SAMPLED_EVERY == 0
+            elif one.forced:
+                one.ids.append(one.forced.pop(0))
+                continue
+            else:
+                one.ids.append(token)
+                is_eos = token in codec.eos_ids
+                is_open = not is_eos and len(one.ids) - one.num_prompt < _ANSWER
+                if not is_open and (row := _row(one, codec, own, is_eos=is_eos)):
+                    num_made += 1
+                    yield row
+            if not is_open:
+                ended.append(slot)
+        for slot in reversed(ended):
+            last = open_.pop()
+            if slot < len(open_):
+                open_[slot] = last
+                slots.move(len(open_), slot)
+
+
+def _write_request(one: _Dialogue, token: int, frame: _Frame, codec: Codec, own: OwnText) -> bool:
+    """Add a token to a request, or end it. False if the request is dropped."""
+    if token != frame.after[0] and token not in codec.eos_ids:
+        one.ids.append(token)
+        is_long = len(one.ids) - len(frame.before) > _REQUEST
+        if is_long:
+            own.left_out[f"requests of more than {_REQUEST} tokens"] += 1
+        return not is_long
+    one.request = codec.tokenizer.decode(one.ids[len(frame.before) :])
+    if not own.takes(one.request):
+        return False
+    one.forced = list(frame.after)
+    one.num_prompt = len(one.ids) + len(frame.after)
+    one.ids.append(one.forced.pop(0))
+    return True
+
+
+def _row(one: _Dialogue, codec: Codec, own: OwnText, *, is_eos: bool) -> dict[str, Any] | None:
+    """The line of a dialogue; None if it shares words with a prompt."""
+    answer = one.ids[one.num_prompt :]
+    if own.overlaps(one.request, codec.tokenizer.decode(answer)):
+        return None
+    return {
+        "request": one.request,
+        "prompt_ids": one.ids[: one.num_prompt],
+        "answer_ids": answer,
+        "stop_reason": "eos" if is_eos else "length",
+        "sampled": one.is_sampled,
+    }
+
+
+def _next(logits: Tensor, open_: Sequence[_Dialogue]) -> list[int]:
+    """The next token of each dialogue: drawn, or the best one."""
+    tokens: list[int] = logits.argmax(-1).tolist()
+    drawn = [i for i, one in enumerate(open_) if one.is_sampled and not one.forced]
+    if drawn:
+        rows = logits[drawn].float()
+        top = rows.topk(min(_TOP_K, rows.shape[-1]))
+        shares = (top.values - rows.logsumexp(-1, keepdim=True)).exp()
+        shares = shares.where(shares.cumsum(-1) - shares < _TOP_P, 0.0)
+        numbers = torch.tensor([open_[i].rng.random() for i in drawn], device=rows.device)
+        at = torch.searchsorted(shares.cumsum(-1), (numbers * shares.sum(-1))[:, None])
+        ids = top.indices.gather(1, at.clamp_(max=shares.shape[-1] - 1))[:, 0].tolist()
+        for i, token in zip(drawn, ids, strict=True):
+            tokens[i] = token
+    return tokens
+
+
+def _complete_chunks(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The rows of the chunks that were finished, and the bytes that they take."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = lines[: len(lines) // _CHUNK * _CHUNK]
+    return [json.loads(line) for line in whole], sum(map(len, whole))
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    """The longest common beginning."""
+    length = min(len(one), len(other))
+    same = next((i for i in range(length) if one[i] != other[i]), length)
+    return tuple(one[:same])

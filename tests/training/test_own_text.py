@@ -1,0 +1,156 @@
+"""Text that the target writes itself: its rules, and a killed writer that goes on."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import specbench.training.own_text as own_text
+from specbench.engine.load import load_target
+from specbench.errors import UserError
+from specbench.models.cards import find_model
+from specbench.models.chat import ChatCodec, load_codec
+from specbench.training.command import train_head
+from specbench.training.examples import encode, read_examples
+from specbench.training.own_text import OwnText, task_prompts, write_own_text
+from specbench.training.recipe import Settings
+from specbench.zoo import TINY
+
+torch.set_num_threads(1)
+TARGET = TINY / "target"
+NUM_TOKENS = 290
+SENTENCE = "one two three four five six seven eight nine ten eleven twelve thirteen"
+
+
+@pytest.fixture(scope="module")
+def codec() -> ChatCodec:
+    return load_codec(TARGET, find_model("tiny"), "auto")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_text, "_CHUNK", 12)
+    monkeypatch.setattr(own_text, "_SLOTS", 5)
+    monkeypatch.setattr(own_text, "_ANSWER", 24)
+
+
+def write(
+    path: Path, codec: ChatCodec, num_tokens: int, avoided: Iterable[str] = ()
+) -> Counter[str]:
+    model = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu")).model
+    before = model.config._attn_implementation
+    left_out = write_own_text(
+        path, model, codec, num_tokens=num_tokens, seed=3, avoided=avoided, say=lambda text: None
+    )
+    assert model.config._attn_implementation == before
+    return left_out
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory, codec: ChatCodec) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("_CHUNK", 12), ("_SLOTS", 5), ("_ANSWER", 24)):
+            patch.setattr(own_text, name, value)
+        path = tmp_path_factory.mktemp("text") / "self.jsonl"
+        write(path, codec, NUM_TOKENS)
+        return path
+
+
+def test_answers_are_those_of_the_model_after_its_template(text: Path, codec: ChatCodec) -> None:
+    target = load_target(TARGET, dtype=torch.float32, device=torch.device("cpu"))
+    for row in rows(text):
+        prompt = codec.render([{"role": "user", "content": row["request"]}])
+        assert codec.tokenizer.decode(prompt) == codec.tokenizer.decode(row["prompt_ids"])
+        if row["sampled"]:
+            continue
+        ids = torch.tensor([row["prompt_ids"] + row["answer_ids"]])
+        with torch.no_grad():
+            logits = target.model(ids).logits[0, len(row["prompt_ids"]) - 1 : -1]
+        chosen = logits[torch.arange(len(logits)), torch.tensor(row["answer_ids"])]
+        assert (logits.max(-1).values - chosen).max() < 1e-3
+    assert Counter(row["sampled"] for row in rows(text)) == {False: 16, True: 8}
+
+
+def test_a_cut_answer_has_no_end_token(text: Path, codec: ChatCodec) -> None:
+    read = list(encode(codec, read_examples(text, Counter()), 512, 0.3, Counter()))
+    for row, given in zip(read, rows(text), strict=True):
+        is_ended = row.ids[-1] in codec.eos_ids
+        assert is_ended == (given["stop_reason"] == "eos")
+        assert is_ended or len(given["answer_ids"]) == 24
+        num = len(given["prompt_ids"])
+        assert row.weights == [0.0, *[0.3] * (num - 1), *[1.0] * (len(row.ids) - num)]
+    assert {given["stop_reason"] for given in rows(text)} == {"eos", "length"}
+
+
+@pytest.mark.parametrize("kept", [0, 1, 12, 20])
+def test_killed_writing_goes_on_to_the_same_text(
+    text: Path, codec: ChatCodec, tmp_path: Path, kept: int
+) -> None:
+    lines = text.read_bytes().splitlines(keepends=True)
+    path = tmp_path / "self.jsonl"
+    path.write_bytes(b"".join(lines[:kept]) + lines[kept][: len(lines[kept]) // 2])
+    write(path, codec, NUM_TOKENS)
+    assert path.read_bytes() == text.read_bytes()
+
+
+def test_requests_are_kept_by_the_rules() -> None:
+    own = OwnText([SENTENCE])
+    openings = [f"Tell me how {i} works" for i in range(3)]
+    assert [own.takes(text) for text in openings] == [True, True, False]
+    assert not own.takes("tell  me HOW 1 works!") and not own.takes("Why not?")
+    assert own.overlaps("fine", f"So: {SENTENCE.upper()}, and more.")
+    assert not own.overlaps(SENTENCE.removesuffix(" thirteen"), "thirteen")
+    assert sum(own.left_out.values()) == 4
+    for i in range(400):
+        own.takes(f"Word{i} as an opening {i}")
+    taken = sum(own.takes(f"Tell me how {i} works") for i in range(100, 200))
+    assert taken + 2 == int(0.05 * (402 + taken))
+
+
+def test_prompts_of_tasks_are_left_out(text: Path, codec: ChatCodec, tmp_path: Path) -> None:
+    given = max(rows(text), key=lambda row: len(row["answer_ids"]))
+    answer = codec.tokenizer.decode(given["answer_ids"])
+    avoided = f"{given['request']} {answer} {answer}"
+    left_out = write(tmp_path / "self.jsonl", codec, NUM_TOKENS, [avoided])
+    assert left_out["dialogues that share 13 words with a prompt"] >= 1
+    assert given["request"] not in {row["request"] for row in rows(tmp_path / "self.jsonl")}
+
+
+def test_bundled_prompts_are_checked_and_missing_ones_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
+    found = task_prompts()
+    assert len(found.texts) > 50
+    assert {"gsm8k (paper)", "mt_bench (paper)"} <= set(found.unchecked)
+
+
+def test_a_model_without_a_template_is_refused(codec: ChatCodec, tmp_path: Path) -> None:
+    plain = load_codec(TARGET, find_model("tiny"), "none")
+    with pytest.raises(UserError, match="needs a chat template"):
+        write(tmp_path / "self.jsonl", plain, 10)
+
+
+def test_a_head_is_trained_on_own_text_that_grows(codec: ChatCodec, tmp_path: Path) -> None:
+    settings = Settings(num_rows=4, num_unrolled=2, draft_vocab=256, is_mixed=False)
+    said: list[str] = []
+    out = tmp_path / "head"
+    for tokens, steps in ((100, 2), (NUM_TOKENS, 4)):
+        train_head(
+            "eagle3", TARGET, Path("self"), out, codec,
+            settings=replace(settings, num_tokens=tokens, num_steps=steps),
+            is_resumed=steps > 2, say=said.append,
+        )  # fmt: skip
+    assert any(line.startswith("step 4/4") and "one path: MAT" in line for line in said)
+    assert len(rows(out / "training" / "self.jsonl")) == 24
+    card = (out / "README.md").read_text()
+    assert "No run of 13 words is in one of" in card and "Left out:" in card
