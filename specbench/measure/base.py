@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -281,6 +281,15 @@ class RequestBackend(Backend, Protocol):
 
     def forget(self) -> None:
         """Drop all that methods remember: a new repeat begins. A method that cannot fails later."""
+        ...
+
+
+@runtime_checkable
+class ChecksMemory(Protocol):
+    """A setup whose own device holds the requests."""
+
+    def check_memory(self, num_tokens: int) -> None:
+        """Refuse requests that grow to `num_tokens` if there is no room for them."""
         ...
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.measure.backends import make_setup
-from specbench.measure.base import Plan, Setup
+from specbench.measure.base import ChecksMemory, Plan, Setup
 from specbench.measure.methods import parse_methods
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
@@ -81,6 +81,8 @@ def make_plan(
     _check_loads(spec, sets)
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
+    if isinstance(setup, ChecksMemory):
+        setup.check_memory(_longest(setup, sets, budget))
     return Plan(spec, setup, sets, budget)
 
 
@@ -128,6 +130,16 @@ def _is_ours(spec: RunSpec) -> bool:
 def _length(setup: Setup, text: str) -> int:
     """Tokens of the prompt for a user's first message."""
     return len(setup.codec.render([{"role": "user", "content": text}]))
+
+
+def _longest(setup: Setup, sets: Sequence[PromptSet], budget: int) -> int:
+    """Tokens that the longest chat may grow to, as far as the model's context allows."""
+    longest = max(
+        sum(_length(setup, text) + budget for text in prompt.turns)
+        for prompt_set in sets
+        for prompt in prompt_set.prompts
+    )
+    return longest if setup.context is None else min(longest, setup.context)
 
 
 def _check_loads(spec: RunSpec, sets: Sequence[PromptSet]) -> None:

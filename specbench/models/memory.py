@@ -17,7 +17,9 @@ _FLOATS = {"F64", "F32", "BF16", "F16"}
 _DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
 """Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
 GRAPH_RESERVE = 10**9
-"""Bytes kept free for CUDA graphs: their kernels, inputs and scratch memory."""
+"""Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces of
+cuBLAS for the two streams of recordings (32 MiB each on Hopper).
+"""
 _PREFILL_NUMBERS = 16
 """Numbers per token and hidden unit that a prefill keeps at once, at most."""
 _QUANTIZED_BYTES = {"int8": 1.02, "int4": 0.6}
@@ -26,9 +28,10 @@ _QUANTIZED_BYTES = {"int8": 1.02, "int4": 0.6}
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes of the weights, of keys and values for a whole context, and of its prefill.
+    """Bytes of the weights, of keys and values for `context` tokens, and of their prefill.
 
-    `draft_bytes` are those of the methods' own weights, `reserve_bytes` are kept for CUDA graphs.
+    `draft_bytes` are those of the methods' own weights, `reserve_bytes` are kept for CUDA graphs
+    and workspaces. `growth_bytes` are a cache's old rows, while they are copied to a longer one.
     """
 
     weight_bytes: int
@@ -36,11 +39,24 @@ class MemoryNeed:
     prefill_bytes: int = 0
     draft_bytes: int = 0
     reserve_bytes: int = 0
+    growth_bytes: int = 0
+    context: int = 0
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes that no context changes."""
+        return self.weight_bytes + self.draft_bytes + self.reserve_bytes
 
     @property
     def total_bytes(self) -> int:
-        cached = self.kv_bytes + self.prefill_bytes
-        return self.weight_bytes + cached + self.draft_bytes + self.reserve_bytes
+        return self.fixed_bytes + self.kv_bytes + self.prefill_bytes + self.growth_bytes
+
+    def at(self, context: int) -> "MemoryNeed":
+        """The need of requests that grow to `context` tokens."""
+        kv, prefill = (
+            part * context // max(self.context, 1) for part in (self.kv_bytes, self.prefill_bytes)
+        )
+        return replace(self, kv_bytes=kv, prefill_bytes=prefill, growth_bytes=kv, context=context)
 
 
 def check_fits(
@@ -72,6 +88,26 @@ def check_fits(
     return need
 
 
+def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, what: str) -> None:
+    """Refuse requests of `context` tokens if they need more than was checked and is free.
+
+    Raises TooLarge with the number of tokens that would fit.
+    """
+    if context <= need.context:
+        return
+    try:
+        check_need(need.at(context), dtype, device, context=context, what=what)
+    except TooLarge as error:
+        a_token = need.at(2**20).total_bytes - need.fixed_bytes
+        fit = max(free_bytes(device) - need.fixed_bytes, 0) * 2**20 // max(a_token, 1)
+        raise TooLarge(
+            error.message,
+            f"Requests of up to {fit} tokens fit: leave longer prompts out (--limit, --dataset, "
+            f"--pad-to), or lower --max-new-tokens. Or {error.hint}",
+            num_gpus_needed=error.num_gpus_needed,
+        ) from None
+
+
 def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, what: str) -> None:
     """Refuse what `device` has not enough free memory for. Raises TooLarge with both figures."""
     free = free_bytes(device)
@@ -79,6 +115,7 @@ def check_need(need: MemoryNeed, dtype: Dtype, device: str, *, context: int, wha
         parts = [
             (need.weight_bytes, "weights"),
             (need.kv_bytes, f"for {context} tokens of context"),
+            (need.growth_bytes, "for the rows of a cache that grows to them"),
             (need.prefill_bytes, "for their prefill"),
             (need.draft_bytes, "for the methods' own weights"),
             (need.reserve_bytes, "in reserve for CUDA graphs"),
@@ -105,13 +142,14 @@ def estimate(
         kv_numbers = 2 * source.num_layers * source.num_kv_heads * source.head_dim
         tokens = min(context, source.context)
         prefill = _PREFILL_NUMBERS * source.hidden_size * tokens * size
-        return MemoryNeed(source.num_parameters * size, kv_numbers * tokens * size, prefill)
+        kv = kv_numbers * tokens * size
+        return MemoryNeed(source.num_parameters * size, kv, prefill, context=tokens)
     config = read_config(source, what)
     config = config.get("text_config") or config
     wide = _DEQUANTIZED_NUMBERS if is_dequantized else {}
     weights = sum(_weight_bytes(file, config, size, what, wide) for file in weight_files(source))
     prefill = _PREFILL_NUMBERS * (config.get("hidden_size") or 0) * context * size
-    return MemoryNeed(weights, _kv_numbers(config) * context * size, prefill)
+    return MemoryNeed(weights, _kv_numbers(config) * context * size, prefill, context=context)
 
 
 def _dimensions(source: Path | Shape, what: str) -> tuple[int, int, int]:

@@ -87,7 +87,7 @@ def test_a_model_larger_than_a_gpu_gets_as_many_as_it_needs(gpus: list[float], g
     found = setup(**LARGE, device=given)
     assert (found.device.name, found.device.num_gpus) == ("cuda:0-1", 2)
     assert found.mode.name == "eager" and found.mode.reason == "the model is spread over 2 GPUs"
-    assert found.draft_bytes > GB
+    assert found.need is not None and found.need.draft_bytes > GB
     about = found.describe()
     assert about.values["device"] == "cuda:0-1"
     assert any("spread over 2 GPUs" in text for text in about.warnings)

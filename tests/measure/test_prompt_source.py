@@ -1,6 +1,6 @@
 """The default prompt source of a run."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -64,3 +64,27 @@ def test_only_prompts_in_the_style_of_published_ones_are_imitations() -> None:
     card = structs.replace(load_cards()["gsm8k"], paper=None, hub=None)
     ours, own = load_prompt_sets([task, replace(task, card=card)], "bundled")
     assert ours.describe().is_imitation and not own.describe().is_imitation
+
+
+@pytest.mark.parametrize(("context", "checked"), [(None, 0), (2**20, 0), (150, 150)])
+def test_memory_is_checked_for_the_longest_chat_of_the_plan(
+    context: int | None, checked: int
+) -> None:
+    @dataclass
+    class Checking(FakeSetup):
+        asked: list[int] = field(default_factory=list)
+
+        def check_memory(self, num_tokens: int) -> None:
+            self.asked.append(num_tokens)
+
+    setup = Checking({}, context=context)
+    spec = RunSpec(tasks=("mt_bench", "gsm8k"), prompts="bundled", max_new_tokens=100)
+    plan = make_plan(spec, is_offline=True, setup_maker=lambda spec, is_offline: setup)
+    chats = [prompt.turns for one in plan.prompt_sets for prompt in one.prompts]
+    assert max(map(len, chats)) == 2
+    render = setup.codec.render
+    lengths = [
+        sum(len(render([{"role": "user", "content": text}])) + 100 for text in turns)
+        for turns in chats
+    ]
+    assert setup.asked == [checked or max(lengths)]

@@ -17,7 +17,7 @@ from specbench.models.checkpoints import (
     stored_format,
     weight_files,
 )
-from specbench.models.memory import GRAPH_RESERVE, check_fits, estimate
+from specbench.models.memory import GRAPH_RESERVE, check_context, check_fits, estimate
 from tests.models.making import make_checkpoint, make_tokenizer, refusal, write_safetensors
 
 
@@ -149,6 +149,28 @@ def test_a_model_that_does_not_fit_is_refused_before_its_download_with_both_figu
     assert "needs about 28.0 GB in float16 (26.0 GB weights" in caught.value.message
     assert "cuda has 20.0 GB free" in caught.value.message
     assert "more GPUs" in caught.value.hint
+
+
+def test_a_context_that_does_not_fit_is_refused_with_the_one_that_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Llama-3.1 8B at 32k tokens, on a card of 24 GB that holds it at 2k."""
+    shape, free = find_model("llama3.1-8b").shape, 24_000_000_000
+    assert shape is not None
+    monkeypatch.setattr("specbench.models.memory.free_bytes", lambda _: free)
+    need = check_fits(shape, "bfloat16", "cuda", has_graphs=True)
+    kv_bytes = 2 * 32 * 8 * 128 * 2 * 32768
+    longer = need.at(32768)
+    assert longer.kv_bytes == longer.growth_bytes == kv_bytes
+    assert longer.prefill_bytes == 16 * need.prefill_bytes
+    with pytest.raises(UserError) as caught:
+        check_context(need, 32768, "bfloat16", "cuda", what="Llama")
+    assert "4.3 GB for 32768 tokens of context, 4.3 GB for the rows" in caught.value.message
+    told = re.search(r"Requests of up to (\d+) tokens fit", caught.value.hint)
+    assert told is not None and 10_000 < int(told[1]) < 20_000
+    check_context(need, int(told[1]), "bfloat16", "cuda", what="Llama")
+    with pytest.raises(UserError):
+        check_context(need, int(told[1]) + 10, "bfloat16", "cuda", what="Llama")
 
 
 def test_methods_weights_and_a_reserve_for_graphs_count(folder: Path, tmp_path: Path) -> None:

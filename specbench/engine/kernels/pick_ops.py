@@ -60,12 +60,13 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     if capability < LEAST_CAPABILITY:
         found, least = (".".join(map(str, pair)) for pair in (capability, LEAST_CAPABILITY))
         return Ops(f"the GPU has compute capability {found}, kernels need {least}")
+    recorder = CudaRecorder(device)
     make = partial(TritonOps, properties.multi_processor_count)
     sound: dict[bool, TritonOps] = {}
     reasons: dict[bool, str] = {}
     for is_early in (True, False) if capability >= (9, 0) else (False,):
         ops = make(is_early=is_early)
-        wrong = unsupported_reason(ops, device, dtype, CudaRecorder(device))
+        wrong = unsupported_reason(ops, device, dtype, recorder)
         if wrong is None:
             sound[is_early] = ops
         reason = wrong or ops.reason
@@ -80,11 +81,11 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     has_few = False
     if dtype.itemsize == 2:
         tried = make(is_early=is_early, few=FEW)
-        wrong = unsupported_reason(tried, device, dtype, CudaRecorder(device)) or tried.reason
+        wrong = unsupported_reason(tried, device, dtype, recorder) or tried.reason
         has_few = wrong is None
         if wrong is not None:
             ops.fallbacks[str(FEW)] = f"left out, since {wrong}"
-    ops.measure_by(partial(pick_launches, timer=ReplayTimer(device), has_few=has_few))
+    ops.measure_by(partial(pick_launches, timer=ReplayTimer(recorder), has_few=has_few))
     return ops
 
 

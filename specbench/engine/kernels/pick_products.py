@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 from torch import Tensor
 
-from specbench.engine.graphs.recorder import CudaRecorder
+from specbench.engine.graphs.recorder import Recorder
 from specbench.engine.kernels.products import (
     Choice,
     Kernel,
@@ -38,14 +38,16 @@ Timer: TypeAlias = Callable[[Sequence[Callable[[], Tensor]]], Sequence[float]]
 
 
 class ReplayTimer:
-    """Times calls as CUDA graphs: replays each several times in a row, and takes the best round."""
+    """Times calls as CUDA graphs: replays each several times in a row, and takes the best round.
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    One recorder serves all calls: torch keeps a workspace for each stream that multiplies.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
 
     def __call__(self, works: Sequence[Callable[[], Tensor]]) -> list[float]:
-        recorder = CudaRecorder(self._device)
-        recordings = [recorder(partial(_as_tuple, work), ()) for work in works]
+        recordings = [self._recorder(partial(_as_tuple, work), ()) for work in works]
         seconds = [float("inf")] * len(works)
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         for _ in range(ROUNDS):  # in turn, because the GPU's clock changes

@@ -60,6 +60,7 @@ def load_model(setup: EngineParts) -> Target:
     gpus = [torch.device("cuda", number) for number in gpu_numbers(setup.device.name)]
     device = gpus[0] if gpus else torch.device("cpu")
     source = setup.stand_in.target if setup.stand_in else setup.path
+    draft_bytes = setup.need.draft_bytes if setup.need else 0
     execution = make_execution(setup.mode, device, dtype)
     return load_target(
         source,
@@ -67,7 +68,7 @@ def load_model(setup: EngineParts) -> Target:
         device=device,
         execution=execution,
         quantize=setup.quantize,
-        spread=Spread(tuple(gpus), setup.draft_bytes) if len(gpus) > 1 else None,
+        spread=Spread(tuple(gpus), draft_bytes) if len(gpus) > 1 else None,
     )
 
 

@@ -42,7 +42,7 @@ from specbench.models.checkpoints import (
 )
 from specbench.models.gguf import TYPE_KEY
 from specbench.models.hub import resolve_model
-from specbench.models.memory import check_fits
+from specbench.models.memory import check_context, check_fits
 from specbench.models.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ class EngineSetup(EngineParts):
         is_replaced = self.dtype == "float16" and not self.device.has_bfloat16
         auto = pick_dtype(self.card, "auto", self.device.name, self.path) if is_replaced else None
         return FLOAT16_WARNING if auto == "bfloat16" else None
+
+    def check_memory(self, num_tokens: int) -> None:
+        if self.need:
+            what = f"{self.card.title} with requests of up to {num_tokens} tokens"
+            check_context(self.need, num_tokens, self.dtype, self.device.name, what=what)
 
     def open(self, folder: Path, before: RunHeader | None = None) -> EngineBackend:
         return EngineBackend(self, is_metered=True, before=before)
@@ -215,7 +220,7 @@ def _setup(
         broken=chosen.broken,
         quantize=spec.quantize,
         quantization=spec.quantize or (f"dequantised {stored}" if is_plain else stored),
-        draft_bytes=need.draft_bytes,
+        need=need,
     )
 
 
@@ -279,5 +284,5 @@ def _stand_in_setup(
         missing=chosen.missing,
         broken=chosen.broken,
         stand_in=stand_in,
-        draft_bytes=need.draft_bytes,
+        need=need,
     )

@@ -10,6 +10,7 @@ from specbench.measure.local.device import EAGER, Device, Mode
 from specbench.measure.methods import RunMethod
 from specbench.models.cards import Dtype, ModelCard
 from specbench.models.chat import ChatCodec
+from specbench.models.memory import MemoryNeed
 
 if TYPE_CHECKING:
     from specbench.zoo.stand_in.plan import StandIn
@@ -22,7 +23,7 @@ class EngineParts:
     `missing` are methods without a checkpoint. A stand-in has the card of the model whose shape it
     takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run, and why.
     `quantize` is the format to which weights are quantised while they are loaded, `quantization`
-    this format or the checkpoint's own.
+    this format or the checkpoint's own. `need` is the memory that was found to be free.
     """
 
     card: ModelCard
@@ -40,5 +41,5 @@ class EngineParts:
     checks_drafts: bool = False
     quantize: str = ""
     quantization: str = ""
-    draft_bytes: int = 0
+    need: MemoryNeed | None = None
     threads: int | None = None

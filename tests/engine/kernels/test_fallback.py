@@ -150,6 +150,24 @@ def test_a_gpu_below_capability_8_has_torchs_operations(
     assert ops.reason == f"the GPU has compute capability {major}.{minor}, kernels need 8.0"
 
 
+def test_one_recorder_serves_the_start_up_check_and_the_timer(
+    hopper: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch keeps a workspace of 32 MiB for each stream that multiplies, for ever."""
+    made: list[torch.device] = []
+    timed: list[object] = []
+
+    def recorder(device: torch.device) -> torch.device:
+        made.append(device)
+        return device
+
+    monkeypatch.setattr(picking, "CudaRecorder", recorder)
+    monkeypatch.setattr(picking, "ReplayTimer", timed.append)
+    hopper.wrong["overlapped"] = "the sums are off"
+    picked()
+    assert len(made) == 1 and timed == made
+
+
 FAILED = {"attention": "run by torch, since Triton Error [CUDA]: invalid"}
 TOLD = "attention: run by torch, since Triton Error [CUDA]: invalid"
 
