@@ -2,5 +2,5 @@
 
 `stream` has the forms of requests and answers, `client` sends one and measures it, `find` asks a
 server what it is, `counters` reads its metrics, and `records` makes records of answers. `backend`
-runs a plan, at the loads that `load` makes. Each engine that can be started is a file in `engines`.
+runs a plan at its loads. Each engine that can be started is a file in `engines`.
 """

@@ -7,7 +7,8 @@ that drift of the machine hits all alike.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+import random
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +20,6 @@ from specbench.log.backend import BlockHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
 from specbench.measure.requests import make_chat, make_request, reply_key
 from specbench.measure.server.counters import increase
-from specbench.measure.server.load import at_rate, closed_loop
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, ServerSource
 from specbench.measure.server.stream import ChatRequest, RequestFailed
@@ -31,6 +31,7 @@ SETTLE_S = 0.05
 """Seconds that a server has to bring its counters up to date."""
 
 T = TypeVar("T")
+Work = Callable[[Sample], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,9 @@ class BlockRunner:
 
         try:
             if load.request_rate:
-                await at_rate(todo, load.request_rate, seed + first.repeat, work)
+                await _at_rate(todo, load.request_rate, seed + first.repeat, work)
             else:
-                await closed_loop(todo, load.concurrency, work)
+                await _closed_loop(todo, load.concurrency, work)
         finally:
             self._num_active = 0
         client_s = clock.client_s
@@ -246,6 +247,32 @@ class BlockRunner:
             self._known[record.key] = whole
             self.log.append(whole)
             self.progress.sample_finished(whole)
+
+
+async def _closed_loop(samples: Sequence[Sample], concurrency: int, work: Work) -> None:
+    """Work on `concurrency` samples at once. When one is done, the next one begins."""
+    waiting = iter(samples)
+
+    async def worker() -> None:
+        for sample in waiting:
+            await work(sample)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(samples))):
+            group.create_task(worker())
+
+
+async def _at_rate(samples: Sequence[Sample], rate: float, seed: int, work: Work) -> None:
+    """Begin `rate` samples per second on average, without waiting for earlier ones to finish.
+
+    The times between them are exponential (a Poisson process), drawn with the seed.
+    """
+    draws, began, due_s = random.Random(seed), perf_counter(), 0.0
+    async with asyncio.TaskGroup() as group:
+        for sample in samples:
+            due_s += draws.expovariate(rate)
+            await asyncio.sleep(max(0.0, began + due_s - perf_counter()))
+            group.create_task(work(sample))
 
 
 class ServerBackend:

@@ -15,6 +15,7 @@ import msgspec
 
 from specbench.errors import describe_error, printable
 from specbench.measure.server.address import authorization, without_key
+from specbench.measure.server.counters import read_counters
 from specbench.measure.server.stream import (
     Answer,
     AnswerReader,
@@ -89,6 +90,13 @@ class Client:
             await self.get("/v1/models")
         except RequestFailed as failure:
             self.dead_reason = f"The server at {self.root} no longer answers: {failure.message}"
+
+    async def counters(self) -> dict[str, float]:
+        """The server's counters now; empty if it has none."""
+        try:
+            return read_counters(await self.get("/metrics"))
+        except RequestFailed:
+            return {}
 
     async def get(self, path: str) -> str:
         """The text at a path, within seconds. Raises RequestFailed if there is none."""

@@ -14,7 +14,6 @@ import msgspec
 from specbench.errors import UserError, first_line, printable
 from specbench.measure.base import Message
 from specbench.measure.server.client import Client
-from specbench.measure.server.counters import read_counters
 from specbench.measure.server.engine import load_engine
 from specbench.measure.server.engines import NAMES
 from specbench.measure.server.stream import (
@@ -72,10 +71,7 @@ async def find_server(
         ) from failure
     model, context = _served(listed, client.root, card, served_model)
     software, protocols = await _software(client)
-    try:
-        has_counters = bool(read_counters(await client.get("/metrics")))
-    except RequestFailed:
-        has_counters = False
+    has_counters = bool(await client.counters())
     probe = ChatRequest(Request(tuple(prompt_ids), PROBE_TOKENS), messages)
     failures = []
     for protocol in protocols:

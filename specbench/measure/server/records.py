@@ -5,7 +5,8 @@ An answer is refused whose counts contradict each other.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import chain, pairwise
 
 from specbench.measure.base import Codec
 from specbench.measure.methods import BASELINE
@@ -17,6 +18,7 @@ _DIGITS = 6
 """Digits of seconds that are kept: microseconds."""
 _LEAST_GAP, _MOST_GAP = 3, 0.2
 """A text may tokenise into other tokens than it was made of, but not into many more or less."""
+_COUNTS = "The counts of the server contradict each other"
 _LONGEST_DRAFT = 1024
 """Tokens that a last step may have accepted beyond the end of an answer."""
 
@@ -49,22 +51,18 @@ def make_record(
     num_tokens = len(token_ids)
     if answer.token_ids is None and answer.num_tokens is not None:
         num_tokens = answer.num_tokens
-    _check_counts(
-        request, answer, num_tokens, num_in_text=len(token_ids), is_prompt_sent=is_prompt_sent
+    counts = answer.counts
+    problems = chain(
+        _problems(request, answer, codec, token_ids, num_tokens, is_prompt_sent=is_prompt_sent),
+        _contradictions(counts, num_tokens, draft_length),
     )
-    unknown = [token for token in token_ids if not 0 <= token < (codec.vocab_size or token + 1)]
-    if unknown:
-        raise RequestFailed(
-            f"The server sent the token {unknown[0]}, and the model has {codec.vocab_size}."
-        )
-    if problem := _contradiction(answer.counts, num_tokens, draft_length):
-        raise RequestFailed(f"The counts of the server contradict each other: {problem}.")
+    if problem := next(problems, ""):
+        raise RequestFailed(problem)
     text = answer.text if answer.token_ids is None else codec.text(token_ids)
     if without_key(text) != text:
         raise RequestFailed("The server sent the key back in its answer.")
     first, last = answer.arrivals[0], answer.arrivals[-1]
     is_short = answer.stop == "budget" and num_tokens < request.max_new_tokens
-    counts = answer.counts
     return Record(
         key,
         "ok",
@@ -112,50 +110,55 @@ def _with_end(ids: tuple[int, ...], answer: Answer, codec: Codec) -> tuple[int, 
     return ids if has_end or is_complete or end is None else (*ids, end)
 
 
-def _check_counts(
-    request: Request, answer: Answer, num_tokens: int, *, num_in_text: int, is_prompt_sent: bool
-) -> None:
-    """Raise RequestFailed if a count of the server is not what was sent or received."""
+def _problems(
+    request: Request,
+    answer: Answer,
+    codec: Codec,
+    token_ids: tuple[int, ...],
+    num_tokens: int,
+    *,
+    is_prompt_sent: bool,
+) -> Iterator[str]:
+    """What of an answer is not what was sent or asked for."""
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
-        raise RequestFailed(f"The server counted {answer.num_tokens} tokens and sent {num_tokens}.")
-    if answer.token_ids is None and abs(num_tokens - num_in_text) > max(
-        _LEAST_GAP, _MOST_GAP * num_in_text
-    ):
-        raise RequestFailed(
-            f"The server counted {num_tokens} tokens, but its text has about {num_in_text}."
-        )
+        yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
+    gap, most = abs(num_tokens - len(token_ids)), max(_LEAST_GAP, _MOST_GAP * len(token_ids))
+    if answer.token_ids is None and gap > most:
+        yield f"The server counted {num_tokens} tokens, but its text has about {len(token_ids)}."
     if num_tokens > request.max_new_tokens:
-        raise RequestFailed(
+        yield (
             f"The server sent {num_tokens} tokens, more than the {request.max_new_tokens} that it "
             "was asked for."
         )
     counted, sent = answer.prompt_tokens, len(request.prompt_ids)
     if is_prompt_sent and counted is not None and counted != sent:
-        raise RequestFailed(
+        yield (
             f"The server counted {counted} tokens of the prompt, of which {sent} were sent: it "
             "changed the prompt."
         )
+    for token in token_ids:
+        if not 0 <= token < (codec.vocab_size or token + 1):
+            yield f"The server sent the token {token}, and the model has {codec.vocab_size}."
 
 
-def _contradiction(counts: Counts, num_tokens: int, draft_length: int) -> str:
-    """What is impossible in the counts of an answer; empty if nothing is."""
+def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
+    """What is impossible in the counts of an answer's drafts."""
     drafts, drafted, accepted = counts.num_drafts, counts.num_drafted, counts.num_accepted or 0
     steps = counts.accepted_per_step
     most = num_tokens + _LONGEST_DRAFT if drafted is None else drafted
     if drafts is not None and draft_length:
         most = min(most, drafts * draft_length)
     if min(drafts or 0, drafted or 0, accepted, *(steps or ())) < 0:
-        return "one is negative"
+        yield f"{_COUNTS}: one is negative."
     if accepted > most:
-        return f"{accepted} tokens were accepted of at most {most} draft tokens"
+        yield f"{_COUNTS}: {accepted} tokens were accepted of at most {most} draft tokens."
     if drafts is not None and drafts > num_tokens:
-        return f"{drafts} steps made {num_tokens} tokens"
+        yield f"{_COUNTS}: {drafts} steps made {num_tokens} tokens."
     if steps is not None and (len(steps), sum(steps)) != (drafts, accepted):
-        return (
-            f"{drafts} steps accepted {accepted} tokens, but the list of steps has {len(steps)} "
-            f"with {sum(steps)}"
+        yield (
+            f"{_COUNTS}: {drafts} steps accepted {accepted} tokens, but the list of steps has "
+            f"{len(steps)} with {sum(steps)}."
         )
-    return ""
 
 
 def _accept_lengths(method: str, answer: Answer, num_tokens: int) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ from typing import Protocol
 from specbench.errors import SpecbenchError, UserError
 from specbench.log.backend import ServerHeader
 from specbench.measure.server.client import Client
-from specbench.measure.server.counters import read_counters
 from specbench.measure.server.find import FoundServer
 from specbench.measure.server.process import ServerProcess, free_port
 from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed
@@ -78,12 +77,7 @@ class OpenServer:
 
     async def counters(self) -> dict[str, float]:
         """The server's counters now; empty if it has none."""
-        if not self.found.has_counters:
-            return {}
-        try:
-            return read_counters(await self.client.get("/metrics"))
-        except RequestFailed:
-            return {}
+        return await self.client.counters() if self.found.has_counters else {}
 
 
 class ServerSource(Protocol):
