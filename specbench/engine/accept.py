@@ -101,6 +101,14 @@ class AcceptedPath(NamedTuple):
         return AcceptedPath(pad(self.path, (0, more)), pad(self.token_ids, (0, more)), self.last)
 
 
+def best_ids(logits: Tensor) -> Tensor:
+    """The best token [rows] of logits [rows, vocab], the first of equals.
+
+    As `argmax`, which takes four times as long for bfloat16 on a CPU.
+    """
+    return logits.max(-1).indices
+
+
 class Sampler:
     """Turns logits into distributions and tokens with transformers' logits processors."""
 
@@ -149,7 +157,7 @@ class Sampler:
 
     def pick(self, logits: Tensor) -> Tensor:
         """The next token [rows] after `logits` [rows, vocab]: the best one, or a drawn one."""
-        return logits.argmax(-1) if self.sampling.is_greedy else self.draw(self.probs(logits))
+        return best_ids(logits) if self.sampling.is_greedy else self.draw(self.probs(logits))
 
 
 class Rule(Protocol):
@@ -266,7 +274,7 @@ def typical(
     as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked against
     Spec-Bench's model/medusa.
     """
-    next_ids = logits.argmax(-1)
+    next_ids = best_ids(logits)
     if sampler.sampling.is_greedy:
         return select(tree, tree.tokens == next_ids[tree.layout.parents], next_ids)
     p = sampler.probs(logits)

@@ -1,0 +1,173 @@
+"""What a step over several rows costs on a CPU, compared with vanilla's and the machine's limit.
+
+    python -m benchmarks.step_cost [--model M] [--dtype bfloat16] [--rows N ...] [--threads N ...]
+
+M is `tiny`, a folder, or a model of `specbench list models`, whose shape then has random weights.
+A drafter proposes chains of wrong tokens, so that each step verifies its rows and emits one token.
+In every round, steps of all rows follow each other, with our kernels and with torch's operations;
+a ratio is the median over rounds. The limit is the larger of two times: that of reading the weights
+once, and that of their multiplications at the speed of torch's largest product. Both speeds are
+measured in each round, and the fastest counts. Phases are those of a step (`run --phases`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from specbench.engine.clock import PHASES, HostStopwatch
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.execution import Eager
+from specbench.engine.kernels.native_build import user_folder
+from specbench.engine.kernels.pick_ops import pick_native_ops
+from specbench.engine.layers.ops import Ops
+from specbench.engine.layers.weights import pass_bytes
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree
+from specbench.machine.bandwidth import bandwidth
+from specbench.models.cards import find_model
+from specbench.types import Request, Shape
+from specbench.zoo import TINY
+
+CPU = torch.device("cpu")
+PRODUCT = 2048
+"""Rows and columns of the product that measures the speed of multiplications."""
+
+
+class WrongTokens(Drafter):
+    """Proposes a chain of one token that the target hardly chooses."""
+
+    def __init__(self, rows: int, token: int) -> None:
+        self._draft = [token] * (rows - 1)
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain(self._draft)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Steps of one completion: seconds a step, tokens a step, and seconds of the phases."""
+
+    step_s: float
+    mat: float
+    phases: Mapping[str, float]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print a table for each number of threads."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 3, 5, 8, 9, 17, 31, 44])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args(argv)
+    dtype = getattr(torch, given.dtype)
+    ways = {"ours": pick_native_ops(dtype, user_folder()), "torch": Ops()}
+    targets = {name: load(given.model, dtype, Eager(ops)) for name, ops in ways.items()}
+    for threads in given.threads:
+        torch.set_num_threads(threads)
+        print("\n".join(table(given, targets, dtype)), flush=True)
+    return 0
+
+
+def load(model: str, dtype: torch.dtype, execution: Eager) -> Target:
+    """The target of a folder, `tiny`, or random weights of a known model's shape."""
+    path = TINY / "target" if model == "tiny" else Path(model)
+    if path.is_dir():
+        return load_target(path, dtype=dtype, device=CPU, execution=execution)
+    shape = find_model(model).shape
+    if shape is None:
+        sys.exit(f"The shape of {model} is not known; give a folder.")
+    torch.manual_seed(0)
+    return Target(AutoModelForCausalLM.from_config(config_of(shape), dtype=dtype).eval(), execution)
+
+
+def config_of(shape: Shape) -> LlamaConfig:
+    """A config of the shape, whose output head is the embedding in small models."""
+    return LlamaConfig(
+        hidden_size=shape.hidden_size, intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.num_layers, num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads, vocab_size=shape.vocab_size,
+        head_dim=shape.head_dim, max_position_embeddings=shape.context,
+        tie_word_embeddings=shape.hidden_size < 1024,
+    )  # fmt: skip
+
+
+def table(
+    given: argparse.Namespace, targets: Mapping[str, Target], dtype: torch.dtype
+) -> list[str]:
+    """The lines of the table for torch's present number of threads."""
+    ours = targets["ours"]
+    request = Request(
+        tuple(i % (ours.vocab_size - 9) + 5 for i in range(given.prompt)), given.steps + 1,
+        eos_ids=frozenset(),
+    )  # fmt: skip
+    found: dict[tuple[str, int], list[Timed]] = {}
+    read, flops = 0.0, 0.0
+    for turn in range(given.rounds + 1):
+        read, flops = max(read, bandwidth(CPU)), max(flops, product_speed(dtype))
+        for rows in sorted({1, *given.rows}):
+            for name, target in targets.items():
+                timed = steps(target, WrongTokens(rows, ours.vocab_size - 2), request)
+                if turn:  # the first round warms up
+                    found.setdefault((name, rows), []).append(timed)
+    size = pass_bytes(ours.model)
+    lines = [
+        "",
+        f"{given.model}, {given.dtype}, {torch.get_num_threads()} threads: {size / 1e6:.0f} MB of "
+        f"weights, {read / 1e9:.1f} GB/s read, {flops / 1e9:.0f} GFLOP/s",
+        "| rows | ms | of vanilla's | of the limit | "
+        + " | ".join(PHASES)
+        + " | torch ms | tokens |",
+        "|---:" * (7 + len(PHASES)) + "|",
+    ]
+    for rows in given.rows:
+        mine, theirs = found["ours", rows], found["torch", rows]
+        limit = max(size / read, 2 * size / dtype.itemsize * rows / flops)
+        ratios = [one.step_s / van.step_s for one, van in zip(mine, found["ours", 1], strict=True)]
+        parts = [median(one.phases[phase] / one.step_s for one in mine) for phase in PHASES]
+        step = median(one.step_s for one in mine)
+        cells = [f"{rows}", f"{step * 1e3:.2f}", f"{median(ratios):.2f}", f"{step / limit:.2f}"]
+        cells += [f"{part:.0%}" for part in parts]
+        cells += [f"{median(one.step_s for one in theirs) * 1e3:.2f}", f"{mine[0].mat:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def steps(target: Target, drafter: Drafter, request: Request) -> Timed:
+    """Complete the request once."""
+    done = decode(target, drafter, request, stopwatch=HostStopwatch())
+    count = len(done.steps)
+    phases = {name: getattr(done.phases, f"{name}_s") / count for name in PHASES}
+    emitted = sum(step.accept_length for step in done.steps)
+    return Timed(done.decode_s / count, emitted / count, phases)
+
+
+def product_speed(dtype: torch.dtype) -> float:
+    """Operations/s of a large product by torch: the fastest of three."""
+    a = torch.ones(PRODUCT, PRODUCT, dtype=dtype)
+    return 2 * PRODUCT**3 / min(seconds(lambda: a @ a) for _ in range(3))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Seconds of a call."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())
