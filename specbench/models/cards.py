@@ -159,10 +159,7 @@ def find_model(name: str) -> ModelCard:
     if name and path.is_dir():
         return _folder_card(path)
     if path.is_file() and is_gguf(path.name):
-        about = "A GGUF file, dequantised."
-        return ModelCard(
-            name=path.stem, title=path.stem, repo=str(path.resolve()), is_known=False, note=about
-        )
+        return _gguf_card(path)
     if path.is_file():
         hint = "Give the folder that holds config.json and the weights, or a GGUF file."
         raise UserError(f"--model {name} is a file.", hint)
@@ -243,8 +240,18 @@ def _hub_card(repo: str) -> ModelCard:
 
 
 def _folder_card(path: Path) -> ModelCard:
-    """The card of a folder: a known model's if the folder's name and shape both match."""
+    """The card of a folder: a known model's if the folder's name and shape both match.
+
+    A folder without config.json stands for the one GGUF file in it.
+    """
     path = path.resolve()
+    files = sorted(path.glob("*.gguf"))
+    if files and not (path / "config.json").is_file():
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
+            message = f"--model {path} holds {len(files)} GGUF files: {names}."
+            raise UserError(message, f"Name one: --model {files[0]}")
+        return _gguf_card(files[0])
     config = _read_config(path)
     has_mtp = bool(config.get("num_nextn_predict_layers"))  # prediction layers in its own files
     own = ModelCard(
@@ -261,6 +268,12 @@ def _folder_card(path: Path) -> ModelCard:
                 card, name=path.name, repo=str(path), revision="main", note=note, is_gated=False
             )
     return own
+
+
+def _gguf_card(file: Path) -> ModelCard:
+    about = "A GGUF file, dequantised."
+    path = str(file.resolve())
+    return ModelCard(name=file.stem, title=file.stem, repo=path, is_known=False, note=about)
 
 
 def _is_named_after(path: Path, repo: str) -> bool:

@@ -49,8 +49,7 @@ def train_head(
     `data` is a file of text, or `self`: the model then writes `settings.num_tokens` tokens of
     answers first. A training that is resumed may have more steps and more text than before.
 
-    `source` is the model's Hub id or folder for the head's config; `codec` is that of a run. The
-    official files are rewritten at every evaluation; all else is in `out/training`.
+    `source` is the model's Hub id or folder. Every evaluation rewrites the official files in `out`.
 
     Raises:
         UserError: the method has no head, the data is missing or broken, or `out` cannot be used,
@@ -68,7 +67,7 @@ def train_head(
     say(f"Loading {model_dir} …")
     dtype = torch.bfloat16 if settings.is_mixed else torch.float32
     target = load_target(model_dir, dtype=dtype, device=torch.device(device))
-    text = f"The text of {data.name}. It was not checked for prompts of tasks."
+    text = f"The text is {data.name}, not checked for prompts of tasks."
     if is_own:
         with begin_work(out, described, is_resumed=is_resumed) as log:
             data, is_resumed = log.path.with_name("self.jsonl"), True

@@ -14,7 +14,7 @@ from specbench.models.cards import find_model, known_models, pick_dtype
 from specbench.models.hub import resolve_model
 from tests.support.gguf_files import TEMPLATE, write_gguf
 
-BFLOAT16 = {"F32": "float32", "F16": "float16"}
+DTYPES = {"F32": "float32", "F16": "float16"}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_a_converted_file_has_the_weights_that_it_says(tmp_path: Path, kind: str
     file = tmp_path / "small.gguf"
     expected = write_gguf(file, kind)
     folder = convert(file)
-    dtype = BFLOAT16.get(kind, "bfloat16")
+    dtype = DTYPES.get(kind, "bfloat16")
     ids = torch.arange(10, 30)
     read = load_target(folder, dtype=getattr(torch, dtype), device=torch.device("cpu")).model
     for name, parameter in read.named_parameters():
@@ -97,6 +97,17 @@ def test_files_that_cannot_be_converted_are_refused(
     with pytest.raises(CheckpointError, match=message):
         convert(file)
     assert not [one for one in cache.iterdir() if one.suffix == ""]
+
+
+def test_a_folder_stands_for_the_one_file_in_it(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    write_gguf(tmp_path / "models" / "one.gguf")
+    card = find_model(str(tmp_path / "models"))
+    assert card.repo == str(tmp_path / "models" / "one.gguf")
+    (tmp_path / "models" / "two.gguf").touch()
+    with pytest.raises(UserError, match=r"2 GGUF files: one\.gguf, two\.gguf") as caught:
+        find_model(str(tmp_path / "models"))
+    assert "one.gguf" in caught.value.hint
 
 
 def test_quantised_weights_are_not_quantised_again(tmp_path: Path) -> None:

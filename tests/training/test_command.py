@@ -26,8 +26,9 @@ from specbench.training.batches import Row, ShuffledBatches, stack
 from specbench.training.chats import Example
 from specbench.training.command import check_method, train_head
 from specbench.training.examples import encode, read_examples
+from specbench.training.head import TargetOutputs
 from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import Settings
+from specbench.training.recipe import Settings, Teacher
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.faults.limits import file_size_limit
@@ -317,6 +318,44 @@ def test_every_row_comes_once_an_epoch() -> None:
     order = [int(ids[1]) for index in range(8) for ids in batches[index].ids]
     assert sorted(order[:7]) == sorted(order[7:]) == list(range(10, 17))
     assert order[:7] != order[7:]
+
+
+def test_rows_of_like_length_share_a_batch() -> None:
+    rows = [Row((1,) * length, (1.0,) * length) for length in [5, 50] * 40]
+    batches = ShuffledBatches(rows, seed=0, num_rows=4, pad_id=0)
+    num_mixed = sum(len({len(rows[i].ids) for i in batches[n].rows}) > 1 for n in range(20))
+    assert num_mixed <= 2  # one in each stretch of rows that is sorted
+
+
+def test_text_may_grow_at_its_end_only(train: Train, data: Path, tmp_path: Path) -> None:
+    train("eagle3")
+    before = data.read_bytes()
+    data.write_bytes(before + json.dumps({"text": "A word more. " * 4}).encode() + b"\n")
+    lines = train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
+    assert any("13 examples" in line for line in lines) and "step 6/6" in lines[-1]
+    data.write_bytes(before.replace(b"One.", b"Two."))
+    with pytest.raises(UserError, match="other settings: data was"):
+        train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
+
+
+def test_the_targets_outputs_are_computed_once(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train("eagle3", replace(SETTINGS, num_steps=40))
+    features = tmp_path / "head" / "training" / "features.bin"
+    seen: list[int] = []
+    run = Teacher.__call__
+
+    def counted(teacher: Teacher, ids: torch.Tensor) -> TargetOutputs:
+        seen.append(len(ids))
+        return run(teacher, ids)
+
+    monkeypatch.setattr(Teacher, "__call__", counted)
+    train("eagle3", replace(SETTINGS, num_steps=80), is_resumed=True)
+    assert not seen
+    features.write_bytes(features.read_bytes()[:-1])  # a kill within the last row
+    train("eagle3", replace(SETTINGS, num_steps=120), is_resumed=True)
+    assert seen == [1]
 
 
 def test_a_head_is_trained_into_the_layout_of_speculators(

@@ -8,15 +8,17 @@ import torch
 from transformers import LlamaForCausalLM
 
 from specbench.engine.drafter import BuildContext
+from specbench.engine.model_parts import decoder_layers
 from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
 from specbench.methods._static_tree import StaticTree
 from specbench.registry import get, make_options
 from specbench.training.eagle import Eagle3Head, EagleHead
 from specbench.training.files import write_head
-from specbench.training.recipe import HEADS, frequent_tokens
+from specbench.training.recipe import HEADS, frequent_tokens, new_head
 from specbench.zoo.heads import feature_layers
 from tests.training.head_models import (
+    SETTINGS,
     batches,
     fed,
     loaded,
@@ -171,3 +173,21 @@ def test_the_draft_vocabulary_is_that_of_the_heaviest_tokens() -> None:
 def test_features_are_of_the_official_layers() -> None:
     assert feature_layers(32) == (2, 16, 29)
     assert feature_layers(12) == (2, 6, 9)
+
+
+def test_eagle3_starts_as_the_targets_last_layer_over_the_last_feature() -> None:
+    model = micro_model()
+    head = new_head("eagle3", model, SETTINGS, batches())
+    assert isinstance(head, Eagle3Head)
+    ids = batches()[0].ids
+    outputs = target_outputs(head, model, ids)
+    with torch.no_grad():
+        first = head.outputs(ids, outputs)[0]
+        layer = decoder_layers(model)[-1]
+        feature = outputs.layer_inputs[head.layer_ids[-1]]
+        positions = torch.arange(ids.shape[1])[None]
+        rotary = model.base_model.rotary_emb(feature, positions)
+        mask = torch.full((ids.shape[1],) * 2, float("-inf")).triu(1)[None, None]
+        expected = layer(feature, attention_mask=mask, position_embeddings=rotary)
+    assert torch.allclose(first, expected, atol=1e-3)
+    assert torch.equal(head.norm.weight, model.base_model.norm.weight)
