@@ -10,6 +10,7 @@ from specbench.log.audit import StoredAudit
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Origin
+from specbench.machine.environment import BUSY_AT_START
 from specbench.report.facts import is_on_gpu
 from specbench.report.notes import audit_failure
 from specbench.types import Record
@@ -58,6 +59,8 @@ def _machine(header: RunHeader) -> Iterator[str]:
         yield "The checkout had uncommitted changes. Commit them, and repeat the run."
     if header.segments:
         yield "The run was continued on another machine or with other versions."
+    if header.servers:  # whose own work is that of other programs, too
+        yield from (text for text in header.warnings if text.startswith(BUSY_AT_START))
     for part in parts:
         if part.cpu is None:
             yield "The load of the machine was not recorded."

@@ -61,6 +61,8 @@ def capture() -> Environment:
 BUSY = 0.5
 """Runnable processes for each usable core, before a run starts, above which times are noisy."""
 
+BUSY_AT_START = "The machine was busy when the run began"
+
 
 def busy_warning() -> str | None:
     """Says so if other work keeps the processor busy; None on a quiet machine."""
@@ -70,8 +72,8 @@ def busy_warning() -> str | None:
     if load <= BUSY * cores:
         return None
     return (
-        f"The machine was busy when the run began (load {load:.1f} on {cores} cores): times are "
-        "noisy, and speedups with them."
+        f"{BUSY_AT_START} (load {load:.1f} on {cores} cores): times are noisy, and speedups with "
+        "them."
     )
 
 
