@@ -35,7 +35,7 @@ from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_se
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
 from specbench.analysis.survivors import find_survivors
 from specbench.analysis.units import ONE_PASS, Scope
-from specbench.analysis.warnings import RunWarning, find_warnings
+from specbench.analysis.warnings import RunWarning, find_idle_drafts, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
@@ -50,12 +50,14 @@ class MethodMetrics:
     """A method at one temperature over all tasks.
 
     The values are means of its cells, with intervals; `pooled` is all tasks as one cell, without.
+    `partial` is the reason why neither stands beside those of others: the method lacks tasks.
     """
 
     speedup: Value
     decode_speedup: Value
     mat: Value
     pooled: CellMetrics
+    partial: Missing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def measure(
         arithmetic=arithmetic,
         warnings=(
             *find_cheats(table, info),
+            *find_idle_drafts(run.records, info.blocks),
             *find_warnings(
                 table,
                 cells,
@@ -219,14 +222,17 @@ def _overall(
         _means({method: [getattr(cell, name) for cell in row] for method, row in rows.items()})
         for name in ("speedup", "decode_speedup", "mat")
     )
+    columns = zip(*rows.values(), strict=True)
+    num_tasks = sum(any(cell.num_done for cell in column) for column in columns)
     return {
         (method, temperature): MethodMetrics(
             speedup=speedups[method],
             decode_speedup=decode_speedups[method],
             mat=mats[method],
             pooled=cells[CellKey(method, temperature, POOLED)],
+            partial=partial(sum(cell.num_done > 0 for cell in row), num_tasks),
         )
-        for method in methods
+        for method, row in rows.items()
     }
 
 
@@ -243,12 +249,17 @@ def _means(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
     return {method: mean_over_tasks([row[i] for i in counted]) for method, row in rows.items()}
 
 
+def partial(number: int, num_tasks: int) -> Missing | None:
+    """The reason why a mean over this number of tasks stands beside none over all."""
+    return Missing(f"{number} of {num_tasks} tasks") if 0 < number < num_tasks else None
+
+
 def mean_over_tasks(values: Sequence[Value]) -> Value:
     """The arithmetic mean; missing if the value of any task is."""
     known = [value for value in values if isinstance(value, Estimate)]
     if known and len(known) == len(values):
         return mean(known)
-    if known:
-        return Missing(f"{len(known)} of {len(values)} tasks")
+    if known and (found := partial(len(known), len(values))):
+        return found
     reasons = {value.reason for value in values if isinstance(value, Missing)}
     return Missing(reasons.pop() if len(reasons) == 1 else "no task measured")

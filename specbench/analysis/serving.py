@@ -78,7 +78,8 @@ class ServingMetrics:
 
     `least_mat` is the MAT if every answer that may have taken one step more has. `draft_length` is
     the mean of the tokens of a draft, by the server's counters. `contradictions` are pairs of a
-    task and what is impossible in the counts of its blocks.
+    task and what is impossible in the counts of its blocks. `num_restarted` counts the blocks in
+    which a server that has counters lost them.
     """
 
     ttft: Times
@@ -100,6 +101,7 @@ class ServingMetrics:
     num_cached_tokens: int = 0
     num_retries: int = 0
     num_interrupted: int = 0
+    num_restarted: int = 0
 
 
 def measure_serving(
@@ -194,6 +196,7 @@ def _measure(
         num_cached_tokens=int(sum(one.counters.get("num_cached_tokens", 0) for one in blocks)),
         num_retries=sum(record.serving.num_retries for record in done if record.serving),
         num_interrupted=sum(block.num_before > 0 for block in blocks),
+        num_restarted=sum(not one.counters for one in blocks if any(b.counters for b in blocks)),
     )
 
 

@@ -22,9 +22,11 @@ from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.ratios import cluster_sums
 from specbench.analysis.records import RecordTable
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Ratio, quantile
-from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.effects import EXACT, FloatArray
 from specbench.analysis.stats.significance import ALPHA, slower
 from specbench.analysis.survivors import Survivors
+from specbench.log.backend import BlockHeader
+from specbench.types import Record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,6 +43,10 @@ _LEAST_GROUP = 8
 """Completions that a median and a spread need: fewer have their worst as a typical one."""
 LEAST_DISAGREEMENT = 0.05
 """Least log ratio between a decode speedup and its robust companion that is reported."""
+
+
+LEAST_ACCEPTING, LEAST_DRAFTS = 0.01, 200
+"""Share of drafting steps that accept anything, with as many drafts, below which none fits."""
 
 
 class RunWarning(NamedTuple):
@@ -241,3 +247,28 @@ def _disagreements(
             found[temperature].append(numbers)
     for temperature, named in found.items():
         yield RunWarning("disagreement", {"temperature": temperature, "cells": named})
+
+
+def find_idle_drafts(
+    records: Iterable[Record], blocks: Iterable[BlockHeader]
+) -> Iterable[RunWarning]:
+    """Methods whose drafting steps accept next to nothing.
+
+    A server's are told by its counters, from the first draft on if it accepts none at all.
+    """
+    counts: dict[tuple[str, float], FloatArray] = defaultdict(lambda: np.zeros(2))
+    for record in records:
+        steps = zip(record.accept_lengths, record.num_nodes, strict=False)
+        accepting = [length > 1 for length, nodes in steps if nodes > 1]
+        counts[record.key.method, record.key.temperature] += sum(accepting), len(accepting)
+    served: dict[tuple[str, float], FloatArray] = defaultdict(lambda: np.zeros(2))
+    for block in blocks:
+        accepted = block.counters.get("accepted_at_1", block.counters.get("num_accepted", 0.0))
+        served[block.method, block.temperature] += accepted, block.counters.get("num_drafts", 0.0)
+    for subject, (accepting, drafts) in (*counts.items(), *served.items()):
+        least = 1 if subject in served and not accepting else LEAST_DRAFTS
+        if drafts >= least and accepting < LEAST_ACCEPTING * drafts:
+            where = {"method": subject[0], "temperature": subject[1]}
+            yield RunWarning(
+                "idle_drafts", {**where, "accepting": int(accepting), "drafts": int(drafts)}
+            )

@@ -56,7 +56,10 @@ def run_rows(run: RunMetrics, number: int) -> Iterator[SiteRow]:
         cells = {task: run.cell(method, temperature, task) for task in run.tasks}
         if len(cells) > 1:
             overall = run.overall[method, temperature]
-            cells[results.MEAN] = replace(overall.pooled, speedup=overall.speedup, mat=overall.mat)
+            rate = overall.partial or overall.pooled.tokens_per_s
+            cells[results.MEAN] = replace(
+                overall.pooled, speedup=overall.speedup, mat=overall.mat, tokens_per_s=rate
+            )
         for task, cell in cells.items():
             if not cell.num_done:
                 continue
@@ -98,10 +101,7 @@ def published_rows() -> Iterator[SiteRow]:
 def engine_name(info: RunHeader) -> str:
     """The engine with its version, and its load: "vLLM 0.32.0, 8 requests at once"."""
     loads = [load.text for load in loads_of(info.spec.values) if load != Load()]
-    # llama.cpp without a git checkout has the build number alone.
-    software = dict.fromkeys(
-        server.software.removesuffix("-unknown") for server in info.servers.values()
-    )
+    software = dict.fromkeys(server.software_phrase for server in info.servers.values())
     return ", ".join([*(software or [OWN_ENGINE]), *loads])
 
 

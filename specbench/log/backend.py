@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from specbench.log.machine import CpuUse, Environment, GpuUse, Threads
+from specbench.log.machine import UNKNOWN, CpuUse, Environment, GpuUse, Threads
 from specbench.log.roles import told
 from specbench.types import doc
 
@@ -117,6 +117,13 @@ class ServerHeader(Struct, frozen=True, omit_defaults=True):
         tuple[str, ...],
         doc("command that started it, with files but no folders; absent for a given URL"),
     ] = ()
+
+    @property
+    def software_phrase(self) -> str:
+        """Name and version in words. A build of llama.cpp may have its number alone."""
+        known = self.software.removesuffix("-unknown")
+        name = known.removesuffix(UNKNOWN).strip()
+        return known if known == name else f"{name}, version unknown".removeprefix(", ")
 
 
 class BlockHeader(Struct, frozen=True, omit_defaults=True):

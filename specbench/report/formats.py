@@ -69,6 +69,15 @@ def interval_of(value: Value) -> Interval | None:
     return interval if interval and interval.high - interval.low > _ROUNDING else None
 
 
+def no_interval(value: Value) -> str:
+    """The reason why a number has no interval; empty if it has one, or needs none as vanilla's 1.
+
+    All intervals of a report are over prompts, so that only too few of them leave one out.
+    """
+    is_bare = isinstance(value, Estimate) and value.interval is None and value.value != 1
+    return "too few samples" if is_bare else ""
+
+
 def num_bytes(size: float) -> str:
     """A size with its unit: 26 GB."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):

@@ -106,7 +106,7 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
 
 def _servers(info: RunHeader) -> list[Numbers]:
     return [
-        {"method": label, "software": one.software, "url": one.url, "protocol": one.protocol}
+        {"method": label, "software": one.software_phrase, "url": one.url, "protocol": one.protocol}
         for label, one in info.servers.items()
     ]
 
@@ -436,14 +436,14 @@ def _served(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
             yield "retries", {**where, "requests": one.num_retries}
         if one.num_interrupted:
             yield "interrupted_blocks", {**where, "blocks": one.num_interrupted}
+        if one.num_restarted:
+            yield "restarted", {**where, "blocks": one.num_restarted}
         about = run.info.methods.get(method)
         asked = about.options.get("num_tokens") if about else None
         if isinstance(asked, int) and one.draft_length > asked:
             yield "long_drafts", {**where, "drafted": one.draft_length, "asked": asked}
         for task, counts in one.contradictions:
             yield "contradiction", {**where, "task": task, "counts": counts}
-        if isinstance(one.engine_mat, Estimate) and one.engine_mat.value == 1:
-            yield "nothing_accepted", where
     fewest = min((one.in_flight.least_most for one in run.serving.values()), default=0)
     for load in loads_of(run.info.spec.values):
         if 0 < fewest < load.concurrency:

@@ -5,17 +5,19 @@ values into tables.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
-from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics
+from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, partial
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.header import RunHeader
+from specbench.log.options import options
+from specbench.log.spec import SpecValues
 from specbench.report import facts, formats
 from specbench.report.notes import notes, scope_text
 from specbench.report.texts import Note
@@ -147,7 +149,9 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
                     methods=_sorted(_methods(run, temperature, tasks), sort),
                     verdict=verdict(run, temperature),
                 )
-                for i, (run, label) in enumerate(zip(runs, labels, strict=True))
+                for i, (run, label) in enumerate(
+                    zip(_comparable(runs, temperature), labels, strict=True)
+                )
                 if temperature in run.temperatures
             ),
         )
@@ -173,6 +177,7 @@ def run_labels(infos: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[st
         [info.machine.device.partition(",")[0] for info in infos],
         [info.model.precision for info in infos],
         loads or [""] * len(infos),
+        *_settings(infos),
         [f"run {info.id}" for info in infos],
     )
     for facet in facets:
@@ -180,10 +185,25 @@ def run_labels(infos: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[st
             continue
         times = Counter(labels)
         labels = [
-            f"{label}, {more}" if times[label] > 1 else label
+            f"{label}, {more}" if more and times[label] > 1 else label
             for label, more in zip(labels, facet, strict=True)
         ]
     return labels
+
+
+_IN_TABLES = {"model", "methods", "temperatures", "labels", "urls", "concurrency", "request_rates"}
+"""Options that tables show, or that loads name."""
+
+
+def _settings(infos: Sequence[RunHeader]) -> Iterator[list[str]]:
+    """For each other option, its text in each run: "--limit 5"; empty without a value."""
+    for option in options(SpecValues):
+        values = [getattr(info.spec.values, option.name) for info in infos]
+        if option.name == "tasks":
+            yield [f"{len(one)} tasks" if len(one) > 2 else ", ".join(one) for one in values]
+        elif option.name not in _IN_TABLES:
+            texts = (option.write(one) for one in values)
+            yield [f"{option.flag} {text}" if text not in ("", "None") else "" for text in texts]
 
 
 def _sorted(methods: tuple[MethodResults, ...], sort: Sort) -> tuple[MethodResults, ...]:
@@ -195,6 +215,25 @@ def _sorted(methods: tuple[MethodResults, ...], sort: Sort) -> tuple[MethodResul
         return value.value if isinstance(value, Estimate) else 0.0
 
     return tuple(sorted(methods, key=speedup, reverse=True))
+
+
+def _comparable(runs: Sequence[RunMetrics], temperature: float) -> Iterator[RunMetrics]:
+    """The runs, without means where one lacks tasks that others have at this temperature."""
+    measured = [
+        {key.task for key, cell in run.cells.items() if cell.num_done and key.task} for run in runs
+    ]
+    every = set[str]().union(
+        *(own for run, own in zip(runs, measured, strict=True) if temperature in run.temperatures)
+    )
+    for run, own in zip(runs, measured, strict=True):
+        if found := partial(len(own & every), len(every)):
+            overall = {
+                key: replace(one, speedup=found, decode_speedup=found, mat=found, partial=found)
+                for key, one in run.overall.items()
+            }
+            yield replace(run, overall=overall)
+        else:
+            yield run
 
 
 def _methods(

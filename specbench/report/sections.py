@@ -64,14 +64,25 @@ def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
 SPEEDUP = Part("speedup", _speedup(formats.speedup), short="speed")
 PLUS_MINUS = Part(
     "speedup",
-    _speedup(lambda value: formats.speedup(value) + formats.plus_minus(value)),
+    _speedup(
+        lambda value: (
+            formats.speedup(value)
+            + (" ±?" if formats.no_interval(value) else formats.plus_minus(value))
+        )
+    ),
     short="speed",
 )
 MAT = Part(
     "MAT",
     lambda task: Cell(formats.mat(task.mat), is_best=task.is_best_mat, reason=task.reason),
 )
-INTERVAL = Part("", lambda task: Cell(formats.span(task.speedup), tone(task)), short="95 %")
+INTERVAL = Part(
+    "",
+    lambda task: Cell(
+        "too few" if formats.no_interval(task.speedup) else formats.span(task.speedup), tone(task)
+    ),
+    short="95 %",
+)
 
 
 def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
@@ -95,7 +106,9 @@ def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
     columns = [Column("", task.title) for task in results.tasks]
 
     def cells(method: MethodResults) -> list[Cell]:
-        mat = Cell(formats.mat(method.overall.pooled.mat), reason=method.reason)
+        partial = method.overall.partial
+        reason = partial.reason if partial else method.reason
+        mat = Cell(formats.mat(partial or method.overall.pooled.mat), reason=reason)
         return [*map(part.cell, method.tasks), mat]
 
     groups = _groups(results, block, cells)
@@ -122,16 +135,27 @@ def _same_as_vanilla(method: MethodResults) -> str:
     return "" if is_baseline else formats.percent(method.overall.pooled.match_rate)
 
 
+def _bracketed(speedup: Value) -> str:
+    """The speedup with its interval, or with the reason why it has none."""
+    reason = formats.no_interval(speedup)
+    return formats.speedup(speedup) + (f" [{reason}]" if reason else formats.brackets(speedup))
+
+
+def _pooled(text: Callable[[Value], str], name: str) -> Callable[[MethodResults], str]:
+    """A number over the answers of all tasks, which a method that lacks tasks has none of."""
+    return lambda m: text(m.overall.partial or getattr(m.overall.pooled, name))
+
+
 _OVERVIEW = (
     Field(
         "speedup [95 %]",
-        lambda m: formats.speedup(m.overall.speedup) + formats.brackets(m.overall.speedup),
+        lambda m: _bracketed(m.overall.speedup),
         tone=lambda m: tone(m.tasks[-1]),
     ),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
-    Field("tok/s", lambda m: formats.rate(m.overall.pooled.tokens_per_s), 1),
-    Field("MAT\npooled", lambda m: formats.mat(m.overall.pooled.mat), 4),
-    Field("MAT\nmacro", lambda m: formats.mat(m.overall.pooled.mat_macro), 7),
+    Field("tok/s", _pooled(formats.rate, "tokens_per_s"), 1),
+    Field("MAT\npooled", _pooled(formats.mat, "mat"), 4),
+    Field("MAT\nmacro", _pooled(formats.mat, "mat_macro"), 7),
     Field("same as\nvanilla", _same_as_vanilla, 2),
     Field("done", lambda m: str(m.overall.pooled.num_done), 6),
     Field("failed", lambda m: str(m.overall.pooled.num_failed), 3),

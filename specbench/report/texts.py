@@ -145,4 +145,5 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "sentence": str.capitalize,
     "method": _count("method"),
     "line": _count("line"),
+    "block": _count("block"),
 }

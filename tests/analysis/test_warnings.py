@@ -3,12 +3,15 @@
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.warnings import RunWarning, not_significant
+from specbench.analysis.warnings import RunWarning, find_idle_drafts, not_significant
+from specbench.log.store import read_run
 from specbench.report.texts import note
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
@@ -117,3 +120,32 @@ def test_methods_that_no_number_of_prompts_tells_apart_are_named_for_themselves(
     told = text(not_significant(0.0, {"pld": 3.24, "sps": math.inf}), metrics)
     assert "A difference would show for PLD with 3.2x as many prompts." in told
     assert "No number of prompts would show one for SpS: use more passes or runs." in told
+
+
+def drafted(accepting: int, drafts: int, nodes: int = 4) -> RunMetrics:
+    """A run in which this many drafting steps accept a token, beside steps without a draft."""
+    lengths = [2] * accepting + [1] * (drafts - accepting) + [1] * 500
+    made = replace(record("pld", accept_lengths=lengths), num_nodes=(nodes,) * drafts + (1,) * 500)
+    return measure(make_run([record("vanilla"), made], header(METHODS, TASKS)))
+
+
+@pytest.mark.parametrize(
+    ("accepting", "drafts", "is_told"),
+    [(1, 2516, True), (1, 200, True), (1, 199, False), (2, 200, False), (0, 199, False)],
+)
+def test_drafts_of_which_next_to_none_is_accepted_are_named(
+    accepting: int, drafts: int, is_told: bool
+) -> None:
+    metrics = drafted(accepting, drafts)
+    found = of(metrics, "idle_drafts")
+    assert len(found) == is_told
+    for one in found:
+        assert text(one, metrics).startswith(f"{accepting} of {drafts} drafting steps of PLD")
+
+
+@pytest.mark.parametrize("name", ["amd-epyc-2-cores", "vllm-cpu", "llamacpp-cpu"])
+def test_drafts_of_honest_recorded_runs_are_no_idle_ones(name: str) -> None:
+    run = read_run(Path(__file__).parents[2] / "results" / "recorded" / name)
+    for load in run.loads:
+        part = run.at(load)
+        assert [*find_idle_drafts(part.records, part.header.blocks)] == []

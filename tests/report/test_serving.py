@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
+from io import StringIO
 from typing import Any
 
 import msgspec
@@ -84,13 +86,51 @@ def test_the_page_has_both_plots(report: Report) -> None:
     assert "Throughput" in render(report, "html")
 
 
+def test_a_server_that_lost_its_counters_in_a_block_is_named() -> None:
+    made = served(counters={"num_drafts": 9.0, "num_accepted": 8.0})
+    last = msgspec.structs.replace(made.header.blocks[0], task="alpaca", counters={})
+    header = msgspec.structs.replace(made.header, blocks=(*made.header.blocks, last))
+    found = [one.text for one in make_report(make_run(made.records, header)).results.notes]
+    (text,) = [text for text in found if "lost its counters" in text]
+    assert (
+        text.startswith("tiny, 1 request at a time")
+        and "vanilla lost its counters in 1 block:" in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("software", "phrase"),
+    [
+        ("vLLM 0.32.0", "vLLM 0.32.0"),
+        ("vLLM unknown", "vLLM, version unknown"),
+        ("unknown", "version unknown"),
+        ("llama.cpp b11434-unknown", "llama.cpp b11434"),
+    ],
+)
+def test_an_engine_of_unknown_version_is_called_so(software: str, phrase: str) -> None:
+    made = served()
+    server = msgspec.structs.replace(made.header.servers["eagle3"], software=software)
+    header = msgspec.structs.replace(made.header, servers={"eagle3": server})
+    (text,) = [
+        one.text
+        for one in make_report(make_run(made.records, header)).results.notes
+        if one.label == "Servers"
+    ]
+    assert text == f"eagle3: {phrase} at http://127.0.0.1:8000, completions"
+
+
+def test_the_csv_has_a_column_of_the_load(report: Report) -> None:
+    rows = [*csv.DictReader(StringIO(render(report, "csv")))]
+    assert list(dict.fromkeys(row["load"] for row in rows)) == [load.text for load in LOADS]
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
         (served(client_s=0.5), "client itself takes"),
         (served(num_retries=1), "refused 4 requests at first"),
         (served(counters={"num_cached_tokens": 7.0}), "took 7 prompt tokens from its prefix cache"),
-        (served(counters={"num_drafts": 9.0, "num_accepted": 0.0}), "accepted no draft token"),
+        (served(counters={"num_drafts": 9.0, "num_accepted": 0.0}), "0 of 9 drafting steps of"),
         (served(), "8 requests at once were at most 4 in some blocks. Use 8 prompts a task"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_warning_of_one_run_among_several_names_it() -> None:
     described = values_of(interrupted.header) | {"id": "second"}
     table = build_results([measure(fine), measure(make_run(interrupted.records, described))])
     warnings = [note.text for note in table.notes if note.is_warning]
-    assert any(text.startswith(f"{MODEL}, run second: The run was inter") for text in warnings)
+    assert any(text.startswith(f"{MODEL}, gsm8k, alpaca: The run was inter") for text in warnings)
     alone = build_results([measure(interrupted)])
     assert any(note.text.startswith("The run was inter") for note in alone.notes)
 

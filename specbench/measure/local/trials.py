@@ -10,10 +10,10 @@ from specbench.engine.clock import Phase, Stopwatch
 
 FASTER = 1.05
 """A number stays unless another is faster by this factor."""
-HOPELESS = 1.5
-"""A number is dropped once it takes this many times the best."""
-LEAST_S, LEAST_STEPS, MOST_STEPS = 0.2, 7, 200
-"""It is dropped after one step as long as this, or this many, and tried for no more steps."""
+HOPELESS, LEAST_STEPS = (1.5, 10.0), (7, 2)
+"""A number is dropped once it takes 1.5 times the best in 7 steps of both, or 10 times in 2."""
+MOST_STEPS = 200
+"""A number is tried for no more steps."""
 LEVEL = 0.01
 """Chance that the median ratio of two numbers is on the other side of `FASTER`."""
 
@@ -47,11 +47,15 @@ class Trial:
         that is kept is dropped, the best takes its place.
         """
         self._times[count].append(seconds)
-        medians = self.medians
+        medians, times = self.medians, self._times
         best = min(medians, key=medians.__getitem__)
         for one, own in medians.items():
-            is_known = own >= LEAST_S or len(self._times[one]) >= LEAST_STEPS
-            if one in self._counts and is_known and own > HOPELESS * medians[best]:
+            num_steps = min(len(times[one]), len(times[best]))
+            is_far = any(
+                num_steps >= least and own > factor * medians[best]
+                for factor, least in zip(HOPELESS, LEAST_STEPS, strict=True)
+            )
+            if one in self._counts and is_far:
                 least = one if best > one else 0
                 kept = best if one == self._counts[0] else self._counts[0]
                 others = [c for c in self._counts if c not in (kept, one) and c > least]
@@ -66,8 +70,13 @@ class Trial:
 
     @property
     def best(self) -> int:
-        """The fastest number, or the one that is kept."""
-        return self._choose()[0]
+        """The fastest number, or the one that is kept, unless even one step tells that it is far
+        behind.
+        """
+        best, medians = self._choose()[0], self.medians
+        fastest = min(medians, key=medians.__getitem__, default=best)
+        is_far = fastest != best and medians[best] > HOPELESS[1] * medians[fastest]
+        return fastest if is_far else best
 
     @property
     def medians(self) -> dict[int, float]:

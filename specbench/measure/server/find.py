@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from specbench.errors import UserError, first_line, printable
+from specbench.log.machine import UNKNOWN
 from specbench.measure.base import Message
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import load_engine
@@ -135,8 +136,8 @@ async def _software(client: Client) -> tuple[str, tuple[StreamProtocol, ...]]:
             continue
         if isinstance(values, dict) and isinstance(version := values.get(key), str):
             own = (engine.protocol,) if engine.protocol else ()
-            return first_line(f"{engine.title} {version}"), (*own, *general)
-    return "unknown", general
+            return first_line(f"{engine.title} {version or UNKNOWN}"), (*own, *general)
+    return UNKNOWN, general
 
 
 class _Model(msgspec.Struct, frozen=True):

@@ -11,19 +11,20 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import summary_frame, value_columns
-from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.log.loads import loads_of
 from specbench.report import facts
 from specbench.report.categories import BETWEEN
 from specbench.report.report import Report
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 # fmt: off
 _COLUMNS = (
-    "run", "model", "weights", "dtype", "is_stand_in", "machine", "prompts",
+    "run", "model", "weights", "dtype", "is_stand_in", "machine", "prompts", "load",
     "temperature", "method", "title", "is_lossless", "task",
-    "speedup", "speedup_low", "speedup_high", "speedup_missing", "intervals",
+    "speedup", "speedup_low", "speedup_high", "speedup_missing", "interval_missing", "intervals",
     "arithmetic", "speedup_ours", "speedup_paper",
     "decode_speedup", "decode_speedup_low", "decode_speedup_high",
     "mat", "mat_low", "mat_high", "mat_missing", "mat_macro",
@@ -35,7 +36,7 @@ _COLUMNS = (
     "limit", "limit_reached", "joules_per_token", "peak_memory_bytes",
 )
 _POSITION_COLUMNS = (
-    "run", "model", "temperature", "method", "task", "depth", "num_reached", "num_accepted",
+    "run", "model", "load", "temperature", "method", "task", "depth", "num_reached", "num_accepted",
     "conditional", "conditional_low", "conditional_high",
     "unconditional", "unconditional_low", "unconditional_high",
 )
@@ -73,9 +74,17 @@ def _cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
         **_identity(run),
         arithmetic=metrics.arithmetic,
         intervals=metrics.scope.text,
+        interval_missing=_no_intervals(frame),
         title=[method.title for method in methods],
         is_lossless=[method.is_lossless for method in methods],
     ).reindex(columns=list(_COLUMNS))
+
+
+def _no_intervals(frame: DataFrame) -> Series:
+    """The reason why a speedup has no interval. Those of all tasks as one have none at all."""
+    is_bare = frame["speedup"].notna() & frame["speedup_low"].isna() & (frame["task"] != "pooled")
+    is_bare &= frame["method"] != BASELINE
+    return is_bare.map({True: "too few samples", False: None})
 
 
 def _category_cells(run: RunMetrics, metrics: RunMetrics) -> DataFrame:
@@ -111,6 +120,7 @@ def _identity(run: RunMetrics) -> dict[str, Any]:
         "weights": facts.model_text(run.info),
         "machine": run.info.machine.device,
         "prompts": facts.prompts_text(run.info),
+        "load": ", ".join(load.text for load in loads_of(run.info.spec.values)),
     }
 
 
@@ -125,6 +135,7 @@ def _position_rows(run: RunMetrics) -> Iterable[Mapping[str, Any]]:
                     yield {
                         "run": identity["run"],
                         "model": identity["model"],
+                        "load": identity["load"],
                         "temperature": temperature,
                         "method": method,
                         "task": task,

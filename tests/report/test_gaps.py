@@ -1,0 +1,96 @@
+"""A number that is missing has its reason in its place, and means are over the same tasks."""
+
+import csv
+from io import StringIO
+
+import pytest
+
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Bootstrap, Missing
+from specbench.log.run import Run
+from specbench.report import sections
+from specbench.report.build import make_report
+from specbench.report.report import Report
+from specbench.report.table import Table
+from tests.analysis.run_factory import full_run
+from tests.judge.changing import with_header, with_records
+from tests.report.drawing import render
+
+METHODS = ("vanilla", "pld", "sps")
+FEW = ("gsm8k", "alpaca")
+
+
+def cells(table: Table, method: str) -> list[str]:
+    (row,) = [row for group in table.groups for row in group.rows if row.method == method]
+    return [cell.text for cell in row.cells]
+
+
+def without(run: Run, method: str) -> Run:
+    """The run in which a method has two tasks of six."""
+    return with_records(
+        run, lambda one: None if one.key.method == method and one.key.task not in FEW else one
+    )
+
+
+def reported(*runs: Run) -> Report:
+    return make_report(runs, Bootstrap(50))
+
+
+def test_a_method_that_lacks_tasks_has_no_number_over_all_of_them() -> None:
+    run = without(full_run(METHODS), "sps")
+    metrics = measure(run, Bootstrap(50))
+    overall = metrics.overall["sps", 0.0]
+    assert overall.speedup == overall.mat == overall.partial == Missing("2 of 6 tasks")
+    assert metrics.overall["pld", 0.0].partial is None
+    assert metrics.rankings[0.0].methods == ("pld",)
+    results = reported(run).results
+    overview = sections.overview(results, results.blocks[0])
+    assert cells(overview, "sps")[:5] == ["–"] * 5 and "–" not in cells(overview, "pld")
+    assert cells(sections.screen(results, results.blocks[0]), "sps")[-2:] == ["–"] * 2
+
+
+def test_a_run_that_lacks_tasks_of_another_has_no_mean_beside_its() -> None:
+    every = full_run(METHODS)
+    some = with_header(full_run(METHODS, FEW), id="some")
+    results = reported(every, some).results
+    whole, partial = results.blocks[0].runs
+    assert all(method.overall.partial is None for method in whole.methods)
+    for method in partial.methods:
+        assert method.tasks[-1].speedup == method.tasks[-1].mat == Missing("2 of 6 tasks")
+        assert not (method.tasks[-1].is_best_speedup or method.tasks[-1].is_best_mat)
+    alone = reported(some).results.blocks[0].runs[0]
+    assert not any(isinstance(method.tasks[-1].speedup, Missing) for method in alone.methods)
+
+
+def test_a_missing_interval_has_its_reason_in_its_place() -> None:
+    run = full_run(METHODS, FEW)
+    run = with_records(
+        run, lambda one: one if one.key.task == FEW[0] or one.key.sample_id.endswith("/0") else None
+    )
+    report = reported(run)
+    results, block = report.results, report.results.blocks[0]
+    assert "too few" in cells(sections.intervals(results, block), "pld")
+    assert cells(sections.overview(results, block), "pld")[0].endswith("x [too few samples]")
+    whole = sections.by_task(results, block, (sections.PLUS_MINUS,))
+    assert [text.partition(" ")[2][:1] for text in cells(whole, "pld")] == ["±", "±", "±"]
+    assert cells(whole, "pld")[1].endswith("±?") and "±" not in cells(whole, "vanilla")[1]
+    rows = [*csv.DictReader(StringIO(render(report, "csv")))]
+    found = {(row["method"], row["task"]): row["interval_missing"] for row in rows}
+    assert found["pld", FEW[1]] == found["pld", "mean"] == "too few samples"
+    assert found["pld", FEW[0]] == found["vanilla", FEW[1]] == found["pld", "pooled"] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        ({"limit": 5}, ["tiny", "tiny, --limit 5"]),
+        ({"max_new_tokens": 7}, ["tiny, --max-new-tokens 128", "tiny, --max-new-tokens 7"]),
+        ({"seed": 1, "top_p": 0.5}, ["tiny, --top-p 1", "tiny, --top-p 0.5"]),
+        ({"methods": ["vanilla"]}, ["tiny, run first", "tiny, run second"]),
+    ],
+)
+def test_groups_are_titled_by_what_differs(changes: dict[str, object], labels: list[str]) -> None:
+    first = with_header(full_run(METHODS, FEW), id="first", model__label="tiny")
+    values = {f"spec__values__{name}": value for name, value in changes.items()}
+    second = with_header(first, id="second", **values)
+    assert [one.label for one in reported(first, second).sources] == labels
