@@ -5,6 +5,7 @@ They judge methods of the engine in this process. A server's method is the serve
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,7 +21,7 @@ from specbench.analysis.stats.bootstrap import (
     Ratio,
     without_spread,
 )
-from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.effects import EXACT, BoolArray, FloatArray
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader
@@ -39,8 +40,10 @@ LEAST_STEP, LEAST_PREFILL = 0.9, 0.8
 MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
-MOST_HIDDEN, HIDDEN_S = 0.1, 1e-3
-"""Share of its own times by which an outer clock may see more of a completion, and seconds."""
+MOST_HIDDEN, HIDDEN_S, LEAST_HIDDEN = 0.1, 1e-3, 0.2
+"""Share of its own times by which an outer clock may see more of a completion, and seconds; and
+the share of completions in which it has to see more.
+"""
 MOST_UNTIMED = 0.05
 """Untimed work of a method / its decode time that is not named."""
 BUILD_S, LOADED_BYTES_PER_S = 0.5, 50e6
@@ -84,18 +87,22 @@ def find_cheats(table: RecordTable, info: RunHeader) -> tuple[RunWarning, ...]:
 
 
 def _hidden(table: RecordTable) -> dict[Subject, float]:
-    """Seconds of completions by the outer clock / by their own times, where it saw far more."""
-    sums: dict[Subject, list[float]] = {}
+    """Seconds of completions by the outer clock / by their own times, where it saw far more.
+
+    It has to be so in the sum and in many completions: bursts of other programs hit a few.
+    """
+    times: dict[Subject, list[tuple[float, float]]] = defaultdict(list)
     for one in table.records:
         if one.outer_s is not None and one.wall_s is not None:
-            sum_ = sums.setdefault((one.key.method, one.key.temperature), [0.0, 0.0, 0.0])
-            for i, seconds in enumerate((one.outer_s, one.wall_s, HIDDEN_S)):
-                sum_[i] += seconds
-    return {
-        subject: outer_s / own_s
-        for subject, (outer_s, own_s, slack_s) in sums.items()
-        if outer_s > own_s * (1 + MOST_HIDDEN) + slack_s
-    }
+            times[one.key.method, one.key.temperature].append((one.outer_s, one.wall_s))
+    found = {}
+    for subject, pairs in times.items():
+        outer_s, own_s = np.array(pairs).T
+        is_more = outer_s > own_s * (1 + MOST_HIDDEN) + HIDDEN_S
+        limit_s = own_s.sum() * (1 + MOST_HIDDEN) + HIDDEN_S * len(pairs)
+        if outer_s.sum() > limit_s and is_more.mean() > LEAST_HIDDEN:
+            found[subject] = float(outer_s.sum() / own_s.sum())
+    return found
 
 
 def _untimed(frame: DataFrame, info: RunHeader) -> dict[Subject, float]:
@@ -193,7 +200,10 @@ def _by_order(own: DataFrame) -> tuple[dict[Subject, Ratio], dict[Subject, Ratio
 def _below(
     table: RecordTable, own: DataFrame, least: float, columns: tuple[str, ...]
 ) -> dict[Subject, float]:
-    """Ratios of a time (over steps) to vanilla's whose interval ends below `least`."""
+    """Ratios of a time (over steps) to vanilla's whose interval ends below `least`.
+
+    Their median has to be below it too: bursts of other programs that hit vanilla are not enough.
+    """
     every = {name: table.frame[name].to_numpy(float) for name in columns}
     ratios = {}
     for subject, rows in _subjects(own[own["baseline_row"] >= 0]):
@@ -204,13 +214,19 @@ def _below(
             [every[name][at] for name in columns] for at in (rows.index.to_numpy(), partner)
         )
         where = np.logical_and.reduce([one > 0 for one in (*mine, *theirs)])
-        if where.any():
-            one = RowRatio(where, (mine[0], *theirs[1:]), (theirs[0], *mine[1:]))
+        top, bottom = (mine[0], *theirs[1:]), (theirs[0], *mine[1:])
+        if where.any() and _median(where, top, bottom) < least:
+            one = RowRatio(where, top, bottom)
             ratios[subject] = one.summed(Places(clusters, units, requests, table.num_units))
     found = Draws(Bootstrap(), "first").estimates(ratios)
     return {
         key: one.value for key, one in found.items() if one.interval and one.interval.high < least
     }
+
+
+def _median(where: BoolArray, top: Sequence[FloatArray], bottom: Sequence[FloatArray]) -> float:
+    logs = sum(np.log(one[where]) for one in top) - sum(np.log(one[where]) for one in bottom)
+    return float(np.exp(np.median(logs)))
 
 
 def _by_neighbour(
@@ -228,7 +244,10 @@ def _by_neighbour(
     after, others = {}, {}
     for method in rows["before"].dropna().unique():
         is_after = rows["before"] == method
-        if method != BASELINE and min(is_after.sum(), (~is_after).sum()) >= LEAST_PAIRS:
+        if method == BASELINE or min(is_after.sum(), (~is_after).sum()) < LEAST_PAIRS:
+            continue
+        times = rows["time"][is_after].median(), rows["time"][~is_after].median()
+        if times[0] > times[1] * (1 + MOST_AFTER):
             after[str(method), 0.0] = _ratio(rows[is_after], ["one"], ["time"])
             others[str(method), 0.0] = _ratio(rows[~is_after], ["one"], ["time"])
     return after, others

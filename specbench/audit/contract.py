@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -20,13 +22,15 @@ from specbench.measure.plan import make_plan
 from specbench.measure.requests import user
 from specbench.measure.spec import RunSpec
 
-NUM_PROMPTS = 4
+NUM_PROMPTS, NUM_KNOWN = 4, 2
+"""Prompts of the checks, and prompts of each task that new ones are made of."""
 
 
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> tuple[Subject, bool]:
     """The subject on a model in float32 on the CPU; true if the method claims to be lossless.
 
-    Its prompts are the shortest first ones of the tasks.
+    Its prompts are made of halves of the tasks' own, drawn anew each time: a method cannot have
+    answers to them before it is asked.
 
     Raises:
         UserError: there is no such method or model, or the model has no weights for the method.
@@ -34,7 +38,7 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> tuple[Su
     spec = RunSpec(
         model=model,
         methods=(name,),
-        limit=1,
+        limit=NUM_KNOWN,
         device="cpu",
         dtype="float32",
         is_baseline_run=False,
@@ -49,13 +53,30 @@ def load_subject(name: str, model: str, *, is_offline: bool = False) -> tuple[Su
         )
     (own,) = setup.methods
     target = load_model(setup)
-    turns = [prompt.turns[0] for prompts in plan.prompts.values() for prompt in prompts]
-    prompts = sorted((setup.codec.render([user(text)]) for text in turns), key=len)
+    tasks = [[prompt.turns[0] for prompt in prompts] for prompts in plan.prompts.values()]
+    known, unknown = (
+        [setup.codec.render([user(text)]) for text in texts]
+        for texts in (chain(*tasks), chain(*map(new_texts, tasks)))
+    )
 
     def build() -> Drafter:
         return own.method.build(own.options, BuildContext(target, own.weights))
 
-    return Subject(target, build, prompts[:NUM_PROMPTS]), own.method.is_lossless_with(own.options)
+    shortest = sorted(unknown, key=len)[:NUM_PROMPTS]
+    subject = Subject(target, build, shortest, known=known, unknown=unknown)
+    return subject, own.method.is_lossless_with(own.options)
+
+
+def new_texts(texts: Sequence[str]) -> list[str]:
+    """As many texts as these, each the first words of one and the last words of another."""
+    draw = random.SystemRandom()
+    halves = [text.split() for text in texts]
+    made = []
+    for number, words in enumerate(halves):
+        others = halves[(number + 1) % len(halves)]
+        cut = draw.uniform(0.3, 0.7)
+        made.append(" ".join(words[: 1 + int(len(words) * cut)] + others[int(len(others) * cut) :]))
+    return made
 
 
 def run_contract(

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
+import numpy as np
 from scipy.stats import binom
 
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.significance import slower
 from specbench.audit.evidence import (
     Evidence,
     GuessNumbers,
@@ -22,8 +26,9 @@ from specbench.audit.oracle import Planted
 from specbench.audit.results import EPSILON, deviation_limit
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
-from specbench.audit.token_tests import guess_tests, logit_tests, rule_test, token_tests
+from specbench.audit.token_tests import guess_tests, logit_tests, rule_tests, token_tests
 from specbench.audit.watch import WatchedDrafter
+from specbench.engine.drafter import Drafter
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.log.audit import AuditTest
 from specbench.types import Completion, Request, Sampling
@@ -34,6 +39,8 @@ BUDGETS = (1, 2, 3, 7)
 SHIFTS = (-1, 1)
 """Distances by which a wrong draft vocabulary may move its tokens."""
 
+MOST_KNOWN = 2.0
+"""Tokens a step on prompts of tasks / on new ones made of them that drafting explains."""
 NUM_ROUNDS = 3
 """Runs of each prompt with right guesses at other ranks, so that steps begin elsewhere."""
 
@@ -43,6 +50,39 @@ Check = Callable[[Subject], Iterator[AuditTest]]
 def count(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
     """A test that allows no wrong one."""
     return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
+
+
+def recall(subject: Subject) -> Iterator[AuditTest]:
+    """Steps: no fewer for a prompt met again, nor for prompts of tasks than for new ones.
+
+    Runs before all others, on prompts that the method cannot know.
+    """
+    first = [_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
+    num_fewer = 0
+    for drafter in (subject.drafter, subject.build()):
+        again = [_steps(subject, drafter, prompt) for prompt in subject.prompts]
+        num_fewer += sum(now < before for now, before in zip(again, first, strict=True))
+    yield count("steps of prompts met again", 2 * len(first), num_fewer, "answers in fewer steps")
+    if subject.known:
+        fresh, known = (_tokens_a_step(subject, one) for one in (subject.unknown, subject.known))
+        values = [
+            Draws(Bootstrap(), name).estimates({"": one})[""]
+            for name, one in (("fresh", fresh), ("known", known))
+        ]
+        p_value = slower(values[0], values[1], MOST_KNOWN - 1, EXACT)
+        effect = values[1].value / values[0].value
+        name = "tokens a step on prompts of tasks, against new ones"
+        yield AuditTest("guesses", name, len(subject.known), effect, "times", p_value)
+
+
+def _tokens_a_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
+    drafter = subject.build()
+    steps = [[float(_steps(subject, drafter, prompt))] for prompt in prompts]
+    return Ratio(np.full((len(prompts), 1), float(subject.budget)), np.array(steps))
+
+
+def _steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> int:
+    return max(1, len(subject.complete(drafter, prompt).accept_lengths))
 
 
 def greedy(subject: Subject) -> Iterator[AuditTest]:
@@ -126,7 +166,7 @@ def _draws(subject: Subject, sampling: Sampling) -> Iterator[Evidence]:
 
 def rule(subject: Subject) -> Iterator[AuditTest]:
     """The acceptance rule on small trees with known p and q."""
-    yield from map(rule_test, rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
+    yield from rule_tests(rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
 
 
 def ends(subject: Subject) -> Iterator[AuditTest]:
@@ -229,4 +269,4 @@ def _worse(name: str, own: Sequence[bool], other: Sequence[bool]) -> AuditTest:
     return AuditTest("guesses", name, len(own), effect, "hits lost", p_value)
 
 
-CHECKS: tuple[Check, ...] = (greedy, planted, ends, repeats, sizes, memory, rule, sampled)
+CHECKS: tuple[Check, ...] = (recall, greedy, planted, ends, repeats, sizes, memory, rule, sampled)

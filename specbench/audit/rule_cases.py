@@ -5,6 +5,7 @@ The output cannot show a rule that is a little lenient; here every probability i
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import pad
 
 from specbench.engine.accept import Rule, Sampler, Verdict
 from specbench.engine.tree import DraftTree, TreeLayout
@@ -20,6 +22,8 @@ from specbench.types import Sampling
 Array: TypeAlias = NDArray[Any]
 
 VOCAB = 4
+WIDE = 128
+"""Vocabulary for rules that look at more tokens: those from 4 on have no probability."""
 _ROOT = np.array([0.42, 0.28, 0.2, 0.1])
 _NEXT = np.array(
     [[0.1, 0.5, 0.15, 0.25], [0.3, 0.1, 0.35, 0.25], [0.27, 0.23, 0.4, 0.1], [0.6, 0.2, 0.12, 0.08]]
@@ -74,19 +78,29 @@ class Outcomes:
 
 @torch.inference_mode()
 def rule_outcomes(rule: Rule, num_draws: int, seed: int = 0) -> list[Outcomes]:
-    """The outcomes of a rule over all cases, `num_draws` in total."""
-    return [_outcomes(rule, case, -(-num_draws // len(CASES)), seed) for case in CASES]
+    """The outcomes of a rule over all cases, `num_draws` in total.
+
+    None for a rule that fails on such a small vocabulary, and on one with impossible tokens.
+    """
+    num = -(-num_draws // len(CASES))
+    for vocab in (VOCAB, WIDE):
+        with suppress(Exception):  # any plug-in: its own completions show what it does
+            return [_outcomes(rule, case, num, seed, vocab=vocab) for case in CASES]
+    return []
 
 
-def _outcomes(rule: Rule, case: RuleCase, num_draws: int, seed: int) -> Outcomes:
+def _outcomes(rule: Rule, case: RuleCase, num_draws: int, seed: int, *, vocab: int) -> Outcomes:
     draw = np.random.default_rng([seed, CASES.index(case)])
     sampler = Sampler(case.sampling, torch.device("cpu"), seed)
     layout = TreeLayout.from_parents(case.parents, "cpu")
     probs = np.stack([_kept(row, case.sampling.top_p) for row in (_ROOT, *_NEXT)])
-    logits = torch.from_numpy(np.log(np.stack([_ROOT, *_NEXT])) * case.sampling.temperature)
+    logits = torch.full((1 + VOCAB, vocab), -1e4, dtype=torch.float64)
+    logits[:, :VOCAB] = torch.from_numpy(np.log([_ROOT, *_NEXT]) * case.sampling.temperature)
     counts = np.zeros_like(probs)
     for _ in range(num_draws):
         tokens, q = _guesses(case, draw)
+        if q is not None:
+            q = pad(q, (0, vocab - VOCAB))
         at = torch.tensor([0, *(1 + token for token in tokens[1:])])
         tree = DraftTree(torch.tensor(tokens), layout, case.num_verify, q)
         emitted = Verdict.read(rule(tree, logits[at], sampler)).token_ids

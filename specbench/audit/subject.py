@@ -33,13 +33,16 @@ class Plain(Drafter):
 class Subject:
     """A method's drafter on a target. `build` makes a fresh drafter.
 
-    `prompts` are token ids, `budget` the tokens of an answer.
+    `prompts` are token ids, `budget` the tokens of an answer. `known` are prompts of tasks, and
+    `unknown` as many that no task has.
     """
 
     target: Target
     build: Callable[[], Drafter]
     prompts: Sequence[tuple[int, ...]]
     budget: int = 64
+    known: Sequence[tuple[int, ...]] = ()
+    unknown: Sequence[tuple[int, ...]] = ()
     drafters: list[Drafter] = field(default_factory=list)
     drawn: list[TokenNumbers] = field(default_factory=list)
 

@@ -7,7 +7,7 @@ Pearson's type III distribution.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,6 +179,13 @@ def logit_tests(
     if (baseline.is_exact == 1).all() and (logits.is_exact >= 0).any():
         num, differ = int((logits.is_exact >= 0).sum()), int((logits.is_exact == 0).sum())
         yield AuditTest("logits", "bits", num, differ, "rows that differ", limit=0.0)
+
+
+def rule_tests(every: Sequence[Outcomes]) -> list[AuditTest]:
+    """A test of a rule for each tree; one that cannot fail for a rule that was not judged."""
+    if not every:
+        return [AuditTest("rule", "not judged: it fails on a small vocabulary", 0, 0.0)]
+    return [rule_test(outcomes) for outcomes in every]
 
 
 def rule_test(outcomes: Outcomes) -> AuditTest:

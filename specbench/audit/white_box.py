@@ -22,7 +22,7 @@ from specbench.audit.results import ALPHA, EPSILON, deviation_limit
 from specbench.audit.token_tests import (
     guess_tests,
     logit_tests,
-    rule_test,
+    rule_tests,
     smallest_tv,
     token_tests,
 )
@@ -166,7 +166,7 @@ class _Tester:
                         baseline = answers.logits
                     elif level == temperature > 0 and not answers.fault:
                         outcomes = self._model.rule_outcomes(method, self._effort.num_outcomes)
-                        tests += map(rule_test, outcomes)
+                        tests += rule_tests(outcomes)
                     yield self.result(method, (temperature, level), answers, tests)
 
     def _answers(self, records: Sequence[Record], at: tuple[float, float]) -> Answers:

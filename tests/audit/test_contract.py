@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import Tensor
 
 from specbench.audit import contract_checks as checks
 from specbench.audit.contract import run_contract
 from specbench.audit.contract_checks import CHECKS
 from specbench.audit.oracle import NoisyTarget, Planted, plant
+from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
-from specbench.engine.accept import typical
+from specbench.audit.token_tests import rule_tests
+from specbench.audit.white_box import corrected
+from specbench.engine.accept import Sampler, lossless, typical
 from specbench.engine.drafter import State
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.log.audit import MethodAudit
 from tests.support.bugs import BUGS, SOUND, Variant
+from tests.support.cheats import BUDGET, PROMPTS, DecodesInBuild, Honest
 from tests.support.models import prompts, random_llama
 
 MODEL = random_llama(layers=2)
@@ -78,8 +85,6 @@ def test_a_method_that_says_it_is_lossy_fails_only_as_a_sampler(
 
 
 def tree(parents: list[int], tokens: list[int]) -> DraftTree:
-    import torch
-
     return DraftTree(torch.tensor(tokens), TreeLayout.from_parents(parents, "cpu"), len(tokens))
 
 
@@ -120,3 +125,35 @@ def test_planted_guesses_are_all_accepted_to_full_depth() -> None:
     assert done.token_ids == answer
     assert [length - 1 for length in done.accept_lengths[:-1]] == drafter.num_planted[:-1]
     assert max(done.accept_lengths) == 5
+
+
+@pytest.mark.parametrize("is_cheat", [False, True])
+def test_answers_decoded_in_build_are_found_on_prompts_that_no_task_has(is_cheat: bool) -> None:
+    target = Target(MODEL)
+    known, unknown = PROMPTS[:6], [(*one[:3], 41, *one[3:]) for one in PROMPTS[6:]]
+    one = Subject(
+        target,
+        lambda: DecodesInBuild(target, known) if is_cheat else Honest(),
+        unknown[:4],
+        budget=BUDGET,
+        known=known,
+        unknown=unknown,
+    )
+    result = run_contract("m", one, checks=[checks.recall])
+    assert result.status == ("bug" if is_cheat else "no difference")
+    assert not is_cheat or result.tests[-1].effect > 3
+
+
+@pytest.mark.parametrize("is_hopeless", [False, True])
+def test_a_rule_for_larger_vocabularies_is_judged_or_said_not_to_be(is_hopeless: bool) -> None:
+    def sixty_four_best(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+        if is_hopeless:
+            raise KeyError("codebook")
+        best = logits.topk(64)
+        return lossless(tree, torch.full_like(logits, -1e4).scatter(1, *best[::-1]), sampler)
+
+    tests = rule_tests(rule_outcomes(sixty_four_best, 500))
+    assert len(tests) == (1 if is_hopeless else 5)
+    assert [one.num for one in tests] == ([0] if is_hopeless else [100] * 5)
+    (result,) = corrected([MethodAudit("m", 1.0, 1.0, tests=tuple(tests))])
+    assert not result.failures

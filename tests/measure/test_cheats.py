@@ -44,4 +44,3 @@ def test_a_cheat_is_named_by_run_and_report_and_fails_the_check(
     gate = check(run, honest, Limits(speed="never"))
     failures = {one.name for one in gate.failures} & {"source of speed", "output"}
     assert failures >= {failed} - {""}
-    assert failed or not failures

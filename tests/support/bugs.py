@@ -15,6 +15,7 @@ from specbench.audit.oracle import NoisyTarget
 from specbench.engine.accept import typical
 from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from tests.support.cheats import Remembers
 from tests.support.faulty import (
     ClaimsDraws,
     Forgets,
@@ -77,6 +78,7 @@ def patched(name: str, check: str, emit_: Any, *, is_output: bool = True) -> Var
 
 
 BUGS = (
+    Variant("answers remembered", "recall", lambda target: Remembers({}), is_output=False),
     ruled("accepts 10 % too often", "rule", faulty, leniency=1.1),
     ruled("accepts 50 % too often", "rule", faulty, leniency=1.5),
     ruled("no residual after a rejection", "rule", faulty, residual="none"),

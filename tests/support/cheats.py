@@ -60,9 +60,7 @@ class Remembers(Honest):
         self.answers = answers
 
     def propose(self, state: State) -> DraftTree:
-        prompt_ids = state.request.prompt_ids
         known = self.known(state)
-        self.answers[prompt_ids] = max(known, list(state.token_ids), key=len)
         at = len(state.token_ids)
         return state.chain(known[at : at + MOST] or [state.pending] * 2)
 
@@ -70,7 +68,8 @@ class Remembers(Honest):
         return self.answers.get(state.request.prompt_ids, [])
 
     def observe(self, state: State, result: StepResult) -> None:
-        self.answers[state.request.prompt_ids] = list(state.token_ids)
+        known = self.answers.get(state.request.prompt_ids, [])
+        self.answers[state.request.prompt_ids] = max(known, list(state.token_ids), key=len)
 
 
 class Peeks(Remembers):
@@ -120,7 +119,7 @@ class DecodesInBuild(Remembers):
     """Decodes the prompts of the run when it is built."""
 
     def __init__(self, target: Target, prompts: Sequence[tuple[int, ...]]) -> None:
-        time.sleep(1.0)  # as if there were more prompts
+        time.sleep(0.7)  # as if there were more prompts
         super().__init__({})
         for prompt in prompts:
             done = decode(target, Plain(), Request(prompt, BUDGET))

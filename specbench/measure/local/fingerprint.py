@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 CHUNK = 2**20
 """Integers summed at once: their wide copies need 16 MB."""
-LEAST_S, SHARE = 0.1, 0.01
-"""Seconds that each fingerprint may take: these, and this share of the loading or of the run."""
+LEAST_BYTES, LEAST_S, SHARE = 2**25, 0.1, 0.01
+"""Each fingerprint is of so many bytes or more, and then takes at most these seconds, or this
+share of the loading or of the run.
+"""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
 
@@ -59,12 +61,13 @@ class Fingerprint:
         """Sums of the chunks in their order, until the time is over."""
         import torch
 
-        began, sums = outer_clock(), list[int]()
+        began, sums, num_bytes = outer_clock(), list[int](), 0
         memory = _memory(self._model)
         factors: dict[torch.device, Tensor] = {}
         for chunk in self._chunks[:most]:
-            if sums and outer_clock() - began > limit_s:
+            if num_bytes >= LEAST_BYTES and outer_clock() - began > limit_s:
                 break
+            num_bytes += chunk.num_bytes
             if chunk.tensor >= len(memory):
                 sums.append(-1)
                 continue
