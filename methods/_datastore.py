@@ -72,7 +72,7 @@ class Datastore:
         if token_ids.size == 0 or token_ids.ndim != 1 or token_ids.shape != order.shape:
             problem = f"{token_ids.size} tokens, {order.size} in order"
         elif token_ids.dtype != np.int32 or token_ids.min() < SEPARATOR:
-            problem = "its tokens are no token ids"
+            problem = "its tokens are not token ids"
         elif not _is_permutation(order):
             problem = "its order does not name each token once"
         if problem:

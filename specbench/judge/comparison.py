@@ -115,7 +115,7 @@ def _pairs(first: Run, second: Run) -> list[tuple[Run, Run]]:
     """The parts of two runs at each load that both have.
 
     Raises:
-        UserError: there is none.
+        UserError: they have no load in common.
     """
     if not (shared := [load for load in first.loads if load in second.loads]):
         texts = (", ".join(load.text for load in run.loads) for run in (first, second))

@@ -35,7 +35,7 @@ class AuditTest(Struct, frozen=True, omit_defaults=True):
         float | None, doc("corrected for the number of tests; absent for a test by a limit")
     ] = None
     limit: Annotated[float | None, doc("largest effect that passes; absent with a p-value")] = None
-    is_failed: Annotated[bool, doc("the difference is none by chance or rounding")] = False
+    is_failed: Annotated[bool, doc("chance and rounding do not explain the difference")] = False
 
 
 class MethodAudit(Struct, frozen=True, omit_defaults=True):

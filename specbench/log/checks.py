@@ -47,7 +47,7 @@ class RecordCheck:
         for name, known in self._known.items():
             value = getattr(key, name)
             if known and value not in known:
-                yield f"{name}: {value!r} is none of the run's: {', '.join(map(str, known))}"
+                yield f"{name}: {value!r} is not one of the run's: {', '.join(map(str, known))}"
         if key.repeat >= self._repeats:
             yield f"repeat: {key.repeat}, but the run has {self._repeats} (from 0)"
         self._turns.add((key.task, key.sample_id, key.turn))

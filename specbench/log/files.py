@@ -18,8 +18,8 @@ from specbench.errors import RunFolderError
 class LineFile:
     """A file of lines that one process at a time appends to, open from the start.
 
-    The lock is on the file itself and ends with the process: who deletes the file to get around the
-    lock stops the first writer. A last line without its newline is removed.
+    The lock is on the file itself and ends with the process. Deleting the file does not help a
+    second writer past it: it stops the first one. A last line without its newline is removed.
 
     Raises:
         RunFolderError: another process has the file open, or it cannot be written.

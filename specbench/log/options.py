@@ -171,7 +171,7 @@ def share(flag: str, text: str) -> float:
     """The share of the text "5%" or "0.05".
 
     Raises:
-        UserError: it is none.
+        UserError: the text is not a share.
     """
     digits = text.strip().removesuffix("%")
     try:

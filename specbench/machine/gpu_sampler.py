@@ -26,7 +26,7 @@ THROTTLING = {
     0x40: "heat (hardware)",
     0x80: "power brake",
 }
-"""NVML's bits for what lowers the clocks against the user's will; being idle is none of them."""
+"""NVML's bits for reasons that lower the clocks of a busy GPU."""
 
 
 _SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memory_used_bytes")

@@ -150,7 +150,7 @@ def find_model(name: str) -> ModelCard:
     A folder or Hub id of a known model gets that model's template, dtype and draft weights.
 
     Raises:
-        UserError: the name is none of these.
+        UserError: the name is not one of these.
     """
     known = known_models()
     if name.lower() in known:

@@ -76,7 +76,7 @@ def test_several_runs_in_processes_of_their_own_use_no_cluster(specbench: Specbe
 def test_without_the_option_no_module_of_clusters_is_loaded(
     specbench: Specbench, answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is Ray: where it is not installed, `import ray` would fail."""
+    """Ray is not imported either: without it, `import ray` would fail."""
     for name in [name for name in sys.modules if name.startswith("specbench.measure.cluster")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)

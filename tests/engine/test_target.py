@@ -135,7 +135,7 @@ def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
     target, other = random_target(), random_target()
     target.prefill((1, 5, 6), num_new=4)
     layout = TreeLayout.from_parents([0, 0, 0, 2, 3], "cpu")
-    for _ in range(100):  # far behind the capacity that was reserved
+    for _ in range(100):  # far beyond the capacity that was reserved
         target.forward(DraftTree(torch.tensor([7, 11, 8, 9, 12]), layout, 5))
         target.commit([0, 2, 3])
     other.prefill((1, 5, 6, *(7, 8, 9) * 100))

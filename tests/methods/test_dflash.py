@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no layers": ({"dflash_config": {"mask_token_id": MASK}}, "target_layer_ids None"),
     "the last layer's output": (ids(0, 1, 7), r"\[0, 1, 7\].*from -1 to 6"),
     "layers out of order": (ids(2, 1, 0), r"\[2, 1, 0\].*increasing"),
-    "a layer that is no number": (ids(0, "1", 2), "target_layer_ids"),
+    "a layer that is not a number": (ids(0, "1", 2), "target_layer_ids"),
     "too few layers": (ids(0, 1), r"fc\.weight of shape \[32, 96\], not \[32, 64\]"),
     "another target": ({"num_target_layers": 9}, "for a target of 9 layers, but this has 8"),
     "no block size": ({"block_size": None}, "block_size None"),

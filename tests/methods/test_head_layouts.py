@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
                nested={"norm_output": False}), {},
         "norm_output True, but eagle_config.norm_output False",
     ),
-    "a switch that is no truth value": (
+    "a switch that is not a truth value": (
         Layout("", {**FLAT, "norm_output": "last"}), {}, "norm_output 'last'",
     ),
     "quantised": (Layout("", {**FLAT, "quantization_config": {}}), {}, "quantization_config"),

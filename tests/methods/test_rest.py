@@ -117,8 +117,8 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
         (ids, [0, 1, -1], "its order does not name each token once"),
         (ids, [0, 1], "3 tokens, 2 in order"),
         (ids.reshape(1, 3), [[0, 1, 2]], "3 tokens, 3 in order"),
-        (ids - 1, [0, 1, 2], "its tokens are no token ids"),
-        (ids.astype(np.float32), [0, 1, 2], "its tokens are no token ids"),
+        (ids - 1, [0, 1, 2], "its tokens are not token ids"),
+        (ids.astype(np.float32), [0, 1, 2], "its tokens are not token ids"),
     ):
         save_file({"token_ids": tokens, "order": np.array(order, dtype=np.int32)}, path)
         with pytest.raises(CheckpointError, match=f"is not a datastore: {reason}"):

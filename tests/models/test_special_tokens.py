@@ -78,7 +78,7 @@ def test_a_tokenizer_that_cannot_spell_them_out_is_told() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["always", "first"])
-def test_no_space_is_put_behind_a_text_that_is_spelled_out(scheme: str) -> None:
+def test_no_space_is_put_after_a_text_that_is_spelled_out(scheme: str) -> None:
     letters = ["<unk>", "<s>", "</s>", "\u2581", "\n", *map(chr, range(33, 127))]
     made = Tokenizer(models.BPE({t: i for i, t in enumerate(letters)}, [], unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)

@@ -70,7 +70,7 @@ def _imported(tree: ast.AST, module: str) -> Iterator[str]:
 
 
 def _named_by_strings(tree: ast.AST, module: str, known: Iterable[str]) -> Iterator[str]:
-    """Modules named whole by a string, or by a string behind the beginning of an f-string."""
+    """Modules named whole by a string, or by a string after the beginning of an f-string."""
     texts = [
         n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     ]

@@ -55,10 +55,10 @@ def num_lines(folder: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def wait_for(is_so: Callable[[], bool], process: Popen[str]) -> None:
-    """Wait until something is so, while a process runs."""
+def wait_for(holds: Callable[[], bool], process: Popen[str]) -> None:
+    """Wait until a condition holds, while a process runs."""
     began = time.monotonic()
-    while not is_so():
+    while not holds():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() - began < WAIT_S
         time.sleep(0.05)

@@ -18,7 +18,7 @@ from tests.report.drawing import (
 
 
 def refuse(constant: str) -> Any:
-    raise AssertionError(f"{constant} is no JSON")
+    raise AssertionError(f"{constant} is not JSON")
 
 
 @pytest.mark.parametrize("make", EVERY_RUN)

@@ -53,7 +53,7 @@ def test_an_older_header_with_the_spread_of_other_runs_is_read_and_claims_nothin
 
 
 def test_the_best_of_many_equal_methods_is_no_winner() -> None:
-    """Without a correction for their number, the best of eight would often be told apart."""
+    """Without a correction for their number, the best of eight would often seem to win."""
     names = ("pld", "sps", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
     assert "not significantly different from vanilla" in said(**dict.fromkeys(names, 1.01))
 

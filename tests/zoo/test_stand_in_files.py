@@ -58,7 +58,7 @@ def test_every_tensor_is_in_the_shard_that_the_index_names(stand_in: StandIn, fo
     assert len(shards) == 12 + 3  # layers; embedding, norm and head
     for name in shards:
         with safe_open(folder / "target" / name, "pt") as shard:
-            for key in shard.keys():  # noqa: SIM118 (it is no mapping)
+            for key in shard.keys():  # noqa: SIM118 (it is not a mapping)
                 assert index["weight_map"][key] == name
                 assert torch.equal(shard.get_tensor(key), expected[key])
 

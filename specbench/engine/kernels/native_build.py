@@ -77,7 +77,7 @@ def compiler() -> list[str]:
     """The command of the C compiler: `$CC`, or the first of `COMPILERS`.
 
     Raises:
-        BuildError: there is none.
+        BuildError: no C compiler is found.
     """
     first, *more = os.environ.get("CC", "").split() or [""]
     names = (first,) if first else COMPILERS

@@ -301,7 +301,7 @@ class EngineBackend:
 
     @contextmanager
     def _hook(self, method: str, name: str) -> Iterator[None]:
-        """Time a method's own code that is no part of a completion."""
+        """Time a method's own code outside of completions."""
         began = outer_clock()
         try:
             yield

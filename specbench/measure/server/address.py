@@ -16,7 +16,7 @@ def server_root(url: str) -> str:
     """The address without a path: `/v1` is optional in what the user gives.
 
     Raises:
-        UserError: it is no HTTP address, or has a user, a password or a query.
+        UserError: it is not an HTTP address, or has a user, a password or a query.
     """
     from urllib.parse import urlsplit
 

@@ -43,7 +43,7 @@ from specbench.registry import MethodChoice, parse_choices
 from specbench.types import Scope
 
 NO_BASELINE_WARNING = (
-    "No server is labelled vanilla, so that there is no speedup. Start the same server without "
+    "No server is labelled vanilla, so there is no speedup. Start the same server without "
     "speculation beside it, and give both: --url A --label vanilla --url B --label NAME."
 )
 CHAT_WARNING = (

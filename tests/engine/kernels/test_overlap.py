@@ -64,7 +64,7 @@ def test_overlapped_replays_are_bit_for_bit_those_without(
     for target in targets:
         with target.capture(needs):
             target.prefill(range(3, 3 + num_committed))
-            for _ in range(NUM_REPLAYS):  # each behind torch's launches that fill its inputs
+            for _ in range(NUM_REPLAYS):  # each after torch's launches that fill its inputs
                 forward = target.forward(tree)
                 assert forward.hidden is not None
                 found = forward.logits, forward.hidden, *forward.layer_inputs.values()

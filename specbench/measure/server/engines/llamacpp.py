@@ -60,7 +60,7 @@ def gguf_file(folder: Path) -> Path:
     """The GGUF file in a folder.
 
     Raises:
-        UserError: there is none, or more than one.
+        UserError: the folder has no GGUF file, or several.
     """
     found = sorted(folder.glob("*.gguf"))
     if len(found) == 1:
