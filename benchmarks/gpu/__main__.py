@@ -26,6 +26,8 @@ MODELS = ("vicuna-13b", "llama3-8b", "vicuna-7b")
 """Models of the suite; the first one is measured most closely."""
 TESTS = ("tests/engine", "tests/methods/test_heads.py", "tests/benchmarks/test_on_a_gpu.py")
 """Tests that run on a GPU."""
+SELECTED = "(gpu or kernels) and not (compile or native)"
+"""Those of them that need one, and those of kernels that use it."""
 TASK = ("gsm8k",)
 """The task of the runs that only explain others."""
 LEAST_S = 20.0
@@ -57,7 +59,7 @@ def all_rows(given: argparse.Namespace) -> list[Row]:
         )),
         Row("tests", "graphs and kernels", 300, command=(
             "pytest", "-v", "-p", "no:cacheprovider",
-            *(("-k", "(gpu or kernels) and not compile") if gpu else ("-m", "gpu")), *TESTS,
+            *(("-k", SELECTED) if gpu else ("-m", "gpu")), *TESTS,
         )),
     ]  # fmt: skip
     for model in given.model:

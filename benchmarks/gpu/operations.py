@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,14 +16,24 @@ from benchmarks.gpu.check import Check, CheckSettings
 from benchmarks.layer_time import Layer, _heads, _layers, _seconds
 from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.graphs.recorder import CudaRecorder, Recorder
+from specbench.engine.kernels.products import FEW, ROW, Launch, Product
 from specbench.engine.layers.operands import CacheSlots, CacheSpan, Norm, TreeMask
 from specbench.engine.layers.ops import Ops
 from specbench.machine.bandwidth import bandwidth
 from specbench.types import Shape
 
+if TYPE_CHECKING:
+    from specbench.engine.kernels.triton_ops import TritonOps
+
 NEW_MS = 5.0
 """Largest allowed milliseconds of attention's first call at a new length."""
 ROWS = (2, 10, 16, 26, 60, 64)
+RACES: tuple[tuple[int, Launch], ...] = (
+    *((1, launch) for launch in ROW),
+    *((num_rows, FEW) for num_rows in (2, 16, 17, 26, 33, 64)),
+    *((num_rows, None) for num_rows in (10, 60)),
+)
+"""Rows and the launch of their products, for replays with overlapped launches."""
 COLD_BYTES = 300e6
 """Bytes of weights that exceed any hardware cache."""
 CACHED = 500
@@ -135,18 +145,32 @@ def overlapping_layers(settings: CheckSettings) -> Iterator[Check]:
     if properties.major < 9:
         yield Check(name, None, "needs compute capability 9.0")
         return
-    from specbench.engine.kernels.triton_ops import TritonOps
-
     num_processors = properties.multi_processor_count
-    plain, early = (TritonOps(num_processors, is_early=is_early) for is_early in (False, True))
     recorder = CudaRecorder(device)
     with torch.inference_mode():
         layers = _layers(shape, CACHED, device, settings.dtype)
-        for num_rows in (1, 10, 60):
+        for num_rows, launch in RACES:
+            if launch == FEW and settings.dtype.itemsize != 2:
+                continue  # no kernel
             work = layer_work(shape, layers, num_rows)
+            plain, early = (
+                with_launch(launch, num_processors, is_early=is_early) for is_early in (False, True)
+            )
             wrong = num_differing(work, plain, early, recorder, settings.num_replays)
             text = f"{wrong} of {settings.num_replays} replays differ"
-            yield Check(f"{name}, {num_rows} rows", wrong == 0, text, wrong)
+            yield Check(f"{name}, {num_rows} rows, {launch or 'cuBLAS'}", wrong == 0, text, wrong)
+
+
+def with_launch(launch: Launch, num_processors: int, *, is_early: bool) -> TritonOps:
+    """Kernels that run products of its kind, of a single row or of few, with this launch."""
+    from specbench.engine.kernels.triton_ops import TritonOps
+
+    class Launching(TritonOps):
+        def launch_of(self, product: Product) -> Launch:
+            is_own = (product.num_rows == 1) == (launch in ROW)
+            return launch if is_own else super().launch_of(product)
+
+    return Launching(num_processors, is_early=is_early)
 
 
 def layer_work(shape: Shape, layers: Sequence[Layer], num_rows: int) -> LayerWork:

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from _pytest.mark.expression import Expression
 
 from benchmarks.gpu import goals
-from benchmarks.gpu.__main__ import TESTS, main
+from benchmarks.gpu.__main__ import SELECTED, TESTS, main
 from benchmarks.gpu.contexts import measure
 from specbench.engine.target import Target
 from specbench.log.store import read_run
@@ -72,6 +74,18 @@ def test_a_longer_context_has_a_larger_share_of_the_bytes() -> None:
         short, long = (measure(target, length, 1e9) for length in (8, 200))
     assert long["cache_share"] > 10 * short["cache_share"]
     assert all(row["step_ms"] > 0 < row["share"] for row in long["rows"].values())
+
+
+def test_the_plan_has_the_tests_of_every_kernel_for_gpus() -> None:
+    selected: Any = Expression.compile(SELECTED)
+    files = [path.name for path in (ROOT / "tests/engine/kernels").glob("test_*.py")]
+    left_out = {
+        name
+        for name in files
+        if not selected.evaluate(lambda word, at=name: word in f"kernels/{at}")
+    }
+    assert left_out == {"test_native.py"}
+    assert {"test_few.py", "test_overlap.py", "test_pick_products.py"} <= {*files}
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from benchmarks.gpu.fake_capture import FakeRecorder
 from benchmarks.layer_time import _layers
 from specbench.engine.decode import decode
 from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.kernels.pick_ops import TRIED
+from specbench.engine.kernels.products import FEW, ROW, Launch, LinearCall, Product
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
@@ -120,6 +122,34 @@ def test_replays_that_differ_by_a_bit_are_counted(monkeypatch: pytest.MonkeyPatc
         count = partial(operations.num_differing, work, Ops(), recorder=FakeRecorder())
         assert count(early=Ops(), num_replays=4) == 0
         assert count(early=Unnormed(), num_replays=4) == 2
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("num_rows", "launch"), operations.RACES, ids=str)
+def test_every_launch_of_a_race_runs_the_products_it_is_for(num_rows: int, launch: Launch) -> None:
+    """In Triton's interpreter: products of other kinds keep their own launch."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    ops, used = operations.with_launch(launch, 2, is_early=False), []
+    x, weight = torch.randn(num_rows, 64), torch.randn(32, 64) / 8
+    for kernel in ("row", "few"):
+        of_kind = getattr(ops._products, kernel)
+
+        def noted(call: LinearCall, kind: Launch, run: Callable[..., Tensor] = of_kind) -> Tensor:
+            used.append(kind)
+            return run(call, kind)
+
+        setattr(ops._products, kernel, noted)
+    found = ops.project(x, weight)
+    torch.testing.assert_close(found, x @ weight.T, rtol=1e-4, atol=1e-4)
+    assert used == ([] if launch is None else [launch]) and ops.fallbacks == {}
+    assert ops.launch_of(Product(1, 32, 64)) == (launch if launch in ROW else ROW[0])
+
+
+def test_the_few_row_kernel_races_at_every_size_of_its_blocks_and_at_eagles_tree() -> None:
+    rows = {num_rows for num_rows, launch in operations.RACES if launch == FEW}
+    assert rows >= {2, 16, 17, 26, 33, 64}
+    assert {launch for num_rows, launch in operations.RACES if num_rows == 1} == set(ROW)
+    assert any(num_rows == 26 for num_rows, _ in TRIED)  # the start-up check
 
 
 def test_attention_is_timed_at_lengths_that_are_new(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 
 LEAST_CAPABILITY = (8, 0)
 """Lowest compute capability with the instructions and shared memory that the kernels need."""
-TRIED = ((1, Heads(1, 1, 128)), (5, Heads(1, 4, 64)), (9, Heads(2, 2, 64)), (40, Heads(1, 1, 128)))
-"""Rows and heads; each uses a different kernel, or a different size of it."""
+TRIED = (
+    (1, Heads(1, 1, 128)), (5, Heads(1, 4, 64)), (9, Heads(2, 2, 64)), (26, Heads(1, 2, 64)),
+    (40, Heads(1, 1, 128)),
+)  # fmt: skip
+"""Rows and heads; each uses a different kernel, or a different size of it. 26 is EAGLE's tree."""
 NO_OVERLAP = "launches do not overlap"
 """What is replaced where launches could overlap by the hardware, and Triton is too old."""
 WINDOW = 100

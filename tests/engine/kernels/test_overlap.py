@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.gpu.operations import with_launch
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import NO_OVERLAP, pick_ops
+from specbench.engine.kernels.products import FEW, ROW, Launch
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from tests.support.fallbacks import fallbacks
@@ -28,40 +32,45 @@ pytestmark = [
 ]
 
 
+TREES = [(1, launch) for launch in ROW] + [
+    (num_nodes, launch) for num_nodes in (2, 16, 17, 26, 33, 60, 64) for launch in (None, FEW)
+]
+"""Nodes of a tree, and the launch of its products."""
+
+
 @pytest.fixture(scope="module")
-def targets() -> list[Target]:
-    """The same random model with and without overlapped kernels."""
+def targets() -> Callable[[Launch], list[Target]]:
+    """The same random model with and without overlapped kernels, by launch."""
     device = torch.device("cuda:0")
     if torch.cuda.get_device_capability(device) < (9, 0):
         pytest.skip("kernels overlap from compute capability 9.0 on")
-    from specbench.engine.kernels.triton_ops import TritonOps
-
     if reason := pick_ops(device, torch.bfloat16).fallbacks.get(NO_OVERLAP):
         pytest.skip(f"launches do not overlap: {reason}")  # such as Triton 3.4, of torch 2.8
     num_processors = torch.cuda.get_device_properties(device).multi_processor_count
     model = random_llama(layers=8, **SHAPE).to(device, torch.bfloat16)
-    return [
-        Target(
-            deepcopy(model),
-            Graphs(CudaRecorder(device), TritonOps(num_processors, is_early=is_early)),
-        )
-        for is_early in (False, True)
-    ]
+
+    @cache
+    def of(launch: Launch) -> list[Target]:
+        both = (with_launch(launch, num_processors, is_early=early) for early in (False, True))
+        return [Target(deepcopy(model), Graphs(CudaRecorder(device), ops)) for ops in both]
+
+    return of
 
 
 @pytest.mark.parametrize("num_committed", [40, 700])
-@pytest.mark.parametrize("num_nodes", [1, 2, 10, 26, 60])
+@pytest.mark.parametrize(("num_nodes", "launch"), TREES, ids=str)
 @torch.inference_mode()
 def test_overlapped_replays_are_bit_for_bit_those_without(
-    num_nodes: int, num_committed: int, targets: list[Target]
-) -> None:
+    num_nodes: int, launch: Launch, num_committed: int,
+    targets: Callable[[Launch], list[Target]],
+) -> None:  # fmt: skip
     layout = TreeLayout.from_parents([max(i - 3, 0) for i in range(num_nodes)], "cuda:0")
     tokens = torch.arange(5, 5 + num_nodes, device="cuda:0")
     tree = DraftTree(tokens, layout, num_nodes)
     needs = Needs(hidden=True, layer_inputs=(2, 5))
     results: list[Tensor] = []
     num_wrong = torch.zeros((), dtype=torch.long, device="cuda:0")
-    for target in targets:
+    for target in targets(launch):
         with target.capture(needs):
             target.prefill(range(3, 3 + num_committed))
             for _ in range(NUM_REPLAYS):  # each after torch's launches that fill its inputs
