@@ -71,12 +71,13 @@ def write_site(
         raise UserError("There is no run for the site.", "Name folders of runs or of suites.")
     stored = [read_run(path, is_lenient=True) for path in paths]
     stored.sort(key=lambda run: run.header.created)
+    num_tasks = max(len(run.header.columns) for run in stored)
     runs: list[SiteRun] = []
     rows: list[SiteRow] = []
     for number, (run, folder) in enumerate(zip(stored, _folders(stored), strict=True)):
         say(f"{number + 1} of {len(stored)}: {run.folder}")
         report = make_report(run, bootstrap)
-        rows += [row for one in report.sources for row in run_rows(one.metrics, number)]
+        rows += [row for one in report.sources for row in run_rows(one.metrics, number, num_tasks)]
         raw = _write_run(run, report, out / folder)
         label = f"{facts.model_label(run.header)} on {run.header.machine_name}"
         runs.append(SiteRun(number, folder, label, run.header, check_files(run.folder), raw))

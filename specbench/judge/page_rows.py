@@ -49,9 +49,14 @@ class SiteRow:
     url: str = ""
 
 
-def run_rows(run: RunMetrics, number: int) -> Iterator[SiteRow]:
-    """The rows of a run at one load: each task, then their mean."""
+def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteRow]:
+    """The rows of a run at one load: each task, then their mean.
+
+    A mean over fewer than `num_tasks` is called so, and has no place beside those of other runs.
+    """
     info = run.info
+    is_whole = len(run.tasks) >= num_tasks
+    mean = MEAN if is_whole else f"{MEAN} of {len(run.tasks)} of {num_tasks} tasks"
     for temperature, method in product(run.temperatures, run.methods):
         cells = {task: run.cell(method, temperature, task) for task in run.tasks}
         if len(cells) > 1:
@@ -69,7 +74,7 @@ def run_rows(run: RunMetrics, number: int) -> Iterator[SiteRow]:
                 model=facts.model_label(info).partition(_SERVED)[0],
                 engine=engine_name(info),
                 method=info.method(method).label,
-                task=MEAN if task == results.MEAN else info.task_title(task),
+                task=mean if task == results.MEAN else info.task_title(task),
                 temperature=temperature,
                 speedup=cell.speedup,
                 mat=cell.mat,

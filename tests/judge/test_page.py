@@ -69,6 +69,8 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     assert row.speedup == metrics.overall["pld", 0.0].speedup
     assert (row.run, row.machine, row.engine) == (3, CPU, "specbench")
     assert not row.is_claimed  # from one pass
+    of_more = {one.task for one in run_rows(metrics, 3, num_tasks=6)}
+    assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
 
 
 def test_a_served_model_is_named_as_elsewhere_and_its_engine_once() -> None:
