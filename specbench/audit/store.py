@@ -10,7 +10,7 @@ from msgspec.structs import replace as replace_part
 
 from specbench.audit.results import Audit, GreedyAudit
 from specbench.errors import RunFolderError
-from specbench.log.audit import AuditTest, MethodAudit, StoredAudit, write_audit
+from specbench.log.audit import AuditTest, MethodAudit, StoredAudit, records_hash, write_audit
 from specbench.log.run import Run
 from specbench.types import VERSION
 
@@ -18,7 +18,8 @@ from specbench.types import VERSION
 def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:
     """Write the audit into the run's folder; say so if that is not possible."""
     try:
-        write_audit(run.folder, to_stored(audit, len(run.records)))
+        stored = to_stored(audit, len(run.records))
+        write_audit(run.folder, replace_part(stored, records_sha256=records_hash(run.folder)))
     except RunFolderError as error:
         say(f"The audit is not stored: {error.message}")
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from specbench.analysis.divergence import find_agreements
+from specbench.analysis.records import make_table
 from specbench.errors import RunFolderError
 from specbench.judge.checks import Check, CheckedRun, Status
-from specbench.judge.hashes import hash_faults, unknown_hashes
+from specbench.judge.hashes import hash_faults, unknown_hashes, vocabulary_faults
 from specbench.judge.leaderboard import find_exclusions
+from specbench.log.audit import read_audit
 from specbench.log.faults import find_faults
 from specbench.log.run import Run
 from specbench.log.store import is_cut, read_run
@@ -33,8 +36,11 @@ def check_files(path: Path, *, for_leaderboard: bool = False) -> CheckedRun:
         return _checked(path.resolve().name, None, {"lines": [error.message]}, for_leaderboard)
     faults = {
         "lines": [*run.left_out, *cut],
-        "records": [*find_faults(run.header, run.records)],
-        "hashes": [*hash_faults(run.header, run.records)],
+        "records": [*find_faults(run.header, run.records), *_against_audit(run)],
+        "hashes": [
+            *hash_faults(run.header, run.records),
+            *vocabulary_faults(run.header, run.records),
+        ],
     }
     return _checked(run.header.id, run, faults, for_leaderboard)
 
@@ -43,7 +49,7 @@ def _checked(
     name: str, run: Run | None, faults: Mapping[str, Sequence[str]], for_leaderboard: bool
 ) -> CheckedRun:
     exclusions = dict.fromkeys(find_exclusions(run.header, run.records, run.audit) if run else ())
-    unchecked = [*unknown_hashes(run.header)] if run else []
+    unchecked = [*unknown_hashes(run.header), *_void_audit(run)] if run else []
     every = [text for texts in faults.values() for text in texts]
     checks = [
         Check(about, "failed" if text else "passed", text)
@@ -74,6 +80,25 @@ def _checked(
         },
         is_doubtful=bool(exclusions),
     )
+
+
+def _void_audit(run: Run) -> Iterator[str]:
+    """The stored audit, if it judged other records than the run has."""
+    if run.audit is None and run.path and read_audit(run.path):
+        yield "audit.json judged other records. Run `specbench audit` again."
+
+
+def _against_audit(run: Run) -> Iterator[str]:
+    """Greedy answers that differ from vanilla's although the audit found them identical."""
+    for one in run.audit.results if run.audit else ():
+        if one.status == "identical" and one.temperature == 0:
+            agreements = find_agreements(make_table(run.records), run.header.spec.values.history)
+            agreement = agreements.get(one.method)
+            if agreement and agreement.divergences:
+                yield (
+                    f"{one.method}: {len(agreement.divergences)} greedy answers differ from "
+                    "vanilla's, but the audit found all identical."
+                )
 
 
 def _notes(

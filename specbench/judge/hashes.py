@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,22 @@ def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
         found = {record.key.sample_id for record in records if record.key.task == one.task}
         if strange := sorted(found - ids):
             yield f"{one.origin} has no prompt {strange[0]!r}."
+
+
+def vocabulary_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """Token ids beyond the vocabulary, where the files tell its size."""
+    shape = header.model.shape
+    if shape is None and is_embedded(header):
+        config = Path(find_model("tiny").repo) / "config.json"
+        size = json.loads(config.read_bytes())["vocab_size"]
+    elif shape is None:
+        return
+    else:
+        size = shape.vocab_size
+    for one in records:
+        if (largest := max(one.token_ids, default=0)) >= size:
+            where = f"{one.key.method} on {one.key.sample_id}"
+            yield f"{where}: token {largest}, but the vocabulary has {size}."
 
 
 def unknown_hashes(header: RunHeader) -> Iterator[str]:

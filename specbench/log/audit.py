@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import file_digest
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ from specbench.errors import RunFolderError, printable_values
 from specbench.log.files import folder_errors, write_whole
 from specbench.types import doc
 
-AUDIT = "audit.json"
+AUDIT, SAMPLES = "audit.json", "samples.jsonl"
 
 Subject = Literal["answers", "logits", "guesses", "tokens", "rule"]
 AuditStatus = Literal["identical", "numerics", "no difference", "bug", "lossy"]
@@ -81,6 +82,9 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     device: Annotated[str, doc("device of the audit")]
     dtype: Annotated[str, doc("number format of the audit")]
     num_records: Annotated[int, doc("records of the run at that time")]
+    records_sha256: Annotated[
+        str, doc("hash of samples.jsonl at that time; empty in audits of older versions")
+    ] = ""
     results: Annotated[tuple[MethodAudit, ...], doc("results by method and temperature")]
 
     def at(self, method: str, temperature: float) -> tuple[MethodAudit, ...]:
@@ -93,6 +97,15 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     def smallest_tv(self) -> float | None:
         """The largest of the methods' values: a larger difference would have been found in each."""
         return max((one.smallest_tv for one in self.results if one.smallest_tv), default=None)
+
+
+def records_hash(folder: Path) -> str:
+    """The hash of a run's records, times included; empty without records."""
+    try:
+        with (folder / SAMPLES).open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def write_audit(folder: Path, audit: StoredAudit) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
@@ -28,6 +29,8 @@ def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     yield from _seeds(records, header.spec.values.seed)
     yield from _prompt_lengths(records)
     yield from _texts(records)
+    yield from _sizes(header, records)
+    yield from _future(header)
     if header.status == "complete":
         yield from _missing(header, records)
     if not header.blocks:
@@ -94,6 +97,30 @@ def _texts(records: Sequence[Record]) -> Iterator[str]:
         ends = one.token_ends
         if ends and (list(ends) != sorted(ends) or ends[-1] != len(one.text)):
             yield f"{_name(one)}: token_ends do not lead through its text."
+
+
+def _sizes(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
+    """Trees larger or deeper than the options of dynamic trees allow (EAGLE-2 and its like)."""
+    limits = {
+        spelling: (about.options["total_tokens"], about.options["depth"] + 2)
+        for spelling, about in header.methods.items()
+        if {"total_tokens", "depth"} <= about.options.keys()
+    }
+    for one in records:
+        most = limits.get(one.key.method)
+        if most and max(one.num_nodes, default=0) > most[0]:
+            yield f"{_name(one)}: a tree of {max(one.num_nodes)} nodes, with {most[0]} allowed."
+        if most and max(one.accept_lengths, default=0) > most[1]:
+            longest = max(one.accept_lengths)
+            yield f"{_name(one)}: a step of {longest} tokens from trees of depth {most[1] - 1}."
+
+
+def _future(header: RunHeader) -> Iterator[str]:
+    """Dates that are more than a day ahead of this machine's clock."""
+    for name, date in (("created", header.created), ("finished", header.finished)):
+        with suppress(ValueError, TypeError):  # named elsewhere
+            if date and datetime.fromisoformat(date) > datetime.now(UTC) + timedelta(days=1):
+                yield f"{name} is in the future: {date}."
 
 
 def _missing(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from specbench.errors import RunFolderError, printable_values
-from specbench.log.audit import read_audit
+from specbench.log.audit import SAMPLES as SAMPLES
+from specbench.log.audit import read_audit, records_hash
 from specbench.log.checks import ImpossibleRecord, RecordCheck
 from specbench.log.files import LineFile, end_of_last_line, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
@@ -29,7 +30,7 @@ from specbench.log.run import Run
 from specbench.log.trace import TraceLine, to_trace_line
 from specbench.types import Record, RecordKey
 
-HEADER, SAMPLES, TRACE = "run.json", "samples.jsonl", "trace.jsonl"
+HEADER, TRACE = "run.json", "trace.jsonl"
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Functions from a header of one schema to the next one, by the schema they start from."""
@@ -139,6 +140,8 @@ def read_run(path: Path, *, is_lenient: bool = False) -> Run:
     records = tuple(_read_lines(file, read_record, left_out if is_lenient else None))
     audit = read_audit(path)
     if audit and audit.num_records != len(records):  # of the run before it went on
+        audit = None
+    if audit and audit.records_sha256 not in ("", records_hash(path)):  # of other records
         audit = None
     return Run(header, records, path, tuple(left_out), audit)
 

@@ -186,6 +186,7 @@ def audit_note(audit: StoredAudit) -> Note:
 def _audit(audit: StoredAudit) -> tuple[str, Numbers]:
     failed = len({one.method for one in audit.results if one.status == "bug"})
     about = {"date": audit.created[:10], "dtype": audit.dtype, "smallest_tv": audit.smallest_tv}
+    about["unknown"] = None if audit.records_sha256 else "it has no hash of the records"
     return "audit_failed" if failed else "audit_passed", {"failed": failed, **about}
 
 

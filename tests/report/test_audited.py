@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.report.notes import notes
@@ -14,7 +16,8 @@ MEASURED = measure(full_run(temperatures=(1.0,), tasks=("gsm8k",)), Bootstrap(50
 
 
 def test_a_passed_audit_says_what_it_would_have_found() -> None:
-    run = replace(MEASURED, audit=stored_audit(passed_audit("sps", 1.0)))
+    audit = structs.replace(stored_audit(passed_audit("sps", 1.0)), records_sha256="ab")
+    run = replace(MEASURED, audit=audit)
     (note,) = [one for one in notes([run], ["run"]) if one.label == "Audit"]
     assert note.text == (
         "no bug found on 2026-11-21 (float32); a total variation of 0.040 would have been found."
