@@ -1,0 +1,166 @@
+"""Kinds of tampering with a stored run: found by `check RUN`, by its audit, or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from specbench.judge.files import check_files
+from specbench.log.audit import AuditTest, MethodAudit, records_hash, write_audit
+from tests.judge.making import EOS, rewrite, setting, store
+from tests.support.audits import stored_audit
+
+Lines = list[dict[str, Any]]
+SECURITY = Path(__file__).parents[2] / "SECURITY.md"
+
+
+def swapped(lines: Lines) -> None:
+    lines[0], lines[1] = lines[1], lines[0]
+
+
+def scaled(*names: str, factor: float = 0.5) -> Callable[[Lines], None]:
+    def change(lines: Lines) -> None:
+        for line in lines:
+            if line["method"] == "pld":
+                line.update({name: line[name] * factor for name in names})
+
+    return change
+
+
+RECORDS: dict[str, dict[str, Any]] = {
+    "found": {
+        "a line twice": lambda lines: lines.append(lines[1]),
+        "a line removed": lambda lines: lines.pop(1),
+        "all lines of a prompt removed": lambda lines: [lines.pop(), lines.pop()],
+        "a method that the run does not have": setting(1, method="sps"),
+        "a task that the run does not have": setting(1, task="alpaca"),
+        "a temperature that the run does not have": setting(1, temperature=1.0),
+        "a prompt that its file does not have": setting(0, sample_id="gsm8k/none"),
+        "a pass beyond the run's": setting(1, repeat=3),
+        "a turn without the one before": setting(1, turn=1),
+        "more tokens counted than there are": setting(1, num_tokens=5),
+        "fewer tokens counted than there are": setting(1, num_tokens=3),
+        "an accept length changed": setting(1, accept_lengths=[2]),
+        "an accept length of 0": setting(1, accept_lengths=[3, 0]),
+        "more tokens of a step than its tree has": setting(1, num_nodes=[2]),
+        "a tree added": setting(1, num_nodes=[3, 3]),
+        "drafts in a line of vanilla": setting(0, accept_lengths=[3], num_nodes=[3]),
+        "tokens beyond the budget": setting(0, token_ids=[7] * 9, num_tokens=9),
+        "tokens after the end token": setting(0, token_ids=[7, EOS, 9, EOS]),
+        "another stop reason": setting(0, stop_reason="length"),
+        "no stop reason": setting(0, stop_reason=None),
+        "a negative time": setting(0, prefill_s=-1.0),
+        "a prefill of no time": setting(0, prefill_s=0.0),
+        "steps of no time": setting(0, decode_s=0.0),
+        "no time": setting(0, decode_s=None),
+        "answers longer than the run": setting(0, decode_s=90.0),
+        "a part of a time longer than the whole": setting(0, draft_prefill_s=0.5),
+        "another seed": setting(0, seed=1),
+        "another length of a prompt": setting(0, prompt_tokens=10),
+        "ends of tokens beyond the text": setting(0, token_ends=[1, 2, 3, 5]),
+        "an unknown status": setting(0, status="fine"),
+        "an error with an answer": setting(0, status="error", error="boom"),
+        "a token id below 0": setting(0, token_ids=[-1, 8, 9, EOS]),
+    },
+    "found with the audit": {
+        "times of a method halved": scaled("prefill_s", "decode_s"),
+        "one time changed by a nanosecond": scaled("decode_s", factor=1 - 1e-9),
+        "vanilla slowed": setting(0, decode_s=0.5),
+        "tokens of all methods changed": lambda lines: [
+            line.update(token_ids=[7, 8, 6, EOS]) for line in lines
+        ],
+        "larger trees": setting(1, num_nodes=[9]),
+        "an answer other than the audit's": setting(1, token_ids=[7, 8, 6, EOS]),
+        "text changed": setting(0, text="dcba"),
+        "lines in another order": swapped,
+        "a pause removed or added": setting(0, is_paused=True),
+        "the outer clock's time changed": setting(0, outer_s=0.75),
+    },
+}
+HEADER: dict[str, dict[str, Any]] = {
+    "found": {
+        "a date in the future": {"created": "2999-01-01T00:00:00+00:00"},
+        "an end before the start": {"finished": "2026-11-20T11:00:00+00:00"},
+        "a date that is none": {"finished": "yesterday"},
+        "a hash of weights removed": {"model": {"files": {"a": {"bytes": 1, "sha256": None}}}},
+        "another limit of prompts": {"spec": {"values": {"limit": 1}}},
+    },
+    "cannot be known": {
+        "another machine": {"environment": {"cpu": {"model": "Faster CPU"}}},
+        "another version of a library": {"environment": {"torch": {"version": "9.9"}}},
+        "another hash of weights": {"model": {"files": {"a": {"bytes": 1, "sha256": "cd" * 32}}}},
+    },
+}
+
+
+def audited(folder: Path) -> Path:
+    """The run with an audit that found all greedy answers identical, and has the hash."""
+    same = AuditTest("answers", "equal to vanilla's", 2, 0, "answers")
+    audit = stored_audit(MethodAudit("pld", 0.0, 0.0, "identical", tests=(same,)), num_records=4)
+    write_audit(folder, structs.replace(audit, records_sha256=records_hash(folder)))
+    return folder
+
+
+def verdict(folder: Path) -> str:
+    found = check_files(folder)
+    if not found.is_passed:
+        return "found"
+    is_void = any("judged other records" in text for text in found.about["unchecked"])
+    return "found with the audit" if is_void else "cannot be known"
+
+
+KINDS = [
+    *((kind, name, change) for kind, every in RECORDS.items() for name, change in every.items()),
+    *((kind, name, change) for kind, every in HEADER.items() for name, change in every.items()),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "change"), KINDS, ids=[name for _, name, _ in KINDS])
+def test_each_kind_of_tampering_is_found_as_the_table_says(
+    kind: str, name: str, change: Any, tmp_path: Path
+) -> None:
+    folder = audited(store(tmp_path / "run"))
+    assert verdict(folder) == "cannot be known"
+    if callable(change):
+        rewrite(folder, change)
+    else:
+        file = folder / "run.json"
+        file.write_text(json.dumps(merged(json.loads(file.read_text()), change)))
+    assert verdict(folder) == kind
+
+
+def merged(values: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The values with those of a change, level by level."""
+    both = {**values, **change}
+    for name, value in change.items():
+        if isinstance(value, dict) and isinstance(values.get(name), dict):
+            both[name] = merged(values[name], value)
+    return both
+
+
+def test_an_answer_that_contradicts_an_audit_without_a_hash_is_found(tmp_path: Path) -> None:
+    folder = store(tmp_path / "run")
+    write_audit(folder, stored_audit(MethodAudit("pld", 0.0, 0.0, "identical"), num_records=4))
+    assert verdict(folder) == "cannot be known"
+    (fault,) = check_files(rewrite(folder, setting(1, token_ids=[7, 8, 6, EOS]))).failures
+    assert "pld: 1 greedy answers differ from vanilla's" in fault.text
+
+
+def test_records_and_audit_changed_together_cannot_be_known(tmp_path: Path) -> None:
+    folder = rewrite(store(tmp_path / "run"), scaled("decode_s"))
+    assert verdict(audited(folder)) == "cannot be known"
+
+
+def test_the_page_on_security_lists_all_51_kinds() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| (found[a-z ]*|cannot be known) \|$",
+                      SECURITY.read_text(encoding="utf-8"), re.MULTILINE)  # fmt: skip
+    known = {name: kind for kind, name, _ in KINDS}
+    known["records and audit changed together"] = "cannot be known"
+    assert dict(rows) == known
+    assert len(rows) == 51
