@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
@@ -212,3 +213,27 @@ def test_one_local_worker_gives_the_run_without_ray(
     assert outcomes(here) == outcomes(ray)
     assert [*ray.header.workers] == ["worker-1"]
     assert ray.header.environment.cpu == here.header.environment.cpu
+
+
+CHILD = """
+import os, subprocess, sys
+from specbench.measure.cluster.ray_cluster import RayCluster
+
+with RayCluster("local") as cluster:
+    print(cluster.ray.get(cluster.ray.remote(lambda: os.nice(0)).remote()) - os.nice(0))
+    address = cluster.ray.get_runtime_context().gcs_address
+    guest = f"import ray; ray.init(address='{address}', log_to_driver=False)"
+    others = {name: text for name, text in os.environ.items() if "RAY_AUTH" not in name}
+    wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    for more in ({}, wrong):
+        call = [sys.executable, "-c", guest]
+        print(subprocess.run(call, env=others | more, capture_output=True).returncode)
+"""
+
+
+def test_workers_here_are_as_nice_as_the_command_and_strangers_are_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=200
+    )
+    assert done.stdout.split() == ["0", "1", "1"], done.stderr
+    assert not done.stderr, "Ray's own log"

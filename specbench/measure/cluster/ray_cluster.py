@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
+import sys
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
@@ -19,6 +21,16 @@ REACH_S, PLACE_S = 10.0, 60.0
 """Seconds to reach a cluster, and to place its workers."""
 MOST_RESTARTS = 3
 """Restarts of a worker by Ray, each where there is room."""
+
+
+def _local_variables() -> dict[str, str]:
+    """Ray's variables on this machine alone.
+
+    Workers are as nice as this process, not 15 nicer. Ray's ports are open to the network, so that
+    only who knows this run's token may use them (Ray 2.52 or newer).
+    """
+    token = secrets.token_hex(32)
+    return {"RAY_worker_niceness": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
 
 class WorkerLost(SpecbenchError):
@@ -42,6 +54,9 @@ class RayCluster:
 
     def __enter__(self) -> Self:
         handlers = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+        if self._address == "local" and "ray" not in sys.modules:  # it reads them when imported
+            for name, value in _local_variables().items():
+                os.environ.setdefault(name, value)
         try:
             import ray
 
