@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.faults.suite import area_names, load_area, run_area, table
+from tests.faults.suite import area_names, load_area, run_areas, table
 
 
 def main() -> int:
@@ -14,16 +14,18 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="share of the tries")
     parser.add_argument("--tries", type=int, help="attacks of each area, instead of a share")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first attack")
+    parser.add_argument("--jobs", type=int, default=2, help="attacks at once")
     given = parser.parse_args()
     if unknown := set(given.areas) - set(area_names()):
         parser.error(f"no area {', '.join(sorted(unknown))}; there are {', '.join(area_names())}")
-    results = []
+    asked = {}
     for name in given.areas or area_names():
-        area = load_area(name)
-        result = run_area(area, given.tries or area.scaled(given.scale), given.seed)
-        for seed, reason in result.failures.items():
-            print(f"{name}, seed {seed}: {reason}", file=sys.stderr, flush=True)
-        results.append(result)
+        tries = given.tries or load_area(name).scaled(given.scale)
+        asked[name] = range(given.seed, given.seed + tries)
+    results = run_areas(asked, given.jobs)
+    for result in results:
+        for seed, reason in sorted(result.failures.items()):
+            print(f"{result.area}, seed {seed}: {reason}", file=sys.stderr, flush=True)
     print(table(results))
     return 1 if any(one.failures for one in results) else 0
 

@@ -12,9 +12,11 @@ A seed is one attack: `python -m tests.faults AREA --seed SEED --tries 1` repeat
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import pkgutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -25,6 +27,8 @@ from tests.faults import areas
 
 Attack = Callable[[Random, Path], None]
 
+_AT_ONCE = 25
+"""Attacks that a process makes one after the other."""
 LONGEST_S = 120
 """Seconds after which an attack has made the program hang."""
 
@@ -61,9 +65,30 @@ def load_area(name: str) -> Area:
     return Area(name.replace("_", " "), module.TRIES, module.attack)
 
 
-def run_area(area: Area, tries: int, seed: int = 0) -> AreaResult:
-    """Make `tries` attacks with the seeds `seed`, `seed + 1` and so on."""
-    result = AreaResult(area.name, range(seed, seed + tries))
+def run_areas(asked: Mapping[str, range], num_jobs: int) -> list[AreaResult]:
+    """Attack areas with the seeds asked for, some at once, each in a process of its own."""
+    parts = [
+        (name, seeds[start : start + _AT_ONCE])
+        for name, seeds in asked.items()
+        for start in range(0, len(seeds), _AT_ONCE)
+    ]
+    results = {name: AreaResult(load_area(name).name, seeds) for name, seeds in asked.items()}
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_jobs, mp_context=spawn) as pool:
+        for (name, _), part in zip(parts, pool.map(_run_part, parts), strict=True):
+            results[name].failures |= part.failures
+            results[name].seconds += part.seconds
+    return [*results.values()]
+
+
+def _run_part(part: tuple[str, range]) -> AreaResult:
+    name, seeds = part
+    return run_area(load_area(name), seeds)
+
+
+def run_area(area: Area, seeds: range) -> AreaResult:
+    """Make an attack with each of the seeds."""
+    result = AreaResult(area.name, seeds)
     began = perf_counter()
     for one in result.seeds:
         with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as folder:

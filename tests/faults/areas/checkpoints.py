@@ -30,7 +30,7 @@ from specbench.models import chat
 from tests.faults.program import model_folder
 from tests.support.checkpoint import write_prompts
 
-TRIES = 100
+TRIES = 200
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 DEEP = '{"a":' * 100_000

@@ -22,7 +22,7 @@ from tests.support.headers import make_header
 from tests.support.records import record
 from tests.support.watching import Watcher
 
-TRIES = 100
+TRIES = 200
 NUM_RECORDS = 6
 
 

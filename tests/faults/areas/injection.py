@@ -24,7 +24,7 @@ from tests.analysis.run_factory import full_run
 from tests.faults.program import specbench
 from tests.support.headers import values_of
 
-TRIES = 40
+TRIES = 200
 FRAGMENTS = (
     "\x1b[31m", "\x1b]0;title\x07", "\x1b]8;;http://a.b\x1b\\", "\x9b2J", "\b\b\b", "\r", "\n",
     "\x7f", "\n::error::made up", "::error file=a::b", "##[error]made up", "%0A::warning::a",
@@ -60,7 +60,8 @@ def attack(random: Random, folder: Path) -> None:
         check_plain(text)
     for form in FORMATS:
         check_format(form, call("report", a, "--format", form))
-    check_folder(folder / "out", call("report", a, "--out", "out"))
+    if random.random() < 0.1:  # plots take seconds
+        check_folder(folder / "out", call("report", a, "--out", "out"))
     for form in ("table", "markdown", "csv", "json"):
         check_format(form, call("compare", a, b, "--format", form))
     check_gate(call("check", b, "--baseline", a, "--github", "--junit", "gate.xml"))

@@ -25,7 +25,7 @@ from tests.support.audits import failed_audit, passed_audit, stored_audit
 from tests.support.backend import fake_plan
 from tests.support.watching import Watcher
 
-TRIES = 2000
+TRIES = 1000
 FILES = {"run.json": 5, "samples.jsonl": 10, "trace.jsonl": 1, "audit.json": 2}
 """Files and how often they are damaged."""
 COMMANDS = {

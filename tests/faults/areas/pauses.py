@@ -18,7 +18,7 @@ from tests.support.backend import fake_plan
 from tests.support.headers import make_header
 from tests.support.watching import Watcher
 
-TRIES = 30
+TRIES = 200
 WORK_S, PAUSE_S = 0.05, 0.5
 PROMPTS = [Prompt(f"maths/{number}", "", ("one",)) for number in range(8)]
 CONTEXT = multiprocessing.get_context("forkserver")

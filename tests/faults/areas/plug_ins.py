@@ -22,7 +22,7 @@ from specbench.report.export.terminal import render
 from tests.faults.program import model_folder, specbench
 from tests.support.checkpoint import write_prompts
 
-TRIES = 60
+TRIES = 200
 NAME = "hostile"
 
 RAISED = (
