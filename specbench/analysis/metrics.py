@@ -125,6 +125,7 @@ def measure(
         temperature: rank({m: overall[m, temperature].speedup for m in methods}, BASELINE)
         for temperature in temperatures
     }
+    agreements = find_agreements(table, info.spec.values.history)
     roofline = read_roofline(info.roofline, run.records, info.threads)
     return RunMetrics(
         info=info,
@@ -150,7 +151,7 @@ def measure(
         missing_text=run.missing_text,
         costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
         roofline=roofline,
-        agreements=find_agreements(table, info.spec.values.history),
+        agreements={m: agreements[m] for m in methods if m in agreements},
         audit=run.audit,
         serving=measure_serving(
             info, run.records, table.served, bootstrap, parse_goodput(info.spec.values.goodput)

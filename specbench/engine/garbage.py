@@ -17,3 +17,13 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def lasting_objects() -> Iterator[None]:
+    """Pause the collector while the block runs, and never search what it made, which lasts: the
+    modules of libraries. That is a fifth of the time in which they are imported.
+    """
+    with no_garbage_collection():
+        yield
+        gc.freeze()

@@ -44,15 +44,23 @@ def draw(table: Table, width: int) -> Iterable[RenderableType]:
     while ranks and not layout.fits:
         highest = max(ranks)
         ranks.remove(highest)
-        layout = _Layout(_without(layout.table, highest), width)
+        kept = [column.rank != highest for column in layout.table.columns]
+        layout = _Layout(_with(layout.table, kept), width)
     for units in layout.split():
         yield layout.draw(units)
         yield Text()
 
 
-def _without(table: Table, rank: int) -> Table:
-    """The table without its columns of this rank."""
-    kept = [column.rank != rank for column in table.columns]
+def parts(table: Table, width: int) -> Iterable[Table]:
+    """The table as several, each with as many of its columns as fit in this many characters."""
+    layout = _Layout(table, width)
+    tasks = [i for i, (_, own) in enumerate(table.by_task(table.columns)) for _ in own]
+    for units in layout.split():
+        yield _with(table, [i in {unit.index for unit in units} for i in tasks])
+
+
+def _with(table: Table, kept: Sequence[bool]) -> Table:
+    """The table with these of its columns."""
     groups = [
         replace(
             group,

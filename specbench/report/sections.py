@@ -3,13 +3,13 @@
 A column of the overview, of the step costs or of the latencies is one `Field` in a tuple below.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Value
-from specbench.report import formats
+from specbench.report import formats, serving_tables
 from specbench.report.results import Block, MethodResults, Results, TaskResult
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 from specbench.types import Phases
@@ -128,6 +128,15 @@ def intervals(results: Results, block: Block) -> Table:
 
 def _has_interval(method: MethodResults) -> bool:
     return any(formats.interval_of(task.speedup) for task in method.tasks)
+
+
+def tables(results: Results, block: Block, main: Iterable[Table]) -> list[Table]:
+    """The tables of a block that have numbers: `main`, whose form depends on the format's width,
+    then those that every format has.
+    """
+    others = (overview, step_costs, serving_tables.throughput, serving_tables.latency)
+    every = (*main, *(make(results, block) for make in others))
+    return [table for table in every if table.columns and table.groups]
 
 
 def _same_as_vanilla(method: MethodResults) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Value
-from specbench.report import facts, formats, sections, serving_tables
+from specbench.report import facts, formats, sections
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
@@ -80,16 +80,9 @@ def _address(svg: bytes) -> str:
 
 
 def _tables(report: Report, block: Block) -> Iterable[Table]:
-    latency = serving_tables.latency if any(m.serving for m in block.methods) else sections.latency
-    tables = (
-        sections.by_task,
-        sections.overview,
-        sections.step_costs,
-        serving_tables.throughput,
-        latency,
-    )
-    for make in tables:
-        yield make(report.results, block)
+    yield from sections.tables(report.results, block, [sections.by_task(report.results, block)])
+    if not any(method.serving for method in block.methods):
+        yield sections.latency(report.results, block)
 
 
 def _replays(report: Report) -> list[dict[str, Any]]:

@@ -11,12 +11,19 @@ from string import Template
 
 from specbench.analysis.metrics import BASELINE
 from specbench.report import sections
+from specbench.report.layout import parts
 from specbench.report.report import Report
 from specbench.report.results import Block, Results, Task
 from specbench.report.table import METHOD, Cell, Group, Row, Table
 from specbench.report.texts import Note
 
 _LABEL = "tab:specbench"
+_WIDTH, _FOOTNOTE_WIDTH = 110, 100
+"""Characters beside each other on a page, in LaTeX's sizes for scripts and for footnotes."""
+_USUAL = (r"\footnotesize", r"\setlength{\tabcolsep}{1.5pt}")
+_NARROW = (r"\scriptsize", r"\setlength{\tabcolsep}{1pt}")
+_TASK = 12
+"""Characters of a task's two numbers."""
 
 _PREAMBLE = r"""
 % Made by specbench. In your preamble:
@@ -90,8 +97,7 @@ def render(report: Report) -> str:
         rf"\caption{{{_caption(results)}}}",
         rf"\label{{{_LABEL}}}",
         r"\par\medskip",
-        r"\footnotesize",
-        r"\setlength{\tabcolsep}{1.5pt}",
+        *(_NARROW if _is_wide(results) else _USUAL),
         rf"\begin{{tabular}}{{@{{}}l{'r' * (2 * len(results.tasks))}@{{}}}}",
         r"\toprule",
         *_header(results.tasks),
@@ -102,6 +108,12 @@ def render(report: Report) -> str:
     return _PREAMBLE + "".join(warnings) + _DEFINITIONS + "\n".join(lines)
 
 
+def _is_wide(results: Results) -> bool:
+    """True if labels and numbers need a smaller font than the other tables of a page."""
+    labels = [len(method.label) for block in results.blocks for method in block.methods]
+    return max(labels, default=0) + _TASK * len(results.tasks) > _FOOTNOTE_WIDTH
+
+
 def render_categories(report: Report) -> str:
     """A `table*` environment per table by category; empty without any."""
     texts = ["\n".join(_categories(report.results, table)) for table in report.categories]
@@ -109,8 +121,6 @@ def render_categories(report: Report) -> str:
 
 
 def _categories(results: Results, table: Table) -> Iterable[str]:
-    pairs = table.by_task(table.columns)
-    width = 1 + len(table.columns)
     yield from (
         r"\begin{table*}[t]",
         r"\centering",
@@ -118,16 +128,23 @@ def _categories(results: Results, table: Table) -> Iterable[str]:
         r"\par\medskip",
         r"\scriptsize",
         r"\setlength{\tabcolsep}{2pt}",
-        rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
-        r"\toprule",
     )
-    yield from _titles(table.heading, [title for title, _ in pairs])
+    for part in parts(table, _WIDTH):
+        yield from _tabular(part)
+    yield from (r"\end{table*}", "")
+
+
+def _tabular(table: Table) -> Iterable[str]:
+    width = 1 + len(table.columns)
+    yield rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}"
+    yield r"\toprule"
+    yield from _titles(table.heading, [title for title, _ in table.by_task(table.columns)])
     for group in table.groups:
         yield r"\midrule"
         yield rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(group.label)}}}}} \\"
         for row in group.rows:
             yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
-    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table*}", "")
+    yield from (r"\bottomrule", r"\end{tabular}", r"\par\medskip")
 
 
 def files(report: Report) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from specbench.report import sections, serving_tables
+from specbench.report import sections
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Row, Table
@@ -48,11 +48,8 @@ def note_lines(notes: Iterable[Note]) -> Iterable[str]:
 def _block(results: Results, block: Block) -> Iterable[str]:
     yield from [f"## {block.heading}", ""]
     yield from table_lines(sections.by_task(results, block))
-    tables = (sections.intervals, sections.overview, sections.step_costs)
-    for make in (*tables, serving_tables.throughput, serving_tables.latency):
-        table = make(results, block)
-        if table.columns and table.groups:
-            yield from ["", f"{table.title}:", "", *table_lines(table)]
+    for table in sections.tables(results, block, [sections.intervals(results, block)]):
+        yield from ["", f"{table.title}:", "", *table_lines(table)]
     for run in block.runs:
         label = "" if results.is_one_run else f"**{escape(run.label)}:** "
         yield from ["", label + escape(run.verdict)]

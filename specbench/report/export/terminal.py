@@ -103,11 +103,7 @@ def _block(results: Results, block: Block, width: int) -> Iterable[RenderableTyp
     if not block.methods or not results.tasks:
         yield Text("Nothing was run.\n")
         return
-    tables = _main_tables(results, block, width)
-    more = (sections.overview(results, block), sections.step_costs(results, block))
-    for table in (*tables, *more, *_served(results, block)):
-        if not table.columns or not table.groups:
-            continue
+    for table in sections.tables(results, block, _main_tables(results, block, width)):
         if table.title:
             yield Text(table.title, style="bold")
         yield from draw(table, width)
