@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from specbench.engine.drafter import BuildContext
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError, SpecbenchError, UserError
 
 CONFIG = "config.json"
 _AGAIN = "Copy or download the checkpoint again."
@@ -170,8 +170,11 @@ class Checkpoint:
         """Turn errors of transformers on an unknown config into the checkpoint's error."""
         try:
             yield
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise self.error(f"has a config that does not describe {what} ({error})") from error
+        except SpecbenchError:
+            raise
+        except Exception as error:  # transformers validates a config in several ways
+            why = " ".join(str(error).split())
+            raise self.error(f"has a config that does not describe {what} ({why})") from error
 
     def error(self, what: str) -> CheckpointError:
         """The error for a checkpoint that does not match the method."""

@@ -224,16 +224,15 @@ def _check_attention(checkpoint: Checkpoint, fields: Mapping[str, Any]) -> None:
         if kind not in _ROPES:
             raise checkpoint.error(f"has {name} of type {kind!r}, not of {', '.join(_ROPES)}")
         named = (rope.get("rope_theta"), fields.get("rope_theta"))
-        thetas = {theta for theta in named if theta is not None}
-        if len(thetas) > 1:
-            raise checkpoint.error(f"has two values of rope_theta, {sorted(thetas)}")
+        if None not in named and named[0] != named[1]:
+            raise checkpoint.error(f"has two values of rope_theta, {[*named]}")
         if rope:
             rest = {key: rope[key] for key in rope.keys() - {"rope_theta", "rope_type", "type"}}
             without_base[name] = {**rest, "rope_type": kind}
     one_value(checkpoint, without_base)
-    kinds = set(fields.get("layer_types") or ()) - {"full_attention"}
-    if kinds:
-        raise checkpoint.error(f"has layer_types {sorted(kinds)}, which are not supported")
+    kinds = fields.get("layer_types") or []
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
+        raise checkpoint.error(f"has layer_types {kinds!r}, which are not supported")
 
 
 def _of_speculators(

@@ -317,3 +317,19 @@ def test_a_head_of_speculators_names_its_verifier_and_its_layers(
     with pytest.raises(CheckpointError) as caught:
         build_in(folder, "eagle3", target())
     assert message in caught.value.message
+
+
+ODD: tuple[Any, ...] = ({}, {"a": [1]}, [1], [[1]], 10**30, True, "x", -1.5)
+
+
+@pytest.mark.parametrize("field", [
+    "rope_theta", "rope_scaling", "num_key_value_heads", "max_position_embeddings", "layer_types",
+    "hidden_act", "architectures", "speculators_config", "eagle_config", IDS, "draft_vocab_size",
+])  # fmt: skip
+def test_a_field_of_any_type_is_refused_or_harmless(field: str, tmp_path: Path) -> None:
+    for number, value in enumerate(ODD):
+        folder = a_head(Case({field: value}), tmp_path / str(number))
+        try:
+            build_in(folder, "eagle3", target())
+        except CheckpointError as error:
+            assert str(folder) in error.message
