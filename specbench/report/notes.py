@@ -372,16 +372,20 @@ def _reason(cell: CellMetrics) -> str | None:
 
 def warnings(run: RunMetrics) -> Iterable[Note]:
     """Every reason to distrust numbers of the run."""
+    recorded = [("recorded", {"text": text}) for text in run.info.warnings]
+    labels = run.info.methods.keys()
+    of_heads = [one for one in recorded if one[1]["text"].partition(": ")[0] in labels]
     found: list[tuple[str, Mapping[str, Any]]] = [
         *([(_STATES[run.info.status], {})] if run.info.status in _STATES else ()),
         *([("incomplete", {"missing": run.missing_text})] if run.missing_text else ()),
         *_failed(run),
+        *of_heads,  # before noise: acceptance itself may be wrong
         *((one.key, one.numbers) for one in run.warnings),
         *_differences(run),
         *_slow_baseline(run),
         *_served(run),
         *_others(run.info),
-        *(("recorded", {"text": text}) for text in run.info.warnings),
+        *(one for one in recorded if one not in of_heads),
     ]
     return (note(key, run.info, **numbers) for key, numbers in found)
 

@@ -84,6 +84,13 @@ def test_a_warning_of_one_run_among_several_names_it() -> None:
     assert any(note.text.startswith("The run was inter") for note in alone.notes)
 
 
+def test_a_warning_about_a_head_comes_before_those_of_a_busy_machine() -> None:
+    told = ("The machine was busy: times are noisy.", "pld: Its config names no target layers.")
+    run = full_run(("vanilla", "pld"), ("gsm8k",), warnings=told)
+    found = [note.text for note in build_results([measure(run)]).notes if note.is_warning]
+    assert found[0] == told[1] and found[-1] == told[0] and found.count(told[1]) == 1
+
+
 def test_runs_of_one_model_are_told_apart_by_what_differs() -> None:
     infos = [measure(run).info for run in two_machines()]
     model = "tiny (embedded, trained by specbench)"
