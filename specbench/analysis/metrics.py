@@ -122,11 +122,11 @@ def measure(
                 cells[key] = _with_counters(cell, key, info, table.served.contradictions)
         overall |= _overall(cells, methods, temperature, tasks=tasks)
     rankings = {
-        temperature: rank({m: overall[m, temperature].speedup for m in methods}, BASELINE)
-        for temperature in temperatures
+        at: rank({m: overall[m, at].speedup for m in methods}, BASELINE) for at in temperatures
     }
     agreements = find_agreements(table, info.spec.values.history)
     roofline = read_roofline(info.roofline, run.records, info.threads)
+    has_clocks = bool(info.gpu and info.gpu.sm_clock_mhz)
     return RunMetrics(
         info=info,
         methods=methods,
@@ -139,13 +139,7 @@ def measure(
         warnings=(
             *find_cheats(table, info),
             *find_idle_drafts(run.records, info.blocks),
-            *find_warnings(
-                table,
-                cells,
-                rankings,
-                survivors,
-                has_clocks=bool(info.gpu and info.gpu.sm_clock_mhz),
-            ),
+            *find_warnings(table, cells, rankings, survivors, has_clocks=has_clocks),
         ),
         left_out=run.left_out,
         missing_text=run.missing_text,
@@ -159,13 +153,18 @@ def measure(
         scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
         rankings=rankings,
         task_rankings={
-            (temperature, task): rank(
-                {m: cells[CellKey(m, temperature, task)].speedup for m in methods}, BASELINE
-            )
-            for temperature in temperatures
+            (at, task): _task_ranking(cells, methods, at, task)
+            for at in temperatures
             for task in tasks
         },
     )
+
+
+def _task_ranking(
+    cells: Mapping[CellKey, CellMetrics], methods: Sequence[str], temperature: float, task: str
+) -> Ranking:
+    speedups = {m: cells[CellKey(m, temperature, task)].speedup for m in methods}
+    return rank(speedups, BASELINE)
 
 
 def _with_counters(

@@ -51,10 +51,9 @@ def make_record(
     num_tokens = len(token_ids)
     if answer.token_ids is None and answer.num_tokens is not None:
         num_tokens = answer.num_tokens
-    counts = answer.counts
     problems = chain(
         _problems(request, answer, codec, token_ids, num_tokens, is_prompt_sent=is_prompt_sent),
-        _contradictions(counts, num_tokens, draft_length),
+        _contradictions(answer.counts, num_tokens, draft_length),
     )
     if problem := next(problems, ""):
         raise RequestFailed(problem)
@@ -74,16 +73,22 @@ def make_record(
         decode_s=round(last - first, _DIGITS),
         accept_lengths=_accept_lengths(key.method, answer, num_tokens),
         seed=request.seed,
-        serving=Serving(
-            began_s=round(answer.sent - began, _DIGITS),
-            gaps_s=tuple(round(b - a, _DIGITS) for a, b in pairwise(answer.arrivals)),
-            reported_tokens=num_tokens if answer.token_ids is None else None,
-            num_accepted=counts.num_accepted,
-            num_drafts=counts.num_drafts,
-            server_prefill_s=counts.prefill_s,
-            server_decode_s=counts.decode_s,
-            num_retries=answer.num_retries,
-        ),
+        serving=_serving(answer, num_tokens, began),
+    )
+
+
+def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
+    """The times and counts of an answer in a block that began at `began`."""
+    counts = answer.counts
+    return Serving(
+        began_s=round(answer.sent - began, _DIGITS),
+        gaps_s=tuple(round(b - a, _DIGITS) for a, b in pairwise(answer.arrivals)),
+        reported_tokens=num_tokens if answer.token_ids is None else None,
+        num_accepted=counts.num_accepted,
+        num_drafts=counts.num_drafts,
+        server_prefill_s=counts.prefill_s,
+        server_decode_s=counts.decode_s,
+        num_retries=answer.num_retries,
     )
 
 
