@@ -39,7 +39,7 @@ class WeightsPrint(Struct, frozen=True):
     skipped: Annotated[tuple[str, ...], doc("weights that are not in memory")] = ()
 
 
-class RooflineHeader(Struct, frozen=True):
+class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     """Memory bandwidth, and the bytes that a step reads."""
 
     bandwidth_bytes_per_s: Annotated[float, doc("measured bandwidth of the memory")]
@@ -51,7 +51,7 @@ class RooflineHeader(Struct, frozen=True):
         dict[str, float], doc("bytes that a method's mean draft reads, by method")
     ] = {}
     bandwidth_by_threads: Annotated[
-        dict[str, float], doc("bandwidth by number of CPU threads; empty if all have one")
+        dict[str, float], doc("bandwidth by number of CPU threads; absent if all have one")
     ] = {}
 
 
