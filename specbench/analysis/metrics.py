@@ -147,9 +147,13 @@ def measure(
         roofline=roofline,
         agreements={m: agreements[m] for m in methods if m in agreements},
         audit=run.audit,
-        serving=measure_serving(
-            info, run.records, table.served, bootstrap, parse_goodput(info.spec.values.goodput)
-        ),
+        serving={
+            key: one
+            for key, one in measure_serving(
+                info, run.records, table.served, bootstrap, parse_goodput(info.spec.values.goodput)
+            ).items()
+            if key in overall
+        },
         scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
         rankings=rankings,
         task_rankings={
