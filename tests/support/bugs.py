@@ -18,6 +18,7 @@ from specbench.engine.target import Target
 from tests.support.cheats import Remembers
 from tests.support.faulty import (
     ClaimsDraws,
+    Cool,
     Forgets,
     ForgetsSize,
     HasScratch,
@@ -28,6 +29,7 @@ from tests.support.faulty import (
     ReusesSeed,
     SeesCousin,
     StaleLayer,
+    StaleLogits,
     TooCold,
     Unconditional,
     Unnormed,
@@ -115,7 +117,13 @@ BUGS = (
     patched("one token too many after EOS", "ends", after_eos, is_output=False),
     patched("budget exceeded", "ends", beyond_budget),
     patched("accepted token dropped", "planted", without_bonus),
-)
+    Variant(
+        "bonus a little too cold", "rule",
+        lambda target: _with(NoisyTarget(target), partial(faulty, bonus="cool")), is_output=False,
+    ),
+    Variant("q a little sharper than the draws", "sampled", Cool, is_output=False),
+    Variant("stale logits in 1 of 10 steps", "planted", target=StaleLogits, is_output=False),
+)  # fmt: skip
 """Bugs by the check that finds them."""
 
 

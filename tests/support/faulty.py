@@ -50,6 +50,7 @@ def faulty(
     other = {
         "own": drawn, "parent": sampler.draw(target[layout.parents]),
         "greedy": target.argmax(-1), "cold": sampler.draw(logits.softmax(-1)),
+        "cool": sampler.draw(_normed(p**1.1)),
     }[bonus]  # fmt: skip
     return select(tree, accepted, torch.where(is_leaf, other, drawn))
 
@@ -76,6 +77,20 @@ def wrong_child(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
 
 def parents_logits(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
     return lossless(tree, logits[tree.layout.parents], sampler)
+
+
+class StaleLogits(Target):
+    """Every tenth forward gives the logits of the one before, if the trees are of one size."""
+
+    count, last = 0, torch.empty(0)
+
+    def forward(self, tree: DraftTree) -> Forward:
+        found = super().forward(tree)
+        self.count += 1
+        if self.count % 10 == 0 and self.last.shape == found.logits.shape:
+            return replace(found, logits=self.last)
+        self.last = found.logits.clone()
+        return found
 
 
 class KeepsRejected(Target):
@@ -144,9 +159,17 @@ class Unconditional(NoisyTarget):
 class TooCold(NoisyTarget):
     """Claims a sharper q than it draws from."""
 
+    power = 1.5
+
     def propose(self, state: State) -> DraftTree:
         tree = super().propose(state)
-        return tree if tree.q is None else replace(tree, q=_normed(tree.q**1.5))
+        return tree if tree.q is None else replace(tree, q=_normed(tree.q**self.power))
+
+
+class Cool(TooCold):
+    """Claims a q that is a little sharper than it draws from."""
+
+    power = 1.1
 
 
 class Unnormed(NoisyTarget):
