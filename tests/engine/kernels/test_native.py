@@ -274,3 +274,23 @@ class TestBuilding:
         monkeypatch.setattr(subprocess, "run", hang)
         with pytest.raises(BuildError, match="timed out after 120 seconds"):
             load_library(tmp_path, Path("libgomp.so"), is_half=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_half", [False, True])
+def test_every_shape_is_right_and_stays_within_its_memory(is_half: bool, tmp_path: Path) -> None:
+    """Products against float64, and attention, under the address and undefined sanitizers."""
+    source, made = Path(__file__).with_name("sanitized.c"), tmp_path / "sanitized"
+    command = [
+        *native_build.compiler(), "-g", "-O1", "-std=gnu11", "-fno-math-errno", "-fopenmp",
+        "-march=native", f"-DHALF={int(is_half)}", "-fno-sanitize-recover=all",
+        "-fsanitize=address,undefined", f"-I{native_build.SOURCE.parent}", str(source), "-lm",
+    ]  # fmt: skip
+    built = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
+    if built.returncode and "asan" in built.stderr:
+        pytest.skip("the compiler brings no sanitizers")
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run(
+        [made], capture_output=True, text=True, env={**os.environ, "OMP_WAIT_POLICY": "passive"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,64 @@
+/* Calls the operations of native.c over many shapes, in memory that ends where their data end. */
+
+#include "native.c"
+
+#include <math.h>
+#include <stdio.h>
+
+static uint32_t seed = 1;
+
+static Stored *drawn(long count) {
+    Stored *made = malloc(count * sizeof(Stored));
+    for (long i = 0; i < count; i++) {
+        seed = seed * 1664525 + 1013904223;
+        made[i] = stored((float)(seed >> 8) / 8388608.0f - 1);
+    }
+    return made;
+}
+
+/* How often a product is further from its value in float64 than rounding explains. */
+static long wrong_products(long num, long size, long columns) {
+    Stored *x = drawn(num * size), *w = drawn(columns * size), *bias = drawn(columns);
+    Stored *out = drawn(num * columns);
+    long wrong = 0;
+    product(out, x, size, num, size, w, columns, bias, PLAIN, NULL, 0, 0, 2);
+    for (long i = 0; i < num; i++)
+        for (long j = 0; j < columns; j++) {
+            double exact = value_of(bias[j]), sum = fabs(exact);
+            for (long k = 0; k < size; k++) {
+                double term = (double)value_of(x[i * size + k]) * value_of(w[j * size + k]);
+                exact += term;
+                sum += fabs(term);
+            }
+            double error = fabs(value_of(out[i * columns + j]) - exact);
+            double most = (double)size * 6e-8 * sum + (HALF ? 4e-3 * fabs(exact) : 0) + 1e-6;
+            wrong += error > most;
+        }
+    free(x), free(w), free(bias), free(out);
+    return wrong;
+}
+
+static void attention_over(long num, long seen, long num_kv, long group, long dim) {
+    long width = num_kv * group * dim, row = 2 * num_kv * dim;
+    Stored *queries = drawn(num * width), *cache = drawn((seen + num) * row);
+    Stored *bias = drawn(num * num), *out = drawn(num * width);
+    attend(out, queries, width, num, num_kv, group, dim, cache, cache + num_kv * dim, row, seen, bias,
+           num, 0.1f, 2);
+    free(queries), free(cache), free(bias), free(out);
+}
+
+int main(void) {
+    const long sizes[] = {1, 15, 16, 31, 32, 33, 64, 100}, columns[] = {1, 3, 4, 5, 23, 64};
+    long wrong = 0;
+    for (long num = 1; num <= 14; num++)
+        for (int i = 0; i < 8; i++)
+            for (int j = 0; j < 6; j++) wrong += wrong_products(num, sizes[i], columns[j]);
+    wrong += wrong_products(2, 640, 2048);
+    for (long num = 1; num <= 14; num++)
+        for (long seen = 0; seen < 40; seen += 13) {
+            attention_over(num, seen, 3, 3, 64);
+            attention_over(num, seen, 2, 1, 16);
+        }
+    printf("%ld wrong\n", wrong);
+    return wrong > 0;
+}
