@@ -147,13 +147,9 @@ def measure(
         roofline=roofline,
         agreements={m: agreements[m] for m in methods if m in agreements},
         audit=run.audit,
-        serving={
-            key: one
-            for key, one in measure_serving(
-                info, run.records, table.served, bootstrap, parse_goodput(info.spec.values.goodput)
-            ).items()
-            if key in overall
-        },
+        serving=measure_serving(
+            info, run.records, table.served, bootstrap, parse_goodput(info.spec.values.goodput)
+        ),
         scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
         rankings=rankings,
         task_rankings={

@@ -119,13 +119,6 @@ def test_an_engine_of_unknown_version_is_called_so(software: str, phrase: str) -
     assert text == f"eagle3: {phrase} at http://127.0.0.1:8000, completions"
 
 
-def test_blocks_of_a_method_without_records_are_left_out() -> None:
-    made = served()
-    other = msgspec.structs.replace(made.header.blocks[0], method="pld")
-    header = msgspec.structs.replace(made.header, blocks=(*made.header.blocks, other))
-    assert "pld" not in render(make_report(make_run(made.records, header)), "table")
-
-
 def test_the_csv_has_a_column_of_the_load(report: Report) -> None:
     rows = [*csv.DictReader(StringIO(render(report, "csv")))]
     assert list(dict.fromkeys(row["load"] for row in rows)) == [load.text for load in LOADS]
