@@ -324,8 +324,7 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     yield from (note(key) for key, is_needed in needed.items() if is_needed)
     for run in runs:
         for (method, temperature), one in run.serving.items():
-            overall, least = run.overall.get((method, temperature)), one.least_mat
-            mat = overall.pooled.mat if overall else least  # a block without records has none
+            mat, least = run.pooled(method, temperature).mat, one.least_mat
             if isinstance(mat, Estimate) and formats.mat(mat) != formats.mat(least):
                 where = {"method": method, "temperature": temperature}
                 yield note("least_mat", run.info, **where, least=least)

@@ -124,17 +124,6 @@ def test_the_csv_has_a_column_of_the_load(report: Report) -> None:
     assert list(dict.fromkeys(row["load"] for row in rows)) == [load.text for load in LOADS]
 
 
-def test_blocks_of_a_method_that_has_no_record_are_no_error() -> None:
-    made = served()
-    values = msgspec.structs.replace(made.header.spec.values, methods=("eagle3",))
-    spec = msgspec.structs.replace(made.header.spec, values=values)
-    header = msgspec.structs.replace(made.header, spec=spec, methods={})
-    records = [one for one in made.records if one.key.method == "eagle3"]
-    (first, *_) = make_report(make_run(records, header)).sources
-    assert first.metrics.methods == ("eagle3",)
-    assert ("vanilla", 0.0) in first.metrics.serving
-
-
 @pytest.mark.parametrize(
     ("made", "words"),
     [
