@@ -62,7 +62,7 @@ class Answers:
                     "decode_s": record.decode_s,
                     "tokens": record.num_tokens,
                     "steps": step_ends(_token_ends(record), record.accept_lengths),
-                    "exact": bool(record.token_ends),
+                    "exact": len(record.token_ends or ()) == record.num_tokens,
                 }
                 for label, record in self.done.items()
             ],
@@ -76,9 +76,14 @@ def step_ends(token_ends: Sequence[int], accept_lengths: Sequence[int]) -> list[
 
 
 def _token_ends(record: Record) -> Sequence[int]:
-    """Ends of a record's tokens in its text; evenly spaced for a record of an older version."""
+    """Ends of a record's tokens in its text; evenly spaced for a record of an older version.
+
+    A server may count more tokens than its text has, and then they are evenly spaced, too.
+    """
     count = record.num_tokens
-    return record.token_ends or [len(record.text) * (i + 1) // count for i in range(count)]
+    if record.token_ends and len(record.token_ends) == count:
+        return record.token_ends
+    return [len(record.text) * (i + 1) // count for i in range(count)]
 
 
 def pick_answers(run: Run) -> tuple[Answers, ...]:

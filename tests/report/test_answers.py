@@ -45,3 +45,12 @@ def test_a_replay_has_each_text_once_and_leaves_failures_out() -> None:
     assert replay["texts"] == [""]
     assert [answer["method"] for answer in replay["answers"]] == ["Vanilla", "PLD"]
     assert answers.failed == {"SpS": "boom"}
+
+
+def test_an_answer_with_more_tokens_than_its_text_has_is_shown() -> None:
+    """A server counts an end token that its text has not; the ends are those of the text."""
+    text = "abcdef"
+    counted = replace(record(accept_lengths=[2, 1]), text=text, token_ends=(2, 4, 6))
+    (answers,) = pick_answers(make_run([counted], header(["vanilla"], ["gsm8k"])))
+    (shown,) = answers.replay()["answers"]
+    assert not shown["exact"] and [end for _, end in shown["steps"]] == [1, 4, 6]
