@@ -14,8 +14,8 @@ def draft_chain(
 ) -> DraftTree:
     """A chain of `count` draft tokens below the last of `missing` [n].
 
-    `read` takes tokens, first `missing`, then each draft token but the last, and returns the logits
-    [vocab] after them. Draft tokens are drawn with the request's own settings.
+    `read` takes tokens, first `missing`, then each draft token but the last, and returns the
+    logits [vocab] after them. Draft tokens are drawn with the request's own settings.
     """
     tokens = [missing[-1:]]
     rows: list[Tensor] = []

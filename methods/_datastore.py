@@ -1,7 +1,7 @@
 """A datastore: the token ids of a corpus, sorted so that any continuation is found by bisection.
 
-One safetensors file holds `token_ids` [tokens] and `order` [tokens], the positions sorted by the
-tokens that follow.
+One safetensors file holds `token_ids` [tokens] and `order` [tokens], the positions sorted by
+the tokens that follow.
 """
 
 from __future__ import annotations

@@ -59,15 +59,15 @@ def rms_norm(
 class DraftStack:
     """Decoder layers, with the keys and values of committed positions.
 
-    A step feeds the missing positions after the cached prefix, and may then run over the levels of
-    a tree; their rows are scratch. With 5 rows cached and 2 accepted tokens, `feed` writes rows 5
-    and 6 (`start` 5), and `extend` a level of 3 nodes to rows 7 to 9 and one of 4 to rows 10 to 13
-    (`end` 7; a node's position is 7 plus its level, its `mask` covers the 3 or 7 rows from 7 on).
-    The next step feeds over them from row 7.
+    A step feeds the missing positions after the cached prefix, and may then run over the
+    levels of a tree; their rows are scratch. With 5 rows cached and 2 accepted tokens, `feed`
+    writes rows 5 and 6 (`start` 5), and `extend` a level of 3 nodes to rows 7 to 9 and one of
+    4 to rows 10 to 13 (`end` 7; a node's position is 7 plus its level, its `mask` covers the 3
+    or 7 rows from 7 on). The next step feeds over them from row 7.
 
-    The caller applies the first layer's input norm. Projections have biases, and queries and keys
-    have norms, if the checkpoint has them (Qwen's heads). Device tensors give the cache rows to
-    write, so no shape except `CacheSpan` depends on the number of committed tokens.
+    The caller applies the first layer's input norm. Projections have biases, and queries and
+    keys have norms, if the checkpoint has them (Qwen's heads). Device tensors give the cache
+    rows to write, so no shape except `CacheSpan` depends on the number of committed tokens.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class DraftStack:
     ) -> Tensor:  # fmt: skip
         """Append rows after the first `start` []; returns outputs [k, hidden] of rows `wanted` [k].
 
-        `attended` [n, input] are the attention's inputs; its output is added to `residual`
-        [n, hidden]. `wanted` is increasing. Rows after its last are padding: their keys and values
+        `attended` [n, input] are the attention's inputs; its output is added to `residual` [n,
+        hidden]. `wanted` is increasing. Rows after its last are padding: their keys and values
         are scratch. `cache_span` counts the rows up to the last one that is not scratch.
         """
         n, last = attended.shape[0], len(self._layers) - 1
@@ -144,8 +144,8 @@ class DraftStack:
     ) -> Tensor:  # fmt: skip
         """Run over one level of a tree; returns [n, hidden].
 
-        `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows, those
-        before the tree. `mask` [n, rows of the tree so far + n] is additive.
+        `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows,
+        those before the tree. `mask` [n, rows of the tree so far + n] is additive.
         """
         tree_mask = TreeMask(end, mask, cache_span)
         for index in range(len(self._layers)):
@@ -165,8 +165,9 @@ class DraftStack:
     ) -> Tensor:  # fmt: skip
         """Run over a block whose rows all see each other; returns [n, hidden].
 
-        All layers read the same inputs `context` [m, hidden] first. `rows` [m + n] are the cache
-        rows of both, which are also their positions. The block sees the first `end` [] rows.
+        All layers read the same inputs `context` [m, hidden] first. `rows` [m + n] are the
+        cache rows of both, which are also their positions. The block sees the first `end` []
+        rows.
         """
         m, n = context.shape[0], residual.shape[0]
         slots, sees_all = self._slots(rows), residual.new_zeros(n, n)

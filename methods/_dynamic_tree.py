@@ -111,8 +111,8 @@ class Options:
 class DynamicDrafter(EagleDrafter):
     """Drafter of EAGLE-2 and EAGLE-3: expands the most confident nodes, level by level.
 
-    `depth` expansions follow the first level, so the tree is up to depth + 1 deep. Draft tokens
-    are the draft model's best tokens at every temperature, never sampled.
+    `depth` expansions follow the first level, so the tree is up to depth + 1 deep. Draft
+    tokens are the draft model's best tokens at every temperature, never sampled.
     """
 
     def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:

@@ -64,8 +64,9 @@ class DraftModel(FeatureModel):
 class EagleModel(DraftModel):
     """The draft model of EAGLE and EAGLE-2.
 
-    One layer without input norm over fc([embedding ; feature]). The feature is the target's final
-    hidden state; the target's own head computes the logits, or a copy of it in the checkpoint.
+    One layer without input norm over fc([embedding ; feature]). The feature is the target's
+    final hidden state; the target's own head computes the logits, or a copy of it in the
+    checkpoint.
 
     Source: Li et al. 2024, "EAGLE", section 4; behaviour checked against SafeAILab/EAGLE,
     model/cnets1.py.
@@ -113,9 +114,9 @@ class EagleModel(DraftModel):
 class Eagle3Model(DraftModel):
     """The draft model of EAGLE-3.
 
-    The feature is fc over the inputs of three target layers, or the model's own output. The first
-    layer attends over [norm(embedding) ; norm(feature)]. The head's vocabulary may be smaller.
-    Switches of the config: fc may read norms of its inputs (`fc_norm`: of each layer,
+    The feature is fc over the inputs of three target layers, or the model's own output. The
+    first layer attends over [norm(embedding) ; norm(feature)]. The head's vocabulary may be
+    smaller. Switches of the config: fc may read norms of its inputs (`fc_norm`: of each layer,
     `norm_before_fc`: of all together), the norm of the feature may be the residual
     (`norm_before_residual`), and that of the output the next feature (`norm_output`).
 
@@ -205,8 +206,8 @@ class Eagle3Model(DraftModel):
 class EagleDrafter(FeatureDrafter[DraftModel]):
     """Base of EAGLE's drafters: feeds each committed pair to the draft model once.
 
-    The pair at t holds the target's feature at t and token t + 1; the last one holds the pending
-    token.
+    The pair at t holds the target's feature at t and token t + 1; the last one holds the
+    pending token.
     """
 
     def skip(self, state: State) -> None:
@@ -223,8 +224,8 @@ class EagleDrafter(FeatureDrafter[DraftModel]):
     ) -> tuple[Tensor, Tensor]:
         """Feed the missing pairs, which end at position `end` [], to the draft model.
 
-        `path` [n] are rows of `captured`, `tokens` [n] the tokens after them. Rows after `last`
-        [1] are padding. Returns token [1] and output [1, hidden] of row `last`.
+        `path` [n] are rows of `captured`, `tokens` [n] the tokens after them. Rows after
+        `last` [1] are padding. Returns token [1] and output [1, hidden] of row `last`.
         """
         residual, attended = self.model.pairs(self.model.features(captured, path), tokens)
         hidden = self.model.stack.feed(residual, attended, end - 1 - last[0], last, cache_span)

@@ -1,7 +1,8 @@
 """Published layouts of heads with decoder layers: key names and config fields, as one form.
 
-The internal form has flat fields, and keys `layers.{i}.`, `fc`, `norm`, `lm_head` and so on. Every
-field is honoured, without effect, refused by name, or told as unknown; `_head_fields` lists them.
+The internal form has flat fields, and keys `layers.{i}.`, `fc`, `norm`, `lm_head` and so on.
+Every field is honoured, without effect, refused by name, or told as unknown; `_head_fields`
+lists them.
 """
 
 from collections.abc import Collection, Mapping
@@ -63,10 +64,10 @@ _OF_THE_HEAD = ("vocab_size", "tie_word_embeddings")
 class HeadFormat:
     """The fields that one kind of head may have.
 
-    `kind` is the method that runs it, and `name` its name in speculators. `section` is the object
-    of config.json whose fields count as its own. `reads` are fields that it has beside those of
-    every head, `switches` those of them that may be true or false, and `computed` replaces values
-    of `COMPUTED`.
+    `kind` is the method that runs it, and `name` its name in speculators. `section` is the
+    object of config.json whose fields count as its own. `reads` are fields that it has beside
+    those of every head, `switches` those of them that may be true or false, and `computed`
+    replaces values of `COMPUTED`.
     """
 
     kind: str = "eagle"
@@ -265,11 +266,12 @@ def captured_layers(
 ) -> tuple[int, ...]:
     """Target layers whose inputs form EAGLE-3's features, in increasing order.
 
-    `chosen`, such as "2+16+29", overrides the config. A flat list in the config counts inputs of
-    layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list of the
-    formula's layers counts as the formula does, by inputs or by outputs, and one with the number of
-    layers by inputs (gpt-oss: the last layer's output is the next one's input). Others need
-    `chosen`, and so do those of gpt-oss by outputs, since SGLang #32334 reads them as inputs.
+    `chosen`, such as "2+16+29", overrides the config. A flat list in the config counts inputs
+    of layers (0 is the first layer's), as in vLLM. Publishers of nested ones disagree: a list
+    of the formula's layers counts as the formula does, by inputs or by outputs, and one with
+    the number of layers by inputs (gpt-oss: the last layer's output is the next one's input).
+    Others need `chosen`, and so do those of gpt-oss by outputs, since SGLang #32334 reads them
+    as inputs.
     """
     formula = [2, num_layers // 2, num_layers - 3]
     flat, nested = head.fields.get(LAYERS), head.nested_layers

@@ -30,8 +30,8 @@ class Occurrences:
     def ends(self, context: Sequence[int]) -> Iterator[list[int]]:
         """Ends of the occurrences of the last 1, 2, 3, ... tokens of `context`.
 
-        An end is the position after an occurrence, in ascending order. The last token of the text
-        counts too, so an end may be the length of the text. Stops where nothing matches.
+        An end is the position after an occurrence, in ascending order. The last token of the
+        text counts too, so an end may be the length of the text. Stops where nothing matches.
         """
         text = self.token_ids
         found = [position + 1 for position in self._positions.get(context[-1], ())]

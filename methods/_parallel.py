@@ -18,8 +18,8 @@ from specbench.methods._head_fields import one_value
 def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, ...]:
     """Tokens [1 + n] of a chain below `root` [1], a score [1] and, if sampled, `q` [1 + n, vocab].
 
-    `logits` [n, vocab]. Draft tokens are drawn independently with the request's own settings: none
-    of them has seen the others.
+    `logits` [n, vocab]. Draft tokens are drawn independently with the request's own settings:
+    none of them has seen the others.
     """
     if sampler.sampling.is_greedy:
         return torch.cat([root, best_ids(logits)]), logits.amax()[None]

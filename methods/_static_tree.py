@@ -48,9 +48,9 @@ TREES: dict[str, tuple[Ranks, ...]] = {
 }
 """Named trees: one row per depth, with the number of children of each node at that depth.
 
-Zeros at the end of a row are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra. EAGLE's own
-code gives its tree the same name; here it is `eagle_25`. `recycling_80` is Token Recycling's tree
-"2.2.2", `sam_60` that of SAM-Decoding's copy of it.
+Zeros at the end of a row are left out. `mc_sim_7b_63` is the tree of Medusa and Hydra. EAGLE's
+own code gives its tree the same name; here it is `eagle_25`. `recycling_80` is Token
+Recycling's tree "2.2.2", `sam_60` that of SAM-Decoding's copy of it.
 """
 
 

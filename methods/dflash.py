@@ -56,8 +56,9 @@ class Options:
 class DFlashModel(FeatureModel):
     """Decoder layers whose keys and values of committed tokens come from target features alone.
 
-    The feature is norm(fc(outputs of some target layers)) and all layers read the same. Queries
-    come only from a block: the pending token, then mask tokens, which all see each other.
+    The feature is norm(fc(outputs of some target layers)) and all layers read the same.
+    Queries come only from a block: the pending token, then mask tokens, which all see each
+    other.
     """
 
     def __init__(self, context: BuildContext) -> None:

@@ -27,8 +27,8 @@ class Options:
 class Eagle(EagleDrafter):
     """Expands a static tree level by level, with the draft model's output at each parent.
 
-    Greedy decoding drafts the best tokens. Sampling draws a node's children without replacement
-    from the draft's distribution, in the order of their ranks.
+    Greedy decoding drafts the best tokens. Sampling draws a node's children without
+    replacement from the draft's distribution, in the order of their ranks.
 
     Source: Li et al. 2024, "EAGLE"; behaviour checked against SafeAILab/EAGLE and Spec-Bench's
     copy of its first version.
@@ -92,8 +92,8 @@ class Eagle(EagleDrafter):
     def _proposals(self, tokens: Tensor, probs: Tensor, drawn: Tensor) -> Tensor:
         """Distribution [nodes, vocab] that each node was drawn from, without earlier draws.
 
-        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. If no probability is left
-        (top-p may keep fewer tokens than there are children), it is a point mass.
+        `probs` [expanders, vocab] and `drawn` [expanders, candidates]. If no probability is
+        left (top-p may keep fewer tokens than there are children), it is a point mass.
         """
         parents = self._tree.expander
         q, earlier = probs.index_select(0, parents), drawn.index_select(0, parents)

@@ -98,9 +98,9 @@ class Hydra(Drafter):
     """Drafts with one head per depth: head i reads the i draft tokens above.
 
     A node of the tree is a rank among the best tokens after its parent, so the tree is filled
-    level by level, and only nodes with children are expanded. Architecture `mlp` reads the last
-    final hidden state; `prefix-mlp` (Hydra++) reads the output of an extra attention layer over
-    all of them.
+    level by level, and only nodes with children are expanded. Architecture `mlp` reads the
+    last final hidden state; `prefix-mlp` (Hydra++) reads the output of an extra attention
+    layer over all of them.
 
     Source: Ankner et al. 2024, "Hydra"; behaviour checked against zankner/Hydra and Spec-Bench's
     copy of it.

@@ -26,8 +26,9 @@ class Options:
 class LayerSkip(SpeculativeSampling):
     """Drafts a chain with the target's first layers, final norm and head.
 
-    These layers' keys and values of committed tokens are those of the target itself, so the draft
-    model needs no cache and no prefill. Models that were trained with LayerSkip exit early best.
+    These layers' keys and values of committed tokens are those of the target itself, so the
+    draft model needs no cache and no prefill. Models that were trained with LayerSkip exit
+    early best.
 
     Source: Elhoushi et al. 2024, "LayerSkip: Enabling Early Exit Inference and Self-Speculative
     Decoding"; behaviour checked against facebookresearch/LayerSkip, self_speculation.

@@ -25,10 +25,11 @@ class Options:
 class Lookahead(Drafter):
     """Keeps a 2-D window of Jacobi iterates and a pool of the n-grams formed by its columns.
 
-    The window is part of the tree, as scratch nodes. Level 0 is a chain under the root. The parent
-    of column i in level 1 is the i-th of (root, level 0); in later levels it is column i of the
-    level above. The pool's n-grams for the pending token are the draft: a trie under the root,
-    whose nodes may be accepted. Each step shifts the window by one column, whatever was accepted.
+    The window is part of the tree, as scratch nodes. Level 0 is a chain under the root. The
+    parent of column i in level 1 is the i-th of (root, level 0); in later levels it is column
+    i of the level above. The pool's n-grams for the pending token are the draft: a trie under
+    the root, whose nodes may be accepted. Each step shifts the window by one column, whatever
+    was accepted.
 
     Source: Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
     Decoding"; behaviour checked against Spec-Bench's copy of hao-ai-lab/LookaheadDecoding.

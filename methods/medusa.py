@@ -58,8 +58,8 @@ class Options:
 class Medusa(Drafter):
     """Drafts with heads on the last final hidden state (at t); head i predicts token t + 2 + i.
 
-    A head is a few blocks x + SiLU(W x + b) and a projection to the vocabulary. A node of the tree
-    is a rank among the best tokens of its depth's head, whatever its ancestors.
+    A head is a few blocks x + SiLU(W x + b) and a projection to the vocabulary. A node of the
+    tree is a rank among the best tokens of its depth's head, whatever its ancestors.
 
     Source: Cai et al. 2024, "Medusa"; behaviour checked against FasterDecoding/Medusa and
     Spec-Bench's copy of it.

@@ -33,8 +33,9 @@ class Options:
 class MtpModel(FeatureModel):
     """Decoder layer L of a target that has the layers 0 to L - 1, over pairs.
 
-    The pair at t is eh_proj([norm(embedding of token t + 1) ; norm(final hidden state at t)]). The
-    output after its norm gives the logits, by the target's head, and is the next pair's feature.
+    The pair at t is eh_proj([norm(embedding of token t + 1) ; norm(final hidden state at t)]).
+    The output after its norm gives the logits, by the target's head, and is the next pair's
+    feature.
     """
 
     needs = Needs(hidden=True, all_prompt_positions=True)

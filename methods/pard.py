@@ -29,9 +29,9 @@ class Pard(Drafter):
     """Drafts a chain in one pass of a small model with its own cache.
 
     The pass reads the tokens committed since the last one, then a mask token for each further
-    draft token. The mask token is `pard_token` of the model's config. The rows of mask tokens do
-    not stay in the cache. Above temperature 0, draft tokens are drawn independently with the
-    request's own settings: none of them has seen the others.
+    draft token. The mask token is `pard_token` of the model's config. The rows of mask tokens
+    do not stay in the cache. Above temperature 0, draft tokens are drawn independently with
+    the request's own settings: none of them has seen the others.
 
     Source: An et al. 2025, "PARD: Accelerating LLM Inference with Low-Cost PARallel Draft Model
     Adaptation"; behaviour checked against AMD-AGI/PARD, pard/pard_infer.py.

@@ -72,8 +72,9 @@ class PEagleModel(Eagle3Model):
 class PEagle(EagleDrafter, ParallelDrafter[DraftModel]):
     """Drafts a chain in one pass over the committed pairs and a mask pair per further token.
 
-    The mask pairs follow the last committed one, each sees those before it, and none stays in the
-    cache. Above temperature 0, draft tokens are drawn independently: none has seen the others.
+    The mask pairs follow the last committed one, each sees those before it, and none stays in
+    the cache. Above temperature 0, draft tokens are drawn independently: none has seen the
+    others.
 
     Source: Hui et al. 2026, "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training"; behaviour
     checked against speculators 0.9, models/peagle, and vLLM's loader.

@@ -31,10 +31,10 @@ class Options:
 class PromptLookup(Drafter):
     """Looks up the last n tokens in prompt and output: longest n first, earliest match first.
 
-    A match counts only if its continuation is `num_tokens` long, as in Spec-Bench's model/pld. With
-    `allow_shorter` any continuation counts, as in vLLM's "ngram" method. The first occurrence of an
-    n-gram has the longest continuation, so a table from each n-gram to its first occurrence answers
-    each step in constant time.
+    A match counts only if its continuation is `num_tokens` long, as in Spec-Bench's model/pld.
+    With `allow_shorter` any continuation counts, as in vLLM's "ngram" method. The first
+    occurrence of an n-gram has the longest continuation, so a table from each n-gram to its
+    first occurrence answers each step in constant time.
 
     Deviation: without a match, the step runs on the pending token alone. Spec-Bench drafts a
     dummy token (id 100).

@@ -35,8 +35,8 @@ class Recycling(Drafter):
     """Keeps a table [vocab, candidates] of the target's best tokens after each token.
 
     A node of the tree is a rank in its parent token's row. After each step, the target's best
-    tokens at every node, accepted or not, replace the row of the node's token. If a token occurs
-    at several nodes, the last one counts.
+    tokens at every node, accepted or not, replace the row of the node's token. If a token
+    occurs at several nodes, the last one counts.
 
     Source: Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language
     Models with Token Recycling"; behaviour checked against Spec-Bench's inference_recycling.py.

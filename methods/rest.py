@@ -42,9 +42,9 @@ class Options:
 class Rest(Drafter):
     """Looks up the last tokens in a datastore, the longest context first.
 
-    The first context that has continuations is used. They form a trie. Its most frequent nodes are
-    the draft; then the nodes with the longest paths are dropped until the paths of all nodes have
-    `num_tokens` distinct tokens together, each path counted by itself.
+    The first context that has continuations is used. They form a trie. Its most frequent nodes
+    are the draft; then the nodes with the longest paths are dropped until the paths of all
+    nodes have `num_tokens` distinct tokens together, each path counted by itself.
 
     Source: He et al. 2023, "REST: Retrieval-Based Speculative Decoding"; behaviour checked against
     FasterDecoding/REST, DraftRetriever/src/lib.rs.

@@ -54,10 +54,10 @@ class Options:
 class SamDecoding(Drafter):
     """Copies the continuation of the longest earlier match, or lets another drafter propose.
 
-    The match ends with the pending token; its earliest occurrence counts. If less than `num_tokens`
-    tokens follow that, shorter matches are tried for an occurrence further back. A match in the
-    datastore that is longer by `bias` tokens is copied instead. The other drafter observes every
-    step.
+    The match ends with the pending token; its earliest occurrence counts. If less than
+    `num_tokens` tokens follow that, shorter matches are tried for an occurrence further back.
+    A match in the datastore that is longer by `bias` tokens is copied instead. The other
+    drafter observes every step.
 
     Source: Hu et al. 2024, "SAM Decoding: Speculative Decoding via Suffix Automaton"; behaviour
     checked against hyx1999/SAM-Decoding, samd/draft.py.

@@ -36,9 +36,9 @@ class Options:
 class SpeculativeSampling(Drafter):
     """Drafts a chain with a small model that has its own cache.
 
-    The draft model runs ahead of the target. A step begins by cropping its cache to the committed
-    tokens and feeding the missing ones; this covers both rejection and full acceptance. Draft
-    tokens are sampled with the request's own settings.
+    The draft model runs ahead of the target. A step begins by cropping its cache to the
+    committed tokens and feeding the missing ones; this covers both rejection and full
+    acceptance. Draft tokens are sampled with the request's own settings.
 
     Source: Leviathan et al. 2023; the heuristic schedule is that of transformers' assisted
     generation, which Spec-Bench runs as SpS.

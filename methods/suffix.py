@@ -49,8 +49,9 @@ class Suffix(Drafter):
     """Matches the last tokens at every length with earlier text, and drafts what followed.
 
     The probability of a continuation is its share of the occurrences. Of the drafts for all
-    lengths of a match, the one with the largest sum of probabilities counts, the longer match if
-    equal. With `scope=run` a second text holds the outputs of earlier prompts and of this one.
+    lengths of a match, the one with the largest sum of probabilities counts, the longer match
+    if equal. With `scope=run` a second text holds the outputs of earlier prompts and of this
+    one.
 
     Source: Oliaro et al. 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
     Applications"; behaviour checked against ArcticInference's suffix_tree.cc, defaults of vLLM.

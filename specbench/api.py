@@ -177,8 +177,8 @@ class Run:
     def summary(self) -> DataFrame:
         """One row a cell (method, temperature, task), with intervals and reasons for gaps.
 
-        `analysis.frames.summary_frame` has the columns. A run on servers at several loads has one
-        row a cell and load, with the columns `concurrency` and `request_rate`.
+        `analysis.frames.summary_frame` has the columns. A run on servers at several loads has
+        one row a cell and load, with the columns `concurrency` and `request_rate`.
         """
         import pandas as pd
 

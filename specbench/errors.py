@@ -1,7 +1,8 @@
 """Errors for users, and defences against what comes from outside.
 
-An error has a message with the offending value, and a hint with the fix. The defences are text that
-is safe to print, a limit on the time of foreign code, and readers that name a broken file.
+An error has a message with the offending value, and a hint with the fix. The defences are text
+that is safe to print, a limit on the time of foreign code, and readers that name a broken
+file.
 """
 
 from __future__ import annotations

@@ -89,9 +89,9 @@ class Request:
 class Step:
     """One target forward after the prefill.
 
-    `num_nodes` counts the tree's nodes, root and scratch nodes included. `accept_length` counts the
-    tokens the step emitted: accepted draft tokens plus the bonus token, less what EOS or the
-    budget cut.
+    `num_nodes` counts the tree's nodes, root and scratch nodes included. `accept_length`
+    counts the tokens the step emitted: accepted draft tokens plus the bonus token, less what
+    EOS or the budget cut.
     """
 
     num_nodes: int
@@ -149,13 +149,13 @@ class Serving:
 class Completion:
     """Output of one request, and the time it took.
 
-    `prefill_s` runs until the first token is on the host, `decode_s` from there to the last one.
-    `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no step.
-    `draft_prefill_s` is the part of `decode_s` in which the drafter read the prompt; None on a GPU,
-    where measuring it would wait for the device. `outer_s` is the whole completion by a clock
-    outside of the loop, what the loop does before and after included.
-    `phases`, `peak_memory_bytes` (of the device: the target, its cache and what this method alone
-    needs besides) and `energy_j` (of the whole card) are None if they were not measured.
+    `prefill_s` runs until the first token is on the host, `decode_s` from there to the last
+    one. `1 + sum(accept_lengths) == num_tokens` always: the prefill's token belongs to no
+    step. `draft_prefill_s` is the part of `decode_s` in which the drafter read the prompt;
+    None on a GPU, where measuring it would wait for the device. `outer_s` is the whole
+    completion by a clock outside of the loop, what the loop does before and after included.
+    `phases`, `peak_memory_bytes` (of the device: the target, its cache and what this method
+    alone needs besides) and `energy_j` (of the whole card) are None if they were not measured.
     """
 
     token_ids: tuple[int, ...]
@@ -210,8 +210,8 @@ class RecordKey:
     """Identity of one line of `samples.jsonl`: a method's answer to a request.
 
     `method` is the method's full spelling with the options that were given ("pld:ngram=2").
-    `concurrency` (requests at once) or `request_rate` (requests/s) is the load of a server; both
-    are 0 for the engine in this process.
+    `concurrency` (requests at once) or `request_rate` (requests/s) is the load of a server;
+    both are 0 for the engine in this process.
     """
 
     method: str
@@ -233,10 +233,11 @@ class RecordKey:
 class Record:
     """One line of `samples.jsonl`: the outcome of one key. Fields as in `log.record`.
 
-    A failed record has status "error", the error's text, and neither tokens nor times. `phases`,
-    `peak_memory_bytes` and `energy_j` are None if they were not measured. `trace` is written to a
-    file of its own and is not read back. `token_ends` is empty and `place` None in records of older
-    versions. `origin` is empty except in merged runs, `worker` except in those of a cluster.
+    A failed record has status "error", the error's text, and neither tokens nor times.
+    `phases`, `peak_memory_bytes` and `energy_j` are None if they were not measured. `trace` is
+    written to a file of its own and is not read back. `token_ends` is empty and `place` None
+    in records of older versions. `origin` is empty except in merged runs, `worker` except in
+    those of a cluster.
     """
 
     key: RecordKey

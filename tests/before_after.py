@@ -5,9 +5,10 @@
     PYTHONPATH=AFTER python tests/before_after.py dump RUNS after.json
     python tests/before_after.py diff before.json after.json
 
-`make` writes folders of two runs of the same work, `a` and `b`, and `damaged`, which is `a` with a
-line cut. They differ in temperatures, loads, passes, failures, cut-short answers and noise. `dump`
-calls the commands of the package that is first on the path and stores exit codes and documents.
+`make` writes folders of two runs of the same work, `a` and `b`, and `damaged`, which is `a`
+with a line cut. They differ in temperatures, loads, passes, failures, cut-short answers and
+noise. `dump` calls the commands of the package that is first on the path and stores exit codes
+and documents.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One thread for all tests: the models are too small for more. Each part has a target of make.
 
-Torch, Triton and the Hub's client read their variables as they are imported. Where there is no GPU,
-kernels are interpreted.
+Torch, Triton and the Hub's client read their variables as they are imported. Where there is no
+GPU, kernels are interpreted.
 """
 
 import os

@@ -1,15 +1,16 @@
 """Acceptance by depth: how often the guess at each depth below the pending token was accepted.
 
 Depth 1 is the first guessed token: the first of a chain, any child of the root in a tree. Both
-shares are of steps, so that chains and trees compare: a step without a guess at a depth accepted
-nothing there. 1 + the sum of the unconditional shares is the mean accepted tokens, except for cut
-steps.
+shares are of steps, so that chains and trees compare: a step without a guess at a depth
+accepted nothing there. 1 + the sum of the unconditional shares is the mean accepted tokens,
+except for cut steps.
 
-A step that ended its completion emitted a tokens and shows a - 1 accepted guesses. The record does
-not tell whether the last token was one more guess or the target's own, since EOS and the budget end
-both. Such a step counts up to depth a - 1 and is left out from there on. The unconditional share is
-the product of the conditional ones (Kaplan and Meier 1958), which assumes that the steps left out
-are like the others. If a step emitted as many tokens as its tree has nodes, nothing is left out.
+A step that ended its completion emitted a tokens and shows a - 1 accepted guesses. The record
+does not tell whether the last token was one more guess or the target's own, since EOS and the
+budget end both. Such a step counts up to depth a - 1 and is left out from there on. The
+unconditional share is the product of the conditional ones (Kaplan and Meier 1958), which
+assumes that the steps left out are like the others. If a step emitted as many tokens as its
+tree has nodes, nothing is left out.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class DepthAcceptance:
     """Acceptance at one depth.
 
     `num_reached` counts steps that accepted every guess above and have a known outcome here;
-    `num_accepted` of them accepted here. `conditional` is the ratio of the two, `unconditional` the
-    share of all steps that accept at least this deep.
+    `num_accepted` of them accepted here. `conditional` is the ratio of the two,
+    `unconditional` the share of all steps that accept at least this deep.
     """
 
     depth: int

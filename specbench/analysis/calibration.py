@@ -1,11 +1,11 @@
 """Calibration of a draft: how often guesses of a given confidence end up on the accepted path.
 
-The confidence of a node is the draft's probability of the path from the root to it. Dynamic trees
-(EAGLE-2) keep the nodes with the highest confidence, and expect a node of confidence c to be
-accepted in a share c of the steps.
+The confidence of a node is the draft's probability of the path from the root to it. Dynamic
+trees (EAGLE-2) keep the nodes with the highest confidence, and expect a node of confidence c
+to be accepted in a share c of the steps.
 
-Traced steps are taken as they are stored: `parents` of the nodes, `log_probs` of their paths, and
-`path`, the accepted nodes. Nodes without a log-probability are not counted.
+Traced steps are taken as they are stored: `parents` of the nodes, `log_probs` of their paths,
+and `path`, the accepted nodes. Nodes without a log-probability are not counted.
 """
 
 import math

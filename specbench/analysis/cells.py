@@ -1,7 +1,8 @@
 """The numbers of one cell: one method at one temperature on one task.
 
-`CellSource` cuts the rows of every cell from the table of a run's records. A number that cannot be
-given is a `Missing` with the reason: never NaN, and never a zero that means "unknown".
+`CellSource` cuts the rows of every cell from the table of a run's records. A number that
+cannot be given is a `Missing` with the reason: never NaN, and never a zero that means
+"unknown".
 
 - Speedup: the baseline's time per token / the method's, each summed over the same requests. With
   equal token counts this is the ratio of seconds.
@@ -65,11 +66,12 @@ class CellKey:
 class CellMetrics:
     """The numbers of one cell.
 
-    `speedup` follows the arithmetic that was asked for, `our_speedup` and `paper_speedup` always
-    their own. `accept_histogram` maps tokens per step to steps. `match_rate` is the share of
-    completions with the baseline's token ids, at temperature 0. All numbers are of the completions
-    that every ranked method finished: `num_samples` counts their samples, `num_pairs` those that
-    vanilla finished too. `num_done` and `num_failed` count all completions.
+    `speedup` follows the arithmetic that was asked for, `our_speedup` and `paper_speedup`
+    always their own. `accept_histogram` maps tokens per step to steps. `match_rate` is the
+    share of completions with the baseline's token ids, at temperature 0. All numbers are of
+    the completions that every ranked method finished: `num_samples` counts their samples,
+    `num_pairs` those that vanilla finished too. `num_done` and `num_failed` count all
+    completions.
     """
 
     speedup: Value
@@ -96,10 +98,10 @@ class CellMetrics:
 class Cell:
     """The rows of a table that a cell is measured from.
 
-    `rows` are those that methods are compared on (see `survivors`), `failed` those not finished,
-    and `num_done` counts all others. The rest are the reasons for missing values: `empty` if there
-    is no row, `unpaired` if vanilla answered none of the requests, `no_times` if the times are not
-    evidence.
+    `rows` are those that methods are compared on (see `survivors`), `failed` those not
+    finished, and `num_done` counts all others. The rest are the reasons for missing values:
+    `empty` if there is no row, `unpaired` if vanilla answered none of the requests, `no_times`
+    if the times are not evidence.
     """
 
     key: CellKey

@@ -41,8 +41,8 @@ MOST_AFTER = 0.1
 """Vanilla's steps may take longer by this share after a method than after others."""
 LEAST_PAIRS = 8
 MOST_HIDDEN, HIDDEN_S, LEAST_HIDDEN = 0.1, 1e-3, 0.2
-"""Share of its own times by which an outer clock may see more of a completion, and seconds; and
-the share of completions in which it has to see more.
+"""Share of its own times by which an outer clock may see more of a completion, and seconds;
+and the share of completions in which it has to see more.
 """
 MOST_UNTIMED = 0.05
 """Untimed work of a method / its decode time that is not named."""

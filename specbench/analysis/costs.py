@@ -5,8 +5,8 @@ over the same completions
 
     decode speedup = MAT / (seconds of a step / seconds of a step of vanilla's)
 
-holds exactly. A method with a high MAT and a low speedup has expensive steps. The phases of a step,
-if they were measured, tell which part is expensive.
+holds exactly. A method with a high MAT and a low speedup has expensive steps. The phases of a
+step, if they were measured, tell which part is expensive.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Cost:
     """The costs of one cell. The first four are over the completions that vanilla has too.
 
     `step_s` is the decode time of a step in seconds, `relative` its ratio to vanilla's, and
-    `decode_speedup` is `mat / relative`. `phases` are seconds a step. `limit` is the decode speedup
-    that memory bandwidth allows, `reached` the measured share of it (see `roofline`).
-    `joules_per_token` counts the whole card, prefill included. `peak_memory_bytes` is the most that
-    was allocated during a completion, without what only other methods needed.
+    `decode_speedup` is `mat / relative`. `phases` are seconds a step. `limit` is the decode
+    speedup that memory bandwidth allows, `reached` the measured share of it (see `roofline`).
+    `joules_per_token` counts the whole card, prefill included. `peak_memory_bytes` is the most
+    that was allocated during a completion, without what only other methods needed.
     """
 
     mat: Value
@@ -66,8 +66,8 @@ NO_COST = Cost(NOT_RUN, NOT_RUN, NOT_RUN, NOT_RUN, None, NOT_RUN, NOT_RUN, NOT_M
 class Conditions:
     """Facts of a run that the costs of all its cells depend on.
 
-    `no_times` is the reason why times are not evidence of speed, if they are not. The cost of a
-    step remains, speedups do not.
+    `no_times` is the reason why times are not evidence of speed, if they are not. The cost of
+    a step remains, speedups do not.
     """
 
     roofline: Roofline | Missing = NO_BANDWIDTH

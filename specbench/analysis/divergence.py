@@ -17,8 +17,8 @@ from specbench.types import RecordKey
 class Divergence:
     """A completion that differs from vanilla's.
 
-    `position` counts the tokens before the first difference. A token there is None if its side had
-    ended.
+    `position` counts the tokens before the first difference. A token there is None if its side
+    had ended.
     """
 
     key: RecordKey
@@ -48,8 +48,8 @@ class Agreement:
 def find_agreements(table: RecordTable, history: str = "shared") -> dict[str, Agreement]:
     """The agreement of every method with a greedy completion to compare.
 
-    With `history` "own" each method sees its own earlier answers. Once they differ from vanilla's,
-    later turns answer another prompt and are not compared.
+    With `history` "own" each method sees its own earlier answers. Once they differ from
+    vanilla's, later turns answer another prompt and are not compared.
     """
     frame = table.frame
     greedy = frame[

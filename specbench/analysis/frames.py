@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def summary_frame(metrics: RunMetrics) -> DataFrame:
     """One row a cell: method, temperature and task, in the order of the report's table.
 
-    Two more rows a method and temperature have the task "mean" (the arithmetic means of the tasks)
-    and "pooled" (all tasks as one cell). A column `speedup_low` or `speedup_high` is an end of the
-    95 % interval, `speedup_missing` the reason for a missing value, or None.
-    Columns `num_*` and `peak_memory_bytes` are nullable integers, all other numbers are floats.
-    Phases are seconds a step.
+    Two more rows a method and temperature have the task "mean" (the arithmetic means of the
+    tasks) and "pooled" (all tasks as one cell). A column `speedup_low` or `speedup_high` is an
+    end of the 95 % interval, `speedup_missing` the reason for a missing value, or None.
+    Columns `num_*` and `peak_memory_bytes` are nullable integers, all other numbers are
+    floats. Phases are seconds a step.
     """
     import pandas as pd
 

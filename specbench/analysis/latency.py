@@ -1,7 +1,8 @@
 """Latency of single requests: time to first token and time per output token.
 
-Percentiles over completions, since a mean hides the slow ones. The time to the first token is the
-prefill's; the time per output token is the rest of the wall time / the tokens after the first.
+Percentiles over completions, since a mean hides the slow ones. The time to the first token is
+the prefill's; the time per output token is the rest of the wall time / the tokens after the
+first.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def latency(table: RecordTable, rows: IntArray) -> Latency:
 def percentiles(seconds: FloatArray) -> Percentiles:
     """The percentiles of these times [completions], interpolated linearly.
 
-    A percentile is given if at least one completion is expected to be slower: the 99th of 20 would
-    be a guess about the slowest one.
+    A percentile is given if at least one completion is expected to be slower: the 99th of 20
+    would be a guess about the slowest one.
     """
     p50, p90, p99 = (_percentile(seconds, share) for share in QUANTILES)
     return Percentiles(p50, p90, p99, len(seconds))

@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 class MethodMetrics:
     """A method at one temperature over all tasks.
 
-    The values are means of its cells, with intervals; `pooled` is all tasks as one cell, without.
-    `partial` is the reason why neither stands beside those of others: the method lacks tasks.
+    The values are means of its cells, with intervals; `pooled` is all tasks as one cell,
+    without. `partial` is the reason why neither stands beside those of others: the method
+    lacks tasks.
     """
 
     speedup: Value
@@ -65,7 +66,8 @@ class RunMetrics:
     """All numbers of one run, or of a pool of runs.
 
     `scope` tells what the intervals of times cover. `rankings` has the fastest method at each
-    temperature, with the tests behind every claim about it; `task_rankings` those on each task.
+    temperature, with the tests behind every claim about it; `task_rankings` those on each
+    task.
     """
 
     info: RunHeader
@@ -239,8 +241,9 @@ def _overall(
 def _means(rows: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
     """Each method's mean over its row of tasks.
 
-    Means are compared down a column, so a method without a task that another one has gets none.
-    Tasks that no method has yet are left out; the baseline alone does not make a task count.
+    Means are compared down a column, so a method without a task that another one has gets
+    none. Tasks that no method has yet are left out; the baseline alone does not make a task
+    count.
     """
     others = [row for method, row in rows.items() if method != BASELINE] or list(rows.values())
     columns = zip(*others, strict=True)

@@ -1,7 +1,7 @@
 """The fastest method of a run, and the tests behind what is claimed about it.
 
-The family of tests is every pair of methods, vanilla among them: whichever method comes out first,
-the claims hold together (Holm).
+The family of tests is every pair of methods, vanilla among them: whichever method comes out
+first, the claims hold together (Holm).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class Ranking:
     """Methods with a mean speedup, the fastest first, and their tests.
 
     `against_baseline` has the corrected p-value of "as fast as vanilla" of each method, and
-    `against_best` of "as fast as the fastest"; None if the machine's variance is unknown, so that
-    nothing can be claimed. `ratios` are the fastest method's speed over each of the others.
+    `against_best` of "as fast as the fastest"; None if the machine's variance is unknown, so
+    that nothing can be claimed. `ratios` are the fastest method's speed over each of the
+    others.
     """
 
     speedups: Mapping[str, Estimate] = field(default_factory=dict)
@@ -66,9 +67,9 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
 def pooled_variance(speedups: Sequence[Estimate]) -> Variance | None:
     """The variance that passes or runs add to a log speedup, from all methods of a run together.
 
-    A log speed is a method's own, plus what a unit adds for all, plus a rest: speedups hold the
-    rests of two methods. Those of three passes have two degrees of freedom a method, too few for a
-    claim from one method alone. None without two units that all methods have.
+    A log speed is a method's own, plus what a unit adds for all, plus a rest: speedups hold
+    the rests of two methods. Those of three passes have two degrees of freedom a method, too
+    few for a claim from one method alone. None without two units that all methods have.
     """
     if not speedups or any(len(one.units) != 1 for one in speedups):
         return None

@@ -1,8 +1,8 @@
 """The ratios behind the numbers of a cell: factors of both sides, summed over rows that have them.
 
-A ratio is prod(sums of the top factors) / prod(sums of the bottom factors). A speedup, for example,
-is (vanilla's seconds * tokens) / (vanilla's tokens * seconds), each summed over the same
-completions.
+A ratio is prod(sums of the top factors) / prod(sums of the bottom factors). A speedup, for
+example, is (vanilla's seconds * tokens) / (vanilla's tokens * seconds), each summed over the
+same completions.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def log_ratios(
 ) -> tuple[FloatArray, ...]:
     """The logarithm of the ratio of these columns [rows] in each unit.
 
-    One array [units], or nothing if there is one unit. NaN stands for a unit without all requests
-    that the others have: its prompts would count as its noise.
+    One array [units], or nothing if there is one unit. NaN stands for a unit without all
+    requests that the others have: its prompts would count as its noise.
     """
     if rows.num_units < 2:
         return ()

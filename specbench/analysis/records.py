@@ -43,9 +43,9 @@ class RecordTable:
       and `num_steps`, or, of a server that lists no steps, those of `served_steps`; 0 if unknown.
     - `first_step`: the place of the record's first step in `accept_lengths` [steps].
 
-    `served` has the steps of answers whose server does not list them.
-    `columns` are those of the frame as arrays [records], except categories: a column of a cell is
-    ten times faster to take from an array.
+    `served` has the steps of answers whose server does not list them. `columns` are those of
+    the frame as arrays [records], except categories: a column of a cell is ten times faster to
+    take from an array.
     """
 
     records: Sequence[Record]
@@ -62,8 +62,8 @@ class RecordTable:
     def lengths(self, rows: IntArray) -> IntArray:
         """Accept lengths [steps] of these rows, one record after the other.
 
-        Rows with 2 and 3 steps that begin at places 7 and 4 take the places 7 8, 4 5 6: the place
-        of the row's first step, plus the step's number in its row, 0 1, 0 1 2.
+        Rows with 2 and 3 steps that begin at places 7 and 4 take the places 7 8, 4 5 6: the
+        place of the row's first step, plus the step's number in its row, 0 1, 0 1 2.
         """
         counts, first = self.values(rows, "num_steps", "first_step")
         number_in_row = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)

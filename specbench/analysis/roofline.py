@@ -37,10 +37,11 @@ LEAST_SHARE = 0.6
 class Roofline:
     """Memory speed of a run's machine and bytes that its steps read.
 
-    `bandwidth` is in bytes/s. `draft_bytes` maps a method's spelling to bytes a step. `cache_bytes`
-    is the size of the last-level cache, 0 if unknown. `kv_share` is the bytes of keys and values /
-    those of the weights, in vanilla's mean step. `no_limit` is the reason if there is no limit.
-    `speedups` are the bandwidths / vanilla's of methods that decode with other CPU threads.
+    `bandwidth` is in bytes/s. `draft_bytes` maps a method's spelling to bytes a step.
+    `cache_bytes` is the size of the last-level cache, 0 if unknown. `kv_share` is the bytes of
+    keys and values / those of the weights, in vanilla's mean step. `no_limit` is the reason if
+    there is no limit. `speedups` are the bandwidths / vanilla's of methods that decode with
+    other CPU threads.
     """
 
     bandwidth: float

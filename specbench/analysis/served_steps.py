@@ -1,8 +1,9 @@
 """Steps of answers whose server does not list them, made from what it counted.
 
-A step emits what it accepted and one token more: tokens and accepted tokens imply the steps. An end
-token that was itself a draft has no token after it: such an answer took one step more. No count
-says which answers these are. Where every step drafts, the drafts of a block are its steps.
+A step emits what it accepted and one token more: tokens and accepted tokens imply the steps.
+An end token that was itself a draft has no token after it: such an answer took one step more.
+No count says which answers these are. Where every step drafts, the drafts of a block are its
+steps.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ BlockKey = tuple[object, ...]
 class ServedSteps:
     """Steps of records, and what is not known of them.
 
-    `emitted` and `steps` [records] are 0 where they are unknown; steps that a block counts beyond
-    the implied ones are spread over the answers that may have them. `more` [records] is 1 for an
-    answer that may have taken one step more. `contradictions` are those of the counts of blocks
-    whose answers do not list their steps.
+    `emitted` and `steps` [records] are 0 where they are unknown; steps that a block counts
+    beyond the implied ones are spread over the answers that may have them. `more` [records] is
+    1 for an answer that may have taken one step more. `contradictions` are those of the counts
+    of blocks whose answers do not list their steps.
     """
 
     emitted: Sequence[int]

@@ -1,9 +1,9 @@
 """The numbers of a method on a server at one load: throughput, latency, goodput and acceptance.
 
-Names and definitions are those of `vllm bench serve`: TTFT is the time to the first token, TPOT the
-time per token after it, ITL the time between arrivals of tokens, E2E the time of the whole request.
-Times are the client's. Throughputs are sums over blocks / the blocks' durations. A block that was
-interrupted has none: what was left of it ran at a lower load.
+Names and definitions are those of `vllm bench serve`: TTFT is the time to the first token,
+TPOT the time per token after it, ITL the time between arrivals of tokens, E2E the time of the
+whole request. Times are the client's. Throughputs are sums over blocks / the blocks'
+durations. A block that was interrupted has none: what was left of it ran at a lower load.
 
 - MAT, where a server does not list its steps: (tokens - 1) / steps, with the steps that its counts
   imply (see `served_steps`).
@@ -76,10 +76,10 @@ class InFlight:
 class ServingMetrics:
     """A method at one load, over all tasks. Throughputs are per second.
 
-    `least_mat` is the MAT if every answer that may have taken one step more has. `draft_length` is
-    the mean of the tokens of a draft, by the server's counters. `contradictions` are pairs of a
-    task and what is impossible in the counts of its blocks. `num_restarted` counts the blocks in
-    which a server that has counters lost them.
+    `least_mat` is the MAT if every answer that may have taken one step more has.
+    `draft_length` is the mean of the tokens of a draft, by the server's counters.
+    `contradictions` are pairs of a task and what is impossible in the counts of its blocks.
+    `num_restarted` counts the blocks in which a server that has counters lost them.
     """
 
     ttft: Times

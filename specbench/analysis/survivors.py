@@ -1,7 +1,7 @@
 """The completions that methods are compared on: requests that every ranked method finished.
 
-A method that fails on the prompts it is slow at must not gain by it. A request during which the
-machine paused is left out for all methods.
+A method that fails on the prompts it is slow at must not gain by it. A request during which
+the machine paused is left out for all methods.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Survivors:
 
     `is_shared` is [records]. `unranked` maps method, temperature and task to the numbers of
     requests that were finished and asked; `num_requests` and `num_shared` count those that any
-    and that every ranked method finished, by temperature and task. `num_paused` of these are left
-    out of `is_shared`.
+    and that every ranked method finished, by temperature and task. `num_paused` of these are
+    left out of `is_shared`.
     """
 
     is_shared: BoolArray

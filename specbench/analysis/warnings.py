@@ -3,8 +3,8 @@
 First those of a machine that is not steady, then those of speedups that the numbers do not
 support. A warning changes no number: intervals and medians stay as they are.
 
-Times are compared as seconds a step, which hardly depend on what was accepted, and only between
-completions of one method on the same turn of one task.
+Times are compared as seconds a step, which hardly depend on what was accepted, and only
+between completions of one method on the same turn of one task.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ _GROUP = ["method", "temperature", "task", "turn", "concurrency", "request_rate"
 def _step_times(frame: DataFrame) -> DataFrame:
     """Measured completions with steps: `step_s`, and how it compares to the median of its group.
 
-    `ratio` is `step_s` / the median. `is_far` tells if it lies far above the median, in units of
-    the median absolute deviation of the logarithms (Iglewicz and Hoaglin 1993), at least 5 %.
+    `ratio` is `step_s` / the median. `is_far` tells if it lies far above the median, in units
+    of the median absolute deviation of the logarithms (Iglewicz and Hoaglin 1993), at least 5
+    %.
     """
     is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
     steps = frame.loc[is_timed, [*_GROUP, "num_steps", "decode_s", "cluster"]]
@@ -172,9 +173,9 @@ def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
 
 
 def _not_significant(rankings: Mapping[float, Ranking]) -> Iterable[RunWarning]:
-    """Methods whose mean speedup does not differ significantly from 1, with about how many times
-    the prompts would show the difference. Their variance shrinks with their number, the machine's
-    does not: where passes or runs differ by more, no number would do.
+    """Methods whose mean speedup does not differ significantly from 1, with about how many
+    times the prompts would show the difference. Their variance shrinks with their number, the
+    machine's does not: where passes or runs differ by more, no number would do.
     """
     for temperature, ranking in rankings.items():
         weak = {

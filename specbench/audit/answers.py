@@ -1,7 +1,7 @@
 """The answers that an audit tests: recorded ones, completed again and watched, and drawn ones.
 
-A recorded answer is completed again with its own seed, so caches and memories are those of the run.
-Its recorded tokens are tested, also if they come out differently now.
+A recorded answer is completed again with its own seed, so caches and memories are those of the
+run. Its recorded tokens are tested, also if they come out differently now.
 """
 
 from __future__ import annotations

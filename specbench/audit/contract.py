@@ -29,8 +29,8 @@ NUM_PROMPTS, NUM_KNOWN = 4, 2
 def load_subject(name: str, model: str, *, is_offline: bool = False) -> tuple[Subject, bool]:
     """The subject on a model in float32 on the CPU; true if the method claims to be lossless.
 
-    Its prompts are made of halves of the tasks' own, drawn anew each time: a method cannot have
-    answers to them before it is asked.
+    Its prompts are made of halves of the tasks' own, drawn anew each time: a method cannot
+    have answers to them before it is asked.
 
     Raises:
         UserError: there is no such method or model, or the model has no weights for the method.

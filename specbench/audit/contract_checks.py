@@ -1,7 +1,7 @@
 """The checks of a method, each a test of the kind that an audit stores.
 
-They run the method's own drafter on a target, with its own drafts and with right guesses planted in
-its trees.
+They run the method's own drafter on a target, with its own drafts and with right guesses
+planted in its trees.
 """
 
 from __future__ import annotations
@@ -225,8 +225,9 @@ def sizes(subject: Subject) -> Iterator[AuditTest]:
 def memory(subject: Subject) -> Iterator[AuditTest]:
     """The first guesses: as good after accepted paths as from a fresh start, and not shifted.
 
-    A drafter whose cache is wrong after an accepted path goes on guessing, only worse than a fresh
-    one after the same text. One with a wrong draft vocabulary hits tokens beside the right ones.
+    A drafter whose cache is wrong after an accepted path goes on guessing, only worse than a
+    fresh one after the same text. One with a wrong draft vocabulary hits tokens beside the
+    right ones.
     """
     steps = [*_steps_of_both(subject)]
     carried = [right in own for right, own, _ in steps]

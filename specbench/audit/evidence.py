@@ -1,7 +1,7 @@
 """Numbers that show if tokens were drawn from the target's distribution, and logits were right.
 
-The reference is one plain forward of the model over prompt and answer, without the engine's cache,
-masks or kernels.
+The reference is one plain forward of the model over prompt and answer, without the engine's
+cache, masks or kernels.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ class Columns:
 class TokenNumbers(Columns):
     """Emitted tokens against the distributions p that they should be drawn from; arrays [tokens].
 
-    `surprise` is -log p(token) in nats, `rank` the mass of the likelier tokens plus half its own;
-    both come with the variance and third central moment that they have if the token is a draw.
-    The expected rank is 1/2. A token is not `is_possible` if p rules it out beyond rounding.
-    `position` is uniform in [0, 1) if the token is a draw, with tokens by id; `tail` is the mass of
-    the tokens that are at most as likely. `depth` is the token's place in its step, from 1; 0 for
-    the prefill's token, with which an answer begins. `has_draft` is 1 if the step tried guesses
-    there, 0 if the token could only be the bonus. Both are UNKNOWN without steps.
+    `surprise` is -log p(token) in nats, `rank` the mass of the likelier tokens plus half its
+    own; both come with the variance and third central moment that they have if the token is a
+    draw. The expected rank is 1/2. A token is not `is_possible` if p rules it out beyond
+    rounding. `position` is uniform in [0, 1) if the token is a draw, with tokens by id; `tail`
+    is the mass of the tokens that are at most as likely. `depth` is the token's place in its
+    step, from 1; 0 for the prefill's token, with which an answer begins. `has_draft` is 1 if
+    the step tried guesses there, 0 if the token could only be the bonus. Both are UNKNOWN
+    without steps.
     """
 
     surprise: Array
@@ -89,10 +90,10 @@ class TokenNumbers(Columns):
 class LogitNumbers(Columns):
     """Logits of the engine against a plain forward's; arrays [rows].
 
-    `deviation` is the largest difference among the best logits, `scale` the largest magnitude of
-    these, `is_flipped` true if the best token is another one. `is_exact` is 1 if all logits have
-    the bits that the engine's own steps over the plain answer give, 0 if not; UNKNOWN where bits
-    depend on the shape of a step.
+    `deviation` is the largest difference among the best logits, `scale` the largest magnitude
+    of these, `is_flipped` true if the best token is another one. `is_exact` is 1 if all logits
+    have the bits that the engine's own steps over the plain answer give, 0 if not; UNKNOWN
+    where bits depend on the shape of a step.
     """
 
     deviation: Array

@@ -1,7 +1,7 @@
 """The audit at temperature 0: each first difference from vanilla, looked at by the target.
 
-The prompt and the shared tokens go through the target in one pass. Its logits tell how far apart
-the two tokens are. In a re-check, vanilla and the method run the step itself again.
+The prompt and the shared tokens go through the target in one pass. Its logits tell how far
+apart the two tokens are. In a re-check, vanilla and the method run the step itself again.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def audit_greedy(
 def agreement_with_ours(table: RecordTable, info: RunHeader, model: RunModel) -> Agreement:
     """The greedy answers of a server without speculation against vanilla's in this process.
 
-    A server that is wrong without speculation is not a reference for its methods. A prompt counts
-    once. Ours has as many tokens as the server's, so an answer that ends too early is not noticed.
+    A server that is wrong without speculation is not a reference for its methods. A prompt
+    counts once. Ours has as many tokens as the server's, so an answer that ends too early is
+    not noticed.
     """
     load = loads_of(info.spec.values)[0]
     records = [

@@ -1,7 +1,7 @@
 """Oracle drafters, whose drafts are accepted: the right tokens planted, or the target plus noise.
 
-Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree would
-not be tested.
+Random drafts are hardly ever accepted, so caches, residuals and bonus tokens deep in a tree
+would not be tested.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ SHAPE = (3, 2, 2, 1)
 class Planted(Drafter):
     """A method's drafter with the right token planted in its trees, at changing depths and ranks.
 
-    `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in even
-    ones the path goes to the deepest node of the tree, in odd ones to children of changing ranks.
-    The deepest tree so far counts as an even one. `trees` are the method's own proposals by the
-    number of tokens before them, `depths` the depths of the trees as far as the budget allows.
+    `answer` are all right tokens, prompt included. Steps are counted from `first_step`: in
+    even ones the path goes to the deepest node of the tree, in odd ones to children of
+    changing ranks. The deepest tree so far counts as an even one. `trees` are the method's own
+    proposals by the number of tokens before them, `depths` the depths of the trees as far as
+    the budget allows.
     """
 
     def __init__(self, drafter: Drafter, answer: Sequence[int], first_step: int = 0) -> None:
@@ -88,9 +89,9 @@ def plant(tree: DraftTree, right: Sequence[int], step: int) -> tuple[DraftTree, 
 class NoisyTarget(Drafter):
     """Drafts a tree with a model, to whose logits noise of a spread is added.
 
-    The model is the target's own, or another one with its vocabulary. Greedy decoding drafts the
-    best tokens. Sampling draws the children of a node from q without replacement, in the request's
-    settings. In each level one node is expanded, of changing rank.
+    The model is the target's own, or another one with its vocabulary. Greedy decoding drafts
+    the best tokens. Sampling draws the children of a node from q without replacement, in the
+    request's settings. In each level one node is expanded, of changing rank.
     """
 
     def __init__(

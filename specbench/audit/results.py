@@ -17,14 +17,15 @@ _FACTOR = {"float32": 64.0, "bfloat16": 8.0, "float16": 8.0}
 def near_tie(dtype: str, scale: float) -> float:
     """The largest gap between two logits that rounding explains.
 
-    A token's logits differ when the same tokens pass through the model in other shapes: a tree of
-    60 nodes, one token, a whole prompt. Every number that the model stores has a relative error of
-    up to the dtype's machine epsilon, so the error of a logit is a multiple of epsilon times the
-    size of the logits (`scale`: the largest magnitude among the 100 best). The multiple was
-    measured on `tiny` between prefill, tree and single tokens: the gap between two of the 20 best
-    tokens moved by up to 6 epsilon x scale in bfloat16, 4 in float16 and 31 in float32, where sums
-    are rounded like all else, while half precision sums in float32. The thresholds, 8 and 64, leave
-    some room, since rounding errors grow like the root of the number of layers.
+    A token's logits differ when the same tokens pass through the model in other shapes: a tree
+    of 60 nodes, one token, a whole prompt. Every number that the model stores has a relative
+    error of up to the dtype's machine epsilon, so the error of a logit is a multiple of
+    epsilon times the size of the logits (`scale`: the largest magnitude among the 100 best).
+    The multiple was measured on `tiny` between prefill, tree and single tokens: the gap
+    between two of the 20 best tokens moved by up to 6 epsilon x scale in bfloat16, 4 in
+    float16 and 31 in float32, where sums are rounded like all else, while half precision sums
+    in float32. The thresholds, 8 and 64, leave some room, since rounding errors grow like the
+    root of the number of layers.
 
     In bfloat16 this is about a whole logit, and a bug can hide below it. In float32
     (`specbench audit --dtype float32`) it cannot.
@@ -35,9 +36,10 @@ def near_tie(dtype: str, scale: float) -> float:
 def deviation_limit(dtype: str, calibrated: float) -> float:
     """The largest deviation of a logit that rounding explains, in epsilon times the logits' scale.
 
-    It is four times the deviation of the model's own chains of several lengths (`calibrated`), at
-    least the factor of `near_tie` and at most sixteen times that. On `tiny` in float32, sound
-    methods stayed below 30; stale keys in one layer gave 56,000, wrong positions 390,000.
+    It is four times the deviation of the model's own chains of several lengths (`calibrated`),
+    at least the factor of `near_tie` and at most sixteen times that. On `tiny` in float32,
+    sound methods stayed below 30; stale keys in one layer gave 56,000, wrong positions
+    390,000.
     """
     return min(max(_FACTOR[dtype], 4 * calibrated), 16 * _FACTOR[dtype])
 
@@ -47,9 +49,9 @@ class Difference:
     """One difference from vanilla.
 
     `gap` is how far the method's token lies below the best one in the target's logits,
-    `baseline_gap` vanilla's; both are None if one side ended early. Up to `threshold`, rounding
-    explains a gap. `is_same_again` tells if the step, run again, gave vanilla's tokens (None: not
-    run again), `is_bug_again` if it then differed by more than rounding.
+    `baseline_gap` vanilla's; both are None if one side ended early. Up to `threshold`,
+    rounding explains a gap. `is_same_again` tells if the step, run again, gave vanilla's
+    tokens (None: not run again), `is_bug_again` if it then differed by more than rounding.
     """
 
     divergence: Divergence

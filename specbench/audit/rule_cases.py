@@ -39,9 +39,10 @@ _Q_NEXT = _NEXT[[2, 3, 1, 0]]
 class RuleCase:
     """A tree whose tokens are drawn anew for each outcome, under some sampling settings.
 
-    `parents` [nodes] is the tree, of depth 2 at most, with `num_verify` nodes that may be accepted.
-    If `is_drawn`, siblings are drawn from q without replacement; `support` limits q at the root to
-    its first tokens, `is_close` makes it like p. Otherwise the tokens are fixed.
+    `parents` [nodes] is the tree, of depth 2 at most, with `num_verify` nodes that may be
+    accepted. If `is_drawn`, siblings are drawn from q without replacement; `support` limits q
+    at the root to its first tokens, `is_close` makes it like p. Otherwise the tokens are
+    fixed.
     """
 
     name: str
@@ -67,8 +68,8 @@ CASES = (
 class Outcomes:
     """Counts of outcomes and their probabilities by p.
 
-    `counts` [1 + 4, 4]: the first token of each draw, then the tokens after each token that was
-    accepted. `probs` has the same shape.
+    `counts` [1 + 4, 4]: the first token of each draw, then the tokens after each token that
+    was accepted. `probs` has the same shape.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """The audit of a run: are its outputs lossless, and where not, why?
 
 `greedy` looks at completions that differ at temperature 0; `white_box` tests logits, guesses,
-tokens and rules at every temperature. The model is loaded only if there is something to look at.
+tokens and rules at every temperature. The model is loaded only if there is something to look
+at.
 """
 
 from __future__ import annotations

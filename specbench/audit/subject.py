@@ -33,8 +33,8 @@ class Plain(Drafter):
 class Subject:
     """A method's drafter on a target. `build` makes a fresh drafter.
 
-    `prompts` are token ids, `budget` the tokens of an answer. `known` are prompts of tasks, and
-    `unknown` as many that no task has.
+    `prompts` are token ids, `budget` the tokens of an answer. `known` are prompts of tasks,
+    and `unknown` as many that no task has.
     """
 
     target: Target

@@ -1,8 +1,8 @@
 """Tests of emitted tokens and drafted guesses as draws from distributions that are known.
 
-One sample is tested against its own expectations, so no second sample adds noise. Each residual has
-a known mean, variance and skewness given the tokens before it; sums of them are compared with
-Pearson's type III distribution.
+One sample is tested against its own expectations, so no second sample adds noise. Each
+residual has a known mean, variance and skewness given the tokens before it; sums of them are
+compared with Pearson's type III distribution.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def token_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 def _strata(tokens: TokenNumbers) -> dict[str, Any]:
     """Groups of tokens by what is known before a token is drawn.
 
-    Accepted and rejected tokens are not such groups: likely tokens are accepted more often, so the
-    accepted ones alone are not draws from p.
+    Accepted and rejected tokens are not such groups: likely tokens are accepted more often, so
+    the accepted ones alone are not draws from p.
     """
     depth, has_draft = tokens.depth, tokens.has_draft
     return {
@@ -84,8 +84,8 @@ def _mean_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
 def sum_test(residual: Any, variance: Any, third: Any, step: float = 0.0) -> float | None:
     """The two-sided p-value of a sum of independent residuals [n] with known moments.
 
-    `step` is the distance between neighbouring values of the sum. None if there is too little to
-    test.
+    `step` is the distance between neighbouring values of the sum. None if there is too little
+    to test.
     """
     from scipy.stats import pearson3
 
@@ -126,8 +126,8 @@ def _normal(z: float) -> float:
 def smallest_tv(tokens: TokenNumbers, error_rate: float) -> float:
     """The mean total variation that the test of the likeliest token finds in POWER of all audits.
 
-    All of it moves mass to or from the likeliest token. No statistic between 0 and 1 changes by
-    more than the total variation.
+    All of it moves mass to or from the likeliest token. No statistic between 0 and 1 changes
+    by more than the total variation.
     """
     from scipy.stats import norm
 
@@ -161,8 +161,9 @@ def logit_tests(
 ) -> Iterator[AuditTest]:
     """Tests of logits along accepted paths: the largest deviation, flips and bits.
 
-    Flips are compared with vanilla's. Bits are tested if all of vanilla's are those of the engine's
-    steps over plain chains: then the shape of a step changes none, and one that differs is a bug.
+    Flips are compared with vanilla's. Bits are tested if all of vanilla's are those of the
+    engine's steps over plain chains: then the shape of a step changes none, and one that
+    differs is a bug.
     """
     from scipy.stats import fisher_exact
 

@@ -1,7 +1,7 @@
 """Watched completions: each step's tree, and the target's logits along the accepted path.
 
-A watched drafter passes everything on to the method's own, so the loop, its caches and its graphs
-are those of a measured completion.
+A watched drafter passes everything on to the method's own, so the loop, its caches and its
+graphs are those of a measured completion.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ProposedTree:
 class WatchedDrafter(Drafter):
     """A drafter whose trees and accepted logits are kept.
 
-    The loop shows a step's result before the next step only, so the logits of the last step are
-    missing. `guesses` hold rows as `guess_positions` returns them.
+    The loop shows a step's result before the next step only, so the logits of the last step
+    are missing. `guesses` hold rows as `guess_positions` returns them.
     """
 
     def __init__(self, drafter: Drafter, seed: int = 0) -> None:
@@ -71,8 +71,9 @@ def guess_positions(tokens: Tensor, q: Tensor, generator: torch.Generator) -> Te
     """Rows [guesses, 4] about drafted `tokens` [guesses] and their distributions `q` [.., vocab].
 
     The columns are the position of the token in its distribution, with tokens by falling
-    probability and by id; its probability; and the distribution's mass. A token that was drawn from
-    q has positions that are uniform in [0, 1): within the token's own share they are drawn.
+    probability and by id; its probability; and the distribution's mass. A token that was drawn
+    from q has positions that are uniform in [0, 1): within the token's own share they are
+    drawn.
     """
     q, tokens = q.double().cpu(), tokens.cpu()
     mass = q.sum(-1)

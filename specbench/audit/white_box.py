@@ -1,8 +1,9 @@
 """The audit of logits, guesses, tokens and rules: every method at every temperature.
 
-At temperature 0 the logits along the accepted paths are compared with those of a plain forward.
-Above it, tokens and guesses are also tested as draws, at the run's temperature and at a raised
-one, and each acceptance rule on trees with known probabilities. Vanilla is the control.
+At temperature 0 the logits along the accepted paths are compared with those of a plain
+forward. Above it, tokens and guesses are also tested as draws, at the run's temperature and at
+a raised one, and each acceptance rule on trees with known probabilities. Vanilla is the
+control.
 """
 
 from __future__ import annotations

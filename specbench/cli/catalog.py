@@ -271,8 +271,8 @@ def _run(path: Path) -> list[Table | str]:
 
 
 def _execution(about: MethodHeader, execution: ExecutionHeader | None) -> tuple[str, str]:
-    """The options in effect, with the target layers that were read if the config named them; and
-    the checkpoint, with its published layout.
+    """The options in effect, with the target layers that were read if the config named them;
+    and the checkpoint, with its published layout.
     """
     from specbench.report import facts
 

@@ -61,9 +61,9 @@ class Call(Struct, frozen=True):
 def takes(*declared: Option) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command a parameter for each option.
 
-    The command receives the values of those that were given as `values`, by field; the options of
-    `Call` as `call`; and the names of all that were given as `given`. It leaves out what it does
-    not need.
+    The command receives the values of those that were given as `values`, by field; the options
+    of `Call` as `call`; and the names of all that were given as `given`. It leaves out what it
+    does not need.
     """
     in_order = sorted(declared, key=lambda one: get_args(Group).index(one.group))
     known = {one.parameter: one for one in in_order}
@@ -163,8 +163,8 @@ def given(context: typer.Context) -> list[str]:
 
 
 def with_address(words: Sequence[str]) -> list[str]:
-    """The words of a command with a value after each `--ray`: alone it is the cluster that this
-    machine is in.
+    """The words of a command with a value after each `--ray`: alone it is the cluster that
+    this machine is in.
     """
     filled: list[str] = []
     for word, after in pairwise([*words, ""]):

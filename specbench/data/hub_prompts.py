@@ -67,8 +67,8 @@ def hub_prompts(task: str, source: HubSource, *, limit: int | None, offline: boo
 def import_datasets() -> ModuleType:
     """The Hugging Face `datasets` library.
 
-    In a checkout without the library, `import datasets` finds our folder of task cards, which has
-    no `load_dataset`.
+    In a checkout without the library, `import datasets` finds our folder of task cards, which
+    has no `load_dataset`.
     """
     try:
         import datasets

@@ -65,8 +65,8 @@ def long_prompt_sets(
 ) -> tuple[PromptSet, ...]:
     """A task for each size: `limit` prompts, or `MOST_PROMPTS`, or as many as the text gives.
 
-    Prompts are consecutive parts of the text. Each has as many whole words as fit into its number
-    of tokens, chat template included.
+    Prompts are consecutive parts of the text. Each has as many whole words as fit into its
+    number of tokens, chat template included.
 
     Raises:
         UserError: the text is too short for one prompt, or the template alone for its size.

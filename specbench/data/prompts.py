@@ -1,7 +1,7 @@
 """Prompts of a task, from one of four sources.
 
-`bundled` ships with the package, `paper` is the published file, `hub` is the original data set, and
-any other value is the path of a JSONL file.
+`bundled` ships with the package, `paper` is the published file, `hub` is the original data
+set, and any other value is the path of a JSONL file.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SOURCES = ("bundled", "paper", "hub")
 class PromptSet:
     """The prompts of one task and their origin.
 
-    `file_sha256` is the hash of the source file (None for the hub). `num_available` is the number
-    of prompts in the source; the set holds the first `len(prompts)` of them.
+    `file_sha256` is the hash of the source file (None for the hub). `num_available` is the
+    number of prompts in the source; the set holds the first `len(prompts)` of them.
     """
 
     task: Task

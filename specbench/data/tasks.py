@@ -35,10 +35,11 @@ class PaperSource(Struct, frozen=True, forbid_unknown_fields=True):
 class HubSource(Struct, frozen=True, forbid_unknown_fields=True):
     """The original data set on the Hugging Face Hub, and the rule that turns a row into a prompt.
 
-    Give either `turns` (one template a turn; `{column}` is replaced) or `turns_field` (a column
-    with the list of turns). `is_stripped` strips white space from every turn. `default_limit` is
-    the number of rows taken when the user gives no limit. `data_files` picks a file of the data
-    set. A row with a turn that begins with `placeholder` does not hold its text and is left out.
+    Give either `turns` (one template a turn; `{column}` is replaced) or `turns_field` (a
+    column with the list of turns). `is_stripped` strips white space from every turn.
+    `default_limit` is the number of rows taken when the user gives no limit. `data_files`
+    picks a file of the data set. A row with a turn that begins with `placeholder` does not
+    hold its text and is left out.
     """
 
     id: str
@@ -134,8 +135,8 @@ def broken_cards() -> dict[str, UserError]:
 def _all_cards() -> dict[str, TaskCard | UserError]:
     """Cards and errors by the names of the files.
 
-    Cards are searched in `datasets/cards` below each of `ROOTS`: beside the package in a checkout,
-    inside it in a wheel. The first card of a name wins, as in imports.
+    Cards are searched in `datasets/cards` below each of `ROOTS`: beside the package in a
+    checkout, inside it in a wheel. The first card of a name wins, as in imports.
     """
     cards: dict[str, TaskCard | UserError] = {}
     for root in ROOTS:

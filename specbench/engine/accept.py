@@ -1,8 +1,8 @@
 """Acceptance: the target's logits over a tree decide which path is emitted.
 
-At every node, a rule chooses the next token and accepts the child, if any, that carries it. The
-deepest accepted path wins. All of it is tensor code without a loop over nodes; one copy to the
-host ends the step.
+At every node, a rule chooses the next token and accepts the child, if any, that carries it.
+The deepest accepted path wins. All of it is tensor code without a loop over nodes; one copy to
+the host ends the step.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Verdict:
     """Decision of a rule.
 
     `path` holds the node indices of the accepted root path, root first. `token_ids` are the
-    emitted tokens: the accepted draft tokens, then the bonus token. `next_ids` is the token that
-    the rule chose after each node, scratch nodes included.
+    emitted tokens: the accepted draft tokens, then the bonus token. `next_ids` is the token
+    that the rule chose after each node, scratch nodes included.
     """
 
     path: tuple[int, ...]
@@ -269,10 +269,10 @@ def typical(
 ) -> Tensor:
     """Medusa's typical acceptance: accept tokens that are likely enough. Not lossless.
 
-    Accept a node if its probability exceeds min(threshold, alpha * exp(-entropy)). Of the deepest
-    paths the most likely wins, and the target's best token follows. Greedy decoding is the same
-    as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour checked against
-    Spec-Bench's model/medusa.
+    Accept a node if its probability exceeds min(threshold, alpha * exp(-entropy)). Of the
+    deepest paths the most likely wins, and the target's best token follows. Greedy decoding is
+    the same as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour
+    checked against Spec-Bench's model/medusa.
     """
     next_ids = best_ids(logits)
     if sampler.sampling.is_greedy:
@@ -290,8 +290,8 @@ def select(
     """The deepest path of accepted nodes, as [3, nodes]: membership (0 or 1), tokens, `next_ids`.
 
     `accepted` [nodes] is True if a node may follow its parent. `next_ids` [nodes] is the token
-    after each node. Of equally deep paths the first wins or, given `likelihood` [nodes] in (0, 1],
-    the one with the largest product.
+    after each node. Of equally deep paths the first wins or, given `likelihood` [nodes] in (0,
+    1], the one with the largest product.
     """
     ok = accepted & (torch.arange(tree.num_nodes, device=accepted.device) < tree.num_verify)
     ok[:1] = True  # a slice is filled on the device, an element is copied from the host

@@ -35,9 +35,9 @@ def decode(
 ) -> Completion:
     """Complete one request. `stopwatch` measures the parts of its steps.
 
-    `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every tree and
-    verdict; without it, eager steps on a CPU are checked after the timed region, as far as that
-    needs no tensors. `on_prefilled` is called after the prefill, untimed.
+    `is_traced` keeps the trees of drafters that set `log_probs`. `is_checked` checks every
+    tree and verdict; without it, eager steps on a CPU are checked after the timed region, as
+    far as that needs no tensors. `on_prefilled` is called after the prefill, untimed.
 
     Raises:
         UserError: the budget is not positive, or the prompt is empty or fills the context.

@@ -121,8 +121,9 @@ class Drafter:
     tree_sizes: Collection[int] = NUM_NODES
     """Numbers of nodes that its trees may have, as far as known.
 
-    With captured graphs, trees of several sizes are padded to a few sizes, which are all captured
-    before anything is timed. For a single size, the first steps capture all that it needs.
+    With captured graphs, trees of several sizes are padded to a few sizes, which are all
+    captured before anything is timed. For a single size, the first steps capture all that it
+    needs.
     """
 
     def start(self, state: State, prefill: Forward) -> None:
@@ -192,11 +193,11 @@ class BuildContext:
 class Method:
     """A method, as the registry, the log and the reports know it.
 
-    `options` is a frozen dataclass. Its fields, with their types and defaults, are the method's
-    options on the command line, in `specbench show` and in `run.json`. `weights` is the name of
-    its checkpoint on a model card: its own name, another's if it runs that method's weights, or
-    None if it needs none. The fields from `head` on have to be constants in a module of `methods/`,
-    which is read without being imported.
+    `options` is a frozen dataclass. Its fields, with their types and defaults, are the
+    method's options on the command line, in `specbench show` and in `run.json`. `weights` is
+    the name of its checkpoint on a model card: its own name, another's if it runs that
+    method's weights, or None if it needs none. The fields from `head` on have to be constants
+    in a module of `methods/`, which is read without being imported.
     """
 
     name: str
@@ -208,8 +209,8 @@ class Method:
     weights: str | None = None
     is_lossless: bool = True
     head: str = ""
-    """Kind of its weights: "model" (a language model with a tokenizer), "medusa", "hydra", "eagle"
-    or "eagle3" (heads that `specbench train` makes), or empty for any other."""
+    """Kind of its weights: "model" (a language model with a tokenizer), "medusa", "hydra",
+    "eagle" or "eagle3" (heads that `specbench train` makes), or empty for any other."""
     paper_order: int | None = None
     """Place among the methods of the papers, which come first and are `--method papers`."""
     is_default: bool = True

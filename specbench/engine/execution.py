@@ -33,8 +33,8 @@ class Execution(Protocol):
     def wrap(self, function: Function) -> Function:
         """The same function, run this way. Its outputs are valid until the next call.
 
-        It may run more often than it is called, so with the same inputs it must always write the
-        same values elsewhere.
+        It may run more often than it is called, so with the same inputs it must always write
+        the same values elsewhere.
         """
 
     def cache_span(self, num_rows: int, num_more: int) -> CacheSpan:

@@ -21,8 +21,8 @@ def no_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def lasting_objects() -> Iterator[None]:
-    """Pause the collector while the block runs, and never search what it made, which lasts: the
-    modules of libraries. That is a fifth of the time in which they are imported.
+    """Pause the collector while the block runs, and never search what it made, which lasts:
+    the modules of libraries. That is a fifth of the time in which they are imported.
     """
     with no_garbage_collection():
         yield

@@ -94,8 +94,8 @@ class _Layer(CacheLayerMixin):
 class KVCache(Cache):
     """Keys and values of every layer for one sequence, one row per token.
 
-    Layers of equal width, dtype and device share one slab [layers, capacity, width], so committing
-    a path costs two kernels, not four per layer.
+    Layers of equal width, dtype and device share one slab [layers, capacity, width], so
+    committing a path costs two kernels, not four per layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape], capacity: int = GRANULE) -> None:

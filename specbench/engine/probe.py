@@ -45,8 +45,9 @@ _HALF_TOLERANCE = 0.05
 def tree_fault(target: Target) -> str | None:
     """The error of the model's logits over a tree; None if they are right.
 
-    The tree follows more tokens than any window or chunk that the config names. The median over
-    the nodes decides: rounding may lead a token to other experts, a fault is in most nodes.
+    The tree follows more tokens than any window or chunk that the config names. The median
+    over the nodes decides: rounding may lead a token to other experts, a fault is in most
+    nodes.
     """
     layout = TreeLayout.from_parents(_PARENTS, target.device)
     depth, n = layout.max_depth, layout.num_nodes

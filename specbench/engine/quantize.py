@@ -1,7 +1,7 @@
 """Quantised weights: a checkpoint's own, and those that torchao quantises while it is loaded.
 
-With torchao, linear layers of the decoder are quantised; embeddings and the output head keep the
-run's dtype.
+With torchao, linear layers of the decoder are quantised; embeddings and the output head keep
+the run's dtype.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _is_installed(package: str) -> bool:
 def quantization_config(name: str, device: torch.device) -> Any:
     """The config with which transformers quantises weights to "int8" or "int4" as it loads them.
 
-    int8 has a scale per row, int4 one per `GROUP_SIZE` weights. A CPU computes with int4 weights
-    that are stored as bytes; a GPU needs bfloat16 for them.
+    int8 has a scale per row, int4 one per `GROUP_SIZE` weights. A CPU computes with int4
+    weights that are stored as bytes; a GPU needs bfloat16 for them.
 
     Raises:
         UserError: torchao is not installed.

@@ -1,7 +1,7 @@
 """The target: a transformers model that runs over trees of tokens.
 
-Only this module, `kv` and `stack` use transformers' model API. A drafter that is itself a language
-model (SpS) also uses a `Target`.
+Only this module, `kv` and `stack` use transformers' model API. A drafter that is itself a
+language model (SpS) also uses a `Target`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class Forward:
 class Target:
     """A causal language model with one committed sequence and room for a tree after it.
 
-    Our own stack runs the models of `layers.models`. Others run their own forward, with the reason
-    in `unfused_reason`; an execution captures their steps unless there is an `eager_reason`.
+    Our own stack runs the models of `layers.models`. Others run their own forward, with the
+    reason in `unfused_reason`; an execution captures their steps unless there is an
+    `eager_reason`.
     """
 
     def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:
@@ -87,8 +88,8 @@ class Target:
     def first_layers(self, num_layers: int) -> Target:
         """The same model with only its first layers, on the same cache.
 
-        Its rows of committed tokens are the whole model's. Crop what it appends before the whole
-        model runs.
+        Its rows of committed tokens are the whole model's. Crop what it appends before the
+        whole model runs.
         """
         part = copy.copy(self)
         part.model = with_first_layers(self.model, num_layers)
@@ -123,8 +124,8 @@ class Target:
     def prefill(self, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
         """Start a new sequence with `prompt_ids`, and reserve `num_new` more tokens.
 
-        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are also of
-        the last position, or of every prompt token with `Needs.all_prompt_positions`.
+        Returns logits [1, vocab] of the last position. Hidden states and layer inputs are also
+        of the last position, or of every prompt token with `Needs.all_prompt_positions`.
         """
         n = len(prompt_ids)
         self.cache.reset()

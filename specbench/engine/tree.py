@@ -28,8 +28,8 @@ def padded_size(num_nodes: int) -> int:
 class TreeLayout:
     """The topology of a tree, without its tokens. Node 0 is the root; parents precede children.
 
-    Static layouts are built once and reused; dynamic ones come from `from_tensors`, which neither
-    loops over nodes nor waits for the device.
+    Static layouts are built once and reused; dynamic ones come from `from_tensors`, which
+    neither loops over nodes nor waits for the device.
     """
 
     parents: Tensor  # [nodes] int64; the root's parent is itself
@@ -137,14 +137,15 @@ class DraftTree:
     """Draft tokens below the pending token.
 
     Node 0 is the pending token: emitted, but not in the target's cache yet. The first
-    `num_verify` nodes may be accepted. The others are scratch nodes: the target computes them and
-    the drafter observes them, but they are never accepted. Siblings carry distinct tokens.
+    `num_verify` nodes may be accepted. The others are scratch nodes: the target computes them
+    and the drafter observes them, but they are never accepted. Siblings carry distinct tokens.
 
-    `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its earlier
-    siblings were rejected (row 0 is unused). None means deterministic draft tokens, whose
-    distribution is a point mass. `log_probs` [nodes] are the drafter's log-probabilities of the
-    path to each node (row 0 is unused), if known; they only serve reports. `scores` of any shape
-    are values of the draft model; NaN or positive infinity among them fails the step.
+    `q` [nodes, vocab] holds the distribution that each node was drawn from, given that its
+    earlier siblings were rejected (row 0 is unused). None means deterministic draft tokens,
+    whose distribution is a point mass. `log_probs` [nodes] are the drafter's log-probabilities
+    of the path to each node (row 0 is unused), if known; they only serve reports. `scores` of
+    any shape are values of the draft model; NaN or positive infinity among them fails the
+    step.
     """
 
     tokens: Tensor  # [nodes] int64

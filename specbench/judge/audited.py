@@ -13,8 +13,8 @@ from specbench.report.notes import audit_failure
 def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:
     """A check of each lossless method at each temperature of the baseline.
 
-    Greedy answers are compared anyway (see `outputs`), so without an audit only sampled ones are
-    skipped.
+    Greedy answers are compared anyway (see `outputs`), so without an audit only sampled ones
+    are skipped.
     """
     for method in baseline.method_labels:
         if not method.is_lossless or method.spelling in baseline.no_checkpoint:

@@ -42,8 +42,8 @@ class Check:
 class CheckedRun:
     """All checks of a run. `summary` is their result in a sentence or two.
 
-    `notes` stand below it, and `about` is in the JSON document only. The run may pass and still be
-    `is_doubtful`.
+    `notes` stand below it, and `about` is in the JSON document only. The run may pass and
+    still be `is_doubtful`.
     """
 
     run: str

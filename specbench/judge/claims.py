@@ -1,7 +1,7 @@
 """The differences between two runs that are claimed: tests, corrected for their number.
 
-The means over tasks, which sentences are about, are one family of tests; the single tasks, which
-are only coloured, are another.
+The means over tasks, which sentences are about, are one family of tests; the single tasks,
+which are only coloured, are another.
 """
 
 from __future__ import annotations

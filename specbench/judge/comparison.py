@@ -1,11 +1,11 @@
 """Two runs, or pools of runs, cell by cell, over the completions that both finished.
 
-Runs on servers are compared load by load, and the engine with a server that has one request at a
-time. What changes for a whole run, such as a clock or another program on the machine, only several
-runs a side show: with one, no difference in speed is significant.
+Runs on servers are compared load by load, and the engine with a server that has one request at
+a time. What changes for a whole run, such as a clock or another program on the machine, only
+several runs a side show: with one, no difference in speed is significant.
 
-The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of ratios may
-be above 1 although the subject's mean is below the reference's.
+The mean over tasks is arithmetic, and its ratio is the ratio of the two means: a mean of
+ratios may be above 1 although the subject's mean is below the reference's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,12 @@ MEAN = "mean"
 class Comparison:
     """A run, the subject, against a reference run, both at one load.
 
-    `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to titles.
-    With `reference_method`, all cells of the reference are of that method. `differences` make the
-    two runs incomparable (shown if forced), `cautions` may explain a difference in speed, and
-    `unshared` names what only one of them has. `significant` are the differences that are claimed.
-    `number` is the subject's place among those that are compared with the reference.
+    `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to
+    titles. With `reference_method`, all cells of the reference are of that method.
+    `differences` make the two runs incomparable (shown if forced), `cautions` may explain a
+    difference in speed, and `unshared` names what only one of them has. `significant` are the
+    differences that are claimed. `number` is the subject's place among those that are compared
+    with the reference.
     """
 
     reference: RunHeader
@@ -138,8 +139,8 @@ def compare(
 ) -> Comparison:
     """Compare two runs of one load in every method, temperature and task that both have.
 
-    With `crossed`, compare this method of the subject with this one of the reference, as on two
-    machines or backends.
+    With `crossed`, compare this method of the subject with this one of the reference, as on
+    two machines or backends.
 
     Raises:
         UserError: the runs are not comparable (unless forced), share nothing (unless allowed), or

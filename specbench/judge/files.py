@@ -1,5 +1,5 @@
-"""Checks of a run's files alone: can `specbench run` have written them, and may the run enter the
-leaderboard?
+"""Checks of a run's files alone: can `specbench run` have written them, and may the run enter
+the leaderboard?
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def check(
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
 
-    With `more` baselines, speed is checked against all of them (see `check_speeds`), and all else
-    against the first.
+    With `more` baselines, speed is checked against all of them (see `check_speeds`), and all
+    else against the first.
 
     Raises:
         UserError: two runs are not comparable, or there are two baselines.

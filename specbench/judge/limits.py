@@ -12,9 +12,10 @@ SpeedRule = Literal["matching", "always", "never"]
 class Limits(Struct, frozen=True):
     """Limits on the loss of a run against its baseline.
 
-    A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is the
-    share of a lossless method's greedy answers that may stop being vanilla's. None allows none in
-    float32, and in half precision, where near-ties fall either way, as many as chance explains.
+    A MAT that rises is suspect too: a rule that accepts too much raises it. `max_mismatch` is
+    the share of a lossless method's greedy answers that may stop being vanilla's. None allows
+    none in float32, and in half precision, where near-ties fall either way, as many as chance
+    explains.
     """
 
     # fmt: off

@@ -107,8 +107,8 @@ def _check_answers(
     """Check the greedy answers of one method: counted by task, judged over all tasks.
 
     A method that is not lossless may give any answer. So may vanilla in half precision, which
-    rounds differently on every machine. There, a method's answers leave vanilla's at near-ties: as
-    often earlier as later than in the baseline run, unless something is wrong.
+    rounds differently on every machine. There, a method's answers leave vanilla's at
+    near-ties: as often earlier as later than in the baseline run, unless something is wrong.
     """
     method, temperature = cells["method"].iloc[0], cells["temperature"].iloc[0]
     is_exact, is_vanilla = baseline.model.dtype == "float32", method == BASELINE

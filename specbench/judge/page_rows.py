@@ -29,9 +29,9 @@ _SERVED = ", served by "
 class SiteRow:
     """A method on a task of a run, or in a published table.
 
-    `tokens_per_s` is that of one request. `is_claimed` if the speedup differs significantly from 1.
-    `run` is the number of the run on the page; None for a published row, which has the `url` of its
-    `source`.
+    `tokens_per_s` is that of one request. `is_claimed` if the speedup differs significantly
+    from 1. `run` is the number of the run on the page; None for a published row, which has the
+    `url` of its `source`.
     """
 
     machine: str

@@ -1,7 +1,7 @@
 """One cell in two runs: the numbers of each run, and their ratios over the same requests.
 
-A ratio is subject / reference. The bootstrap draws the same samples for both runs, so that traits
-of a sample (its length, how predictable it is) cancel out.
+A ratio is subject / reference. The bootstrap draws the same samples for both runs, so that
+traits of a sample (its length, how predictable it is) cancel out.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def pair_requests(
     """The requests that both runs finished, a row each, in the order of the subject.
 
     Both frames are of a `RecordTable`. `methods` maps each method of the subject to the method
-    of the reference that it is compared with. Columns of the reference end in `_reference`; `row`
-    is the row of the record in its table.
+    of the reference that it is compared with. Columns of the reference end in `_reference`;
+    `row` is the row of the record in its table.
     """
     names = {theirs: own for own, theirs in methods.items()}
     own = _measured(subject, methods)

@@ -51,9 +51,9 @@ def check_performance(
 ) -> Iterator[Check]:
     """The checks of MAT and, with `has_speed`, of speed, for each task and their mean.
 
-    There is a comparison for each load; the tests of all of them are judged together. A MAT that
-    rose is a check of its own only if it rose too much. One baseline does not show how far runs
-    differ on a machine: the limits stand for that.
+    There is a comparison for each load; the tests of all of them are judged together. A MAT
+    that rose is a check of its own only if it rose too much. One baseline does not show how
+    far runs differ on a machine: the limits stand for that.
     """
     tests = [test for one in comparisons for test in _tests(one, limits, has_speed=has_speed)]
     corrected = holm({i: test.p_value for i, test in enumerate(tests)})
@@ -147,13 +147,13 @@ def check_speeds(
     load: Load = NO_LOAD,
     num_loads: int = 1,
 ) -> Iterator[Check]:
-    """Checks of speed against a pool of baselines, whose spread predicts the next run: one of each
-    method and temperature, and, under vanilla, one of all methods together.
+    """Checks of speed against a pool of baselines, whose spread predicts the next run: one of
+    each method and temperature, and, under vanilla, one of all methods together.
 
-    The change of a method between two runs is the median, over its completions, of the logarithm of
-    the ratio of their times: bursts of a busy machine hit some completions only. A change of all
-    methods alike, which is the machine's or the engine's, is a number of its own, and the methods'
-    are relative to it.
+    The change of a method between two runs is the median, over its completions, of the
+    logarithm of the ratio of their times: bursts of a busy machine hit some completions only.
+    A change of all methods alike, which is the machine's or the engine's, is a number of its
+    own, and the methods' are relative to it.
 
     `load` is that of all these runs, one of `num_loads` that are checked.
 
@@ -208,8 +208,8 @@ def _changes(runs: Sequence[Run]) -> DataFrame:
 def _spread(changes: FloatArray, num: int, degrees: int) -> Variance:
     """The variance of the next run's change against the mean of `num` baselines.
 
-    A run's variance is half the mean square of the changes between baselines; those come after the
-    first `num` pairs, which are the run's with each baseline.
+    A run's variance is half the mean square of the changes between baselines; those come after
+    the first `num` pairs, which are the run's with each baseline.
     """
     squares = float((changes[..., num:] ** 2).sum()) / num  # of num * (num - 1) / 2 pairs
     return Variance(squares / degrees * (1 + 1 / num), degrees)

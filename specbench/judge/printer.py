@@ -160,7 +160,8 @@ def to_annotations(runs: Sequence[CheckedRun]) -> Iterator[str]:
     """An error for each failed check, or a notice for each run if all passed.
 
     These are lines that GitHub reads from the output of a workflow (docs.github.com, "Workflow
-    commands for GitHub Actions"). If it would not show all errors, the last one counts the rest.
+    commands for GitHub Actions"). If it would not show all errors, the last one counts the
+    rest.
     """
     errors = [(check.title, check.text) for run in runs for check in run.failures]
     if not errors:

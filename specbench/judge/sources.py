@@ -18,8 +18,8 @@ STEPS = (FAST_STEP, SLOW_VANILLA)
 def check_sources(run: Run, baseline: Run | None = None) -> Iterator[Check]:
     """A failed check for each kind of finding, or one that passed.
 
-    Two findings have honest causes too. A step that is faster than vanilla's fails only if it is
-    not so in the baseline run, and is skipped without one; untimed work is always skipped.
+    Two findings have honest causes too. A step that is faster than vanilla's fails only if it
+    is not so in the baseline run, and is skipped without one; untimed work is always skipped.
     """
     found = find_cheats(make_table(run.records), run.header)
     before = found

@@ -19,8 +19,8 @@ Subject = Literal["answers", "logits", "guesses", "tokens", "rule"]
 AuditStatus = Literal["identical", "numerics", "no difference", "bug", "lossy"]
 """Of greedy output: `identical`, or different by rounding (`numerics`) or by a `bug`.
 
-Of sampled output: `no difference` between the distributions, or a `bug`. A bug in a method that
-does not claim to be lossless is `lossy`.
+Of sampled output: `no difference` between the distributions, or a `bug`. A bug in a method
+that does not claim to be lossless is `lossy`.
 """
 
 

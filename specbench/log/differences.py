@@ -1,8 +1,8 @@
 """Differences between two runs, from their headers, and what each asker makes of them.
 
-The work is the subject of the numbers: runs that differ in it are not comparable. Machine, versions
-and methods' options are often the very thing that a comparison is for, so they are told. Which
-field is what, its declaration says (see `roles`).
+The work is the subject of the numbers: runs that differ in it are not comparable. Machine,
+versions and methods' options are often the very thing that a comparison is for, so they are
+told. Which field is what, its declaration says (see `roles`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Policy(NamedTuple):
     """Policy of an asker: roles, or fields with "*" for any part of a path.
 
     Runs that differ in `equal` do not fit together; differences in `told` are told. Fields in
-    `free` concern neither. With `is_exact`, fields count that are void or have no name for readers.
+    `free` concern neither. With `is_exact`, fields count that are void or have no name for
+    readers.
     """
 
     equal: tuple[str, ...]
@@ -111,9 +112,9 @@ def differences(
 ) -> tuple[Difference, ...]:
     """The fields in which two runs differ, but for notes.
 
-    What one header does not know, as a hash or the kernels of an older one, equals anything. Unless
-    `is_exact`, fields without a name for readers and void ones are left out: a seed that nothing
-    was drawn with, the name of a model whose files are the same.
+    What one header does not know, as a hash or the kernels of an older one, equals anything.
+    Unless `is_exact`, fields without a name for readers and void ones are left out: a seed
+    that nothing was drawn with, the name of a model whose files are the same.
     """
     headers: tuple[Any, Any] = first, second
     walk: Callable[[Any], Iterator[_Leaf]] = _exact_leaves if is_exact else _told_leaves
@@ -260,8 +261,8 @@ def _file_texts(first: FileHeader | None, second: FileHeader | None) -> tuple[st
 
 
 def _prompt_texts(first: PromptsHeader, second: PromptsHeader) -> tuple[str, str] | None:
-    """The prompts of a task. Another `--limit` on one file makes no difference: the samples that
-    both have are the same.
+    """The prompts of a task. Another `--limit` on one file makes no difference: the samples
+    that both have are the same.
     """
     is_same_file = first.file_sha256 and first.file_sha256 == second.file_sha256
     if is_same_file or first.sha256 == second.sha256:

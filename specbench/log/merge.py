@@ -68,8 +68,8 @@ def merged(runs: Sequence[Run]) -> Run:
 def write_run(run: Run, folder: Path) -> None:
     """Write the run into a new folder.
 
-    It is written to a hidden folder beside, and says that it is complete when it is in its place. A
-    merge that was killed can be repeated: what it left is replaced.
+    It is written to a hidden folder beside, and says that it is complete when it is in its
+    place. A merge that was killed can be repeated: what it left is replaced.
 
     Raises:
         RunFolderError: the folder cannot be written, or another merge writes to it.
@@ -143,8 +143,8 @@ def _is_measured_twice(first: Run, second: Run) -> bool:
     """True if two runs share measurements: one is a copy, a part or a pass of the other.
 
     Files of older versions have no `uid`, and copies can lose it: two records are one if they
-    differ in the repeat alone, and both times agree within `SAME_S`. Those of two honest passes
-    agree in one of them at most.
+    differ in the repeat alone, and both times agree within `SAME_S`. Those of two honest
+    passes agree in one of them at most.
     """
     if first.header.uids & second.header.uids:
         return True

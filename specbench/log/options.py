@@ -2,8 +2,8 @@
 
     limit: Annotated[int | None, option("Use N prompts.", "measure", "draw", least=1)] = None
 
-Parameters of commands, their help, variables, checks, and the command that is printed for others
-to repeat are made from it.
+Parameters of commands, their help, variables, checks, and the command that is printed for
+others to repeat are made from it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ Group = Literal["measure", "model", "decoding", "server", "limits", "output"]
 class Option:
     """A declared option. `name`, `kind`, `default` and `help` are those of its field.
 
-    A value out of the limits is refused with `hint`. `word` stands for the default on a command
-    line, as in `--threads auto`; `unset` tells it in words where it depends on other values.
+    A value out of the limits is refused with `hint`. `word` stands for the default on a
+    command line, as in `--threads auto`; `unset` tells it in words where it depends on other
+    values.
     """
 
     group: Group

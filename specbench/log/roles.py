@@ -3,8 +3,9 @@
     environment: Annotated[Environment, role("machine", "hardware and software at the start")]
     version: Annotated[str, told("torch", "version of torch")]
 
-A field without a role has that of the part that it belongs to. A field is told to readers under the
-name given; one without a name is compared only by those who want everything to be equal.
+A field without a role has that of the part that it belongs to. A field is told to readers
+under the name given; one without a name is compared only by those who want everything to be
+equal.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 Role = Literal["work", "method", "draw", "machine", "note"]
-"""The work asked of the model; a method's options and weights; the draw of samples and passes; the
-machine with its versions, threads and kernels; or a note, which is compared by nobody.
+"""The work asked of the model; a method's options and weights; the draw of samples and passes;
+the machine with its versions, threads and kernels; or a note, which is compared by nobody.
 """
 
 

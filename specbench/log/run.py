@@ -23,8 +23,9 @@ from specbench.types import Record
 class Run:
     """A header and its records: a whole run, a part of one, or several runs as one.
 
-    `path` is the folder that it was read from, `left_out` names lines of it that were not read, and
-    `audit` is the last audit of these records. `run_of_repeat` is the run of each repeat of a pool.
+    `path` is the folder that it was read from, `left_out` names lines of it that were not
+    read, and `audit` is the last audit of these records. `run_of_repeat` is the run of each
+    repeat of a pool.
     """
 
     header: RunHeader
@@ -56,8 +57,8 @@ class Run:
     def at(self, load: Load) -> Run:
         """The part that was measured at one load; the run itself if it has this load alone.
 
-        What concerns the whole run, its warnings, missing records and lines left out, stays with
-        its first load.
+        What concerns the whole run, its warnings, missing records and lines left out, stays
+        with its first load.
         """
         if self.loads == (load,):
             return self

@@ -1,8 +1,8 @@
 """The run folder: `run.json`, written whole; `samples.jsonl` and `trace.jsonl`, only appended to.
 
-Files and typed values; must not know models or methods. A line that was written survives a kill, a
-full disk and a second process; a line that one of them cut short is dropped before the next one.
-What no run can have written is refused.
+Files and typed values; must not know models or methods. A line that was written survives a
+kill, a full disk and a second process; a line that one of them cut short is dropped before the
+next one. What no run can have written is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The GPU's own account of a run: clocks, heat, power, throttling, and who else is on the card.
 
-A thread asks the driver ten times a second, beside the run: nothing waits for it, and no answer,
-nor a missing one, ends a run.
+A thread asks the driver ten times a second, beside the run: nothing waits for it, and no
+answer, nor a missing one, ends a run.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SPANS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "memor
 class GpuSampler(Sampler):
     """Samples one card ten times a second.
 
-    `is_partition` says that the card is cut up (MIG): its power is then not this run's alone, and
-    gives no energy. `holds_card` tells whether this process is on the card by now.
+    `is_partition` says that the card is cut up (MIG): its power is then not this run's alone,
+    and gives no energy. `holds_card` tells whether this process is on the card by now.
     """
 
     interval_s = 0.1

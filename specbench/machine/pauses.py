@@ -23,11 +23,11 @@ class Moment:
 
 
 class PauseWatch(Sampler):
-    """Looks at the clocks often. Where much time passes between two looks, in which the thread that
-    made it hardly worked either, nothing of the process ran.
+    """Looks at the clocks often. Where much time passes between two looks, in which the thread
+    that made it hardly worked either, nothing of the process ran.
 
-    Use it in the thread whose work is timed. A thread that only waits, for a GPU or other threads,
-    lets the looks go on.
+    Use it in the thread whose work is timed. A thread that only waits, for a GPU or other
+    threads, lets the looks go on.
     """
 
     interval_s = 0.05

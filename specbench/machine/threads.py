@@ -15,8 +15,8 @@ Waiting = Literal["brief", "passive", "own", "unknown"]
 _BRIEF = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "1"}
 """GNU's OpenMP counts loops, LLVM's and Intel's milliseconds.
 
-Operations of a step follow each other within microseconds: a thread that sleeps at once wakes too
-late for each of them.
+Operations of a step follow each other within microseconds: a thread that sleeps at once wakes
+too late for each of them.
 """
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -25,8 +25,9 @@ _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 def wait_briefly(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let threads that wait for work spin for some microseconds, then sleep, unless the user chose.
 
-    A thread that spins for long keeps its core from the one it waits for if other work runs beside
-    it. OpenMP reads the variables when torch is imported, so this does nothing after that.
+    A thread that spins for long keeps its core from the one it waits for if other work runs
+    beside it. OpenMP reads the variables when torch is imported, so this does nothing after
+    that.
     """
     if "torch" not in sys.modules and not any(name in environment for name in _WAITING):
         environment.update(_BRIEF)

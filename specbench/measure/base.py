@@ -262,8 +262,8 @@ class Backend(Protocol):
     def runner(self, plan: Plan, log: Log, progress: Progress) -> PlanRunner:
         """The runner of a plan on this backend: one request after the other, or blocks of them.
 
-        The log receives the records. It hears of changes of the backend while no request is under
-        way.
+        The log receives the records. It hears of changes of the backend while no request is
+        under way.
         """
         ...
 

@@ -35,8 +35,9 @@ def fetch(
 ) -> Iterator[Fetched]:
     """Download paper prompts (of `tasks`; all with None, none with ()), then a model.
 
-    With the model come its drafters, of `methods` or of all. Yields each download when it is done;
-    one that fails does not stop the others. Unknown names raise UserError at the first step.
+    With the model come its drafters, of `methods` or of all. Yields each download when it is
+    done; one that fails does not stop the others. Unknown names raise UserError at the first
+    step.
     """
     cards = _cards(tasks)
     card = find_model(model) if model is not None else None

@@ -1,8 +1,8 @@
 """The order of the methods at each request: balanced Williams designs, drawn with the run's seed.
 
-In a design every method takes every place equally often, and follows every other method equally
-often, so that neither a place nor what a method leaves behind (heat, caches) favours one (Williams
-1949). Each block of requests draws another design.
+In a design every method takes every place equally often, and follows every other method
+equally often, so that neither a place nor what a method leaves behind (heat, caches) favours
+one (Williams 1949). Each block of requests draws another design.
 """
 
 from __future__ import annotations

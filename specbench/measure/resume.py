@@ -18,8 +18,8 @@ _MOST_NAMED = 4
 def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader:
     """The header of a stored run that goes on, where a new run would have the header `now`.
 
-    Everything is as it was at first. With `is_forced`, another machine or other versions are kept
-    as a segment of the run.
+    Everything is as it was at first. With `is_forced`, another machine or other versions are
+    kept as a segment of the run.
 
     Raises:
         RunFolderError: the inputs differ, or without `is_forced` the machine or the versions.

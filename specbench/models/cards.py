@@ -79,9 +79,9 @@ class ModelTable(ModelFields, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ModelCard(ModelFields, frozen=True, kw_only=True):
     """A target model as the user named it.
 
-    `repo` is a Hub id or the path of a folder. `template` None means the tokenizer's own template.
-    `alternatives` are other checkpoints, for option weights. `is_known` is True for a card
-    from `models.toml`.
+    `repo` is a Hub id or the path of a folder. `template` None means the tokenizer's own
+    template. `alternatives` are other checkpoints, for option weights. `is_known` is True for
+    a card from `models.toml`.
     """
 
     name: str

@@ -45,8 +45,8 @@ _DATE, _ISO_DATE = "26 Jul 2024", "2024-07-26"
 class Template:
     """A chat template. `jinja` None sends the text unchanged.
 
-    `name` is recorded in run.json: "none", a name from models.toml, "tokenizer", or "thinking" for
-    the model's own template with its thinking mode on.
+    `name` is recorded in run.json: "none", a name from models.toml, "tokenizer", or "thinking"
+    for the model's own template with its thinking mode on.
     """
 
     name: str
@@ -170,9 +170,9 @@ def render(
 ) -> list[int]:
     """The prompt's token ids with exactly one BOS in front, ready for an answer.
 
-    Special tokens in the text of a message are encoded as text. Without a template they are control
-    tokens, since the text is sent unchanged: an answer directly follows its user turn, and a blank
-    line separates later user turns.
+    Special tokens in the text of a message are encoded as text. Without a template they are
+    control tokens, since the text is sent unchanged: an answer directly follows its user turn,
+    and a blank line separates later user turns.
     """
     special = () if template.jinja is None else tuple(special_tokens(tokenizer))
     marked = mark_special_tokens(messages, special)

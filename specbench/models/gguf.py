@@ -35,9 +35,9 @@ def file_in_wheel(place: str) -> Path | None:
 def gguf_folder(file: Path, *, what: str) -> Path:
     """The folder with the file's weights in bfloat16, its config, tokenizer and chat template.
 
-    Files of plain weights keep their dtype. The folder holds a link to the file, whose hash is then
-    in a run's header, and which engines that read GGUF are given. A conversion that was killed is
-    made anew.
+    Files of plain weights keep their dtype. The folder holds a link to the file, whose hash is
+    then in a run's header, and which engines that read GGUF are given. A conversion that was
+    killed is made anew.
 
     Raises:
         CheckpointError: the file is broken, one part of several, or of another architecture than

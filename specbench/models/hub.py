@@ -92,9 +92,9 @@ def resolve(
 ) -> Path:
     """The local folder of a repository, downloaded if needed; a folder's path is taken as it is.
 
-    Only what is loaded is downloaded: one weight format, config, tokenizer. Without network the
-    cache is used, if it is complete. `what` and `alias` name it in the CheckpointError that says
-    what is missing and how to get it.
+    Only what is loaded is downloaded: one weight format, config, tokenizer. Without network
+    the cache is used, if it is complete. `what` and `alias` name it in the CheckpointError
+    that says what is missing and how to get it.
     """
     folder = Path(repo).expanduser()
     if folder.is_dir():
@@ -158,8 +158,8 @@ def _from_hub(
 def _download(repo: str, revision: str, names: Collection[str], *, what: str) -> Path:
     """The cache's folder with these files, downloaded one after the other.
 
-    Threads could not be interrupted. A read that takes longer than HF_HUB_DOWNLOAD_TIMEOUT fails.
-    Partial files are removed after a failure; files that are complete stay.
+    Threads could not be interrupted. A read that takes longer than HF_HUB_DOWNLOAD_TIMEOUT
+    fails. Partial files are removed after a failure; files that are complete stay.
     """
     from huggingface_hub import constants, hf_hub_download
 

@@ -17,8 +17,8 @@ _FLOATS = {"F64", "F32", "BF16", "F16"}
 _DEQUANTIZED_NUMBERS = {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 2, "I32": 8}
 """Numbers in an element of quantised weights that are dequantised: of 8 bits, or of 4 bits."""
 GRAPH_RESERVE = 10**9
-"""Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces of
-cuBLAS for the two streams of recordings (32 MiB each on Hopper).
+"""Bytes kept free for CUDA graphs: their kernels, inputs, scratch memory, and the workspaces
+of cuBLAS for the two streams of recordings (32 MiB each on Hopper).
 """
 _PREFILL_NUMBERS = 16
 """Numbers per token and hidden unit that a prefill keeps at once, at most."""
@@ -30,8 +30,9 @@ _QUANTIZED_BYTES = {"int8": 1.02, "int4": 0.6}
 class MemoryNeed:
     """Bytes of the weights, of keys and values for `context` tokens, and of their prefill.
 
-    `draft_bytes` are those of the methods' own weights, `reserve_bytes` are kept for CUDA graphs
-    and workspaces. `growth_bytes` are a cache's old rows, while they are copied to a longer one.
+    `draft_bytes` are those of the methods' own weights, `reserve_bytes` are kept for CUDA
+    graphs and workspaces. `growth_bytes` are a cache's old rows, while they are copied to a
+    longer one.
     """
 
     weight_bytes: int
@@ -66,11 +67,11 @@ def check_fits(
 ) -> MemoryNeed:  # fmt: skip
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
-    `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are the
-    methods' folders, of which `source` itself counts once; with `has_graphs`, steps are captured;
-    `quantize` is given where weights are quantised while they are loaded. With
-    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises TooLarge with both
-    figures.
+    `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are
+    the methods' folders, of which `source` itself counts once; with `has_graphs`, steps are
+    captured; `quantize` is given where weights are quantised while they are loaded. With
+    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises TooLarge with
+    both figures.
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.

@@ -17,8 +17,8 @@ from specbench.zoo.heads import num_head_parameters
 def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
     """The number of parameters, from local files or else from the target's shape.
 
-    None if unknown, as for Hydra, whose published heads differ in depth, and for a layer in the
-    target's own files.
+    None if unknown, as for Hydra, whose published heads differ in depth, and for a layer in
+    the target's own files.
     """
     if weights.repo == card.repo:
         return None

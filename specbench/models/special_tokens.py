@@ -1,7 +1,7 @@
 """Special tokens in the text of a prompt, encoded as text and not as control tokens.
 
-Each of them is replaced by a mark before the template is rendered. The rendered text is cut at the
-marks, and the special token's own text is encoded between the pieces.
+Each of them is replaced by a mark before the template is rendered. The rendered text is cut at
+the marks, and the special token's own text is encoded between the pieces.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def answer_text(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) 
 def eos_ids(path: Path, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
     """Every token that ends an answer.
 
-    The union of generation_config's EOS (or config's, without one), the tokenizer's EOS and the
-    known end-of-turn tokens in the tokenizer.
+    The union of generation_config's EOS (or config's, without one), the tokenizer's EOS and
+    the known end-of-turn tokens in the tokenizer.
     """
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):

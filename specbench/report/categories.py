@@ -1,7 +1,7 @@
 """A run by category of its prompts: MT-bench's eight, or the `category` of a user's own file.
 
-A category is measured as a task is, over its samples. In the table a category is a row and a method
-a column.
+A category is measured as a task is, over its samples. In the table a category is a row and a
+method a column.
 """
 
 from __future__ import annotations

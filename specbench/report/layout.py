@@ -1,7 +1,7 @@
 """A table in a given number of characters, as parts that rich prints.
 
-Labels and text wrap, then the columns of the highest rank are left out. Columns that still do not
-fit continue in further tables.
+Labels and text wrap, then the columns of the highest rank are left out. Columns that still do
+not fit continue in further tables.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -33,8 +33,8 @@ Numbers = dict[str, Any]
 
 
 def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
-    """Facts, definitions, then gaps and warnings per run, which begin with the run's name if there
-    are several.
+    """Facts, definitions, then gaps and warnings per run, which begin with the run's name if
+    there are several.
     """
     own: list[Note] = []
     for run, name in zip(runs, names, strict=True):
@@ -129,8 +129,8 @@ def _execution(info: RunHeader) -> Numbers:
 def _threads(run: RunMetrics) -> Numbers:
     """The methods that decode with other CPU threads than vanilla, and the number of prefills.
 
-    Each has its decode speedup with vanilla's number at each temperature, from the steps that were
-    timed with both.
+    Each has its decode speedup with vanilla's number at each temperature, from the steps that
+    were timed with both.
     """
     found = run.info.threads
     if not found or not (found.own or found.of_prefill != found.num):

@@ -1,10 +1,10 @@
-"""Numbers from papers and leaderboards, as printed there: to be shown beside ours, never computed
-with.
+"""Numbers from papers and leaderboards, as printed there: to be shown beside ours, never
+computed with.
 
 A publication is a TOML file (source, settings, what its columns mean, its tables with their
 hardware) and a CSV file of the same name with the values, in `results/published`: beside the
-package in a checkout, inside it in a wheel. An installation without that folder has no published
-numbers, which is not an error.
+package in a checkout, inside it in a wheel. An installation without that folder has no
+published numbers, which is not an error.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Publication:
 class PublishedValue:
     """One cell of a published table.
 
-    `model`, `method` and `task` are specbench's names. The task "mean" is the publication's own
-    mean over its tasks; a suite's name ("spec_bench") stands for all its questions together.
+    `model`, `method` and `task` are specbench's names. The task "mean" is the publication's
+    own mean over its tasks; a suite's name ("spec_bench") stands for all its questions
+    together.
     """
 
     publication: Publication

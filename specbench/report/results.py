@@ -1,7 +1,7 @@
 """The numbers of a report in the papers' layout: methods by task, per run and temperature.
 
-Decides which numbers stand together and which are the best of their column; `sections` turns these
-values into tables.
+Decides which numbers stand together and which are the best of their column; `sections` turns
+these values into tables.
 """
 
 from collections import Counter
@@ -110,8 +110,8 @@ class Block:
 class Results:
     """All numbers of a report, with its notes.
 
-    `title` names model, weights, machine and dtype; `prompts` says what was asked, and how much;
-    `scope` says what the intervals of times cover.
+    `title` names model, weights, machine and dtype; `prompts` says what was asked, and how
+    much; `scope` says what the intervals of times cover.
     """
 
     title: str

@@ -38,8 +38,8 @@ class Field:
 
 
 def tone(task: TaskResult) -> Tone:
-    """Good and bad are claims, tested with all of their column; unsure is a speedup that differs
-    too little from 1 for one, or whose machine's variance is unknown.
+    """Good and bad are claims, tested with all of their column; unsure is a speedup that
+    differs too little from 1 for one, or whose machine's variance is unknown.
     """
     speedup = task.speedup
     if not isinstance(speedup, Estimate):
@@ -131,8 +131,8 @@ def _has_interval(method: MethodResults) -> bool:
 
 
 def tables(results: Results, block: Block, main: Iterable[Table]) -> list[Table]:
-    """The tables of a block that have numbers: `main`, whose form depends on the format's width,
-    then those that every format has.
+    """The tables of a block that have numbers: `main`, whose form depends on the format's
+    width, then those that every format has.
     """
     others = (overview, step_costs, serving_tables.throughput, serving_tables.latency)
     every = (*main, *(make(results, block) for make in others))

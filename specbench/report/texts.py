@@ -24,8 +24,8 @@ _MOST_NAMED = 6
 class Note:
     """One line of the footer. A warning calls for action or for doubt.
 
-    `key` is the note's place in the table of texts, and `numbers` are what its sentence says; both
-    are empty in the notes of a judge.
+    `key` is the note's place in the table of texts, and `numbers` are what its sentence says;
+    both are empty in the notes of a judge.
     """
 
     label: str

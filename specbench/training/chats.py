@@ -1,7 +1,7 @@
 """Chats in the layouts of public data sets: lists of `messages`, and ShareGPT's `conversations`.
 
-Chats that cannot be trained on are left out and counted by reason; a row in an unknown layout is an
-error.
+Chats that cannot be trained on are left out and counted by reason; a row in an unknown layout
+is an error.
 """
 
 from __future__ import annotations

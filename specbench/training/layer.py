@@ -1,7 +1,7 @@
 """The decoder layer of a draft model in training: causal attention over whole rows, in blocks.
 
-A chain starts at each position of a row. Its element k attends to the row up to that position and
-to the chain's elements up to itself, as a drafter does on one path of its tree.
+A chain starts at each position of a row. Its element k attends to the row up to that position
+and to the chain's elements up to itself, as a drafter does on one path of its tree.
 """
 
 from collections.abc import Mapping

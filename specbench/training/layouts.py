@@ -37,8 +37,8 @@ def check_format(name: str, method: str) -> None:
 def head_files(head: Head, layout: str, target: str) -> HeadFiles:
     """The files of a head in a layout; `target` is the folder or Hub id of its target.
 
-    `safeailab` is what each method's official code writes. `speculators` is that of the package
-    speculators 0.9, checked against its models/eagle3/config.py.
+    `safeailab` is what each method's official code writes. `speculators` is that of the
+    package speculators 0.9, checked against its models/eagle3/config.py.
     """
     fields, tensors = head.config(), dict(head.tensors())
     if fields.get("draft_vocab_size") == fields.get("vocab_size"):  # vLLM then refuses maps

@@ -1,7 +1,7 @@
 """Muon for the weight matrices inside a model, AdamW for everything else, and their schedule.
 
-Muon (Jordan et al. 2024) applies momentum and then replaces the update by the nearest orthogonal
-matrix, found by five Newton-Schulz steps. torch has it since 2.9 only.
+Muon (Jordan et al. 2024) applies momentum and then replaces the update by the nearest
+orthogonal matrix, found by five Newton-Schulz steps. torch has it since 2.9 only.
 """
 
 from collections.abc import Iterable, Sequence

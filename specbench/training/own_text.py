@@ -1,7 +1,7 @@
 """Training text that the target writes itself: requests after its chat template, and answers.
 
-The text depends on the seed alone. It is written in chunks of as many requests, so that what was
-killed goes on with the chunk that it had not finished.
+The text depends on the seed alone. It is written in chunks of as many requests, so that what
+was killed goes on with the chunk that it had not finished.
 """
 
 import json
@@ -164,8 +164,8 @@ def write_own_text(
 ) -> Counter[str]:
     """Write dialogues until there are `num_tokens` tokens of answers, or go on with a file.
 
-    A line has `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and `sampled`.
-    Returns what was left out, by reason.
+    A line has `request`, `prompt_ids`, `answer_ids`, `stop_reason` (eos or length) and
+    `sampled`. Returns what was left out, by reason.
 
     Raises:
         UserError: the model writes no usable requests, or another process writes the file.

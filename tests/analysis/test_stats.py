@@ -142,8 +142,8 @@ def test_the_interval_covers_the_truth_about_as_often_as_its_level(
 ) -> None:
     """Answers of very unlike length, heavy-tailed times, acceptance that varies by the sample.
 
-    Runs whose interval is withheld do not count. One set of draws serves all runs: their data are
-    independent.
+    Runs whose interval is withheld do not count. One set of draws serves all runs: their data
+    are independent.
     """
     generator, draws = np.random.default_rng(11), Draws(Bootstrap(), "s")
     truth = 20 / 22 * 2 * np.exp(-(sigma**2) / 2)

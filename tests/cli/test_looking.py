@@ -79,6 +79,7 @@ def test_a_fetch_without_network_does_not_tell_to_fetch(
     specbench: Specbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     from specbench.data import cache
     from specbench.errors import UserError
 

@@ -1,10 +1,10 @@
 """Record responses of a real engine on `tiny`; the tests of `make test` replay them.
 
-    python -m tests.engines.record vllm --command PATH --method eagle3
-    python -m tests.engines.record llamacpp --command PATH --model DIR --method sps:weights=DIR/sps
+    python -m tests.engines.record vllm --command PATH --method eagle3 python -m
+    tests.engines.record llamacpp --command PATH --model DIR --method sps:weights=DIR/sps
 
-Starts the engine without speculation and with the method, sends the requests that a run sends, and
-writes `tests/support/responses/ENGINE-METHOD.json`. Names of folders are left out.
+Starts the engine without speculation and with the method, sends the requests that a run sends,
+and writes `tests/support/responses/ENGINE-METHOD.json`. Names of folders are left out.
 """
 
 from __future__ import annotations

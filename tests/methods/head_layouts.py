@@ -22,8 +22,9 @@ LAYER_IDS = (1, 2, 4)
 class Layout:
     """A published layout: `prefixes` of its keys, where its fields are, and what it computes.
 
-    `flat` fields stand at the top of config.json, `nested` ones in the object `section`, and the
-    layer's own sizes in `layer_section`, if these are named. `shards` are numbers of files.
+    `flat` fields stand at the top of config.json, `nested` ones in the object `section`, and
+    the layer's own sizes in `layer_section`, if these are named. `shards` are numbers of
+    files.
     """
 
     name: str

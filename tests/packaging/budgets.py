@@ -1,7 +1,7 @@
 """Lines of code of each room, and things that may not become more.
 
-`python -m tests.packaging.budgets` prints them beside their budgets; `--write` lowers the budgets
-in house.toml to what the tree has now, and never raises one.
+`python -m tests.packaging.budgets` prints them beside their budgets; `--write` lowers the
+budgets in house.toml to what the tree has now, and never raises one.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 def environment(source_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scripts of a fresh environment, specbench installed as editable.
 
-    It sees this environment's libraries as plain folders: their `.pth` files are not read, and so
-    an editable specbench of this environment is not found through them.
+    It sees this environment's libraries as plain folders: their `.pth` files are not read, and
+    so an editable specbench of this environment is not found through them.
     """
     folder = tmp_path_factory.mktemp("editable")
     output([sys.executable, "-m", "venv", "--without-pip", folder], folder)

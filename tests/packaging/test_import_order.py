@@ -18,8 +18,8 @@ CHECKOUT_ONLY = {"benchmarks", "tests", "tools"}
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 IMPORT_RULES = SETTINGS["tool"]["ruff"]["lint"]["flake8-tidy-imports"]
 HEAVY = set(IMPORT_RULES["banned-module-level-imports"])
-"""Libraries that take long to import. Ruff finds module-level imports of them; these tests find the
-ones that come along with other imports.
+"""Libraries that take long to import. Ruff finds module-level imports of them; these tests
+find the ones that come along with other imports.
 """
 
 

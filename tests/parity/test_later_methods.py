@@ -1,11 +1,11 @@
 """The training-free methods after the papers' nine, against what their official code accepts.
 
-`accept_lengths.json` holds the accept lengths that the official drafting code reached on the golden
-prompts, whose first output token it was given with the prompt: Spec-Bench's inference_recycling.py
-(a new table per prompt, and one table for all), vLLM's n-gram proposer,
+`accept_lengths.json` holds the accept lengths that the official drafting code reached on the
+golden prompts, whose first output token it was given with the prompt: Spec-Bench's
+inference_recycling.py (a new table per prompt, and one table for all), vLLM's n-gram proposer,
 ArcticInference's suffix_tree.cc, SAM-Decoding's samd/draft.py (both tables) and REST's
-DraftRetriever 0.1.0. That one draws among equally frequent nodes: 15 runs reached a MAT of 2.612 to
-2.626, and the one stored has 2.621.
+DraftRetriever 0.1.0. That one draws among equally frequent nodes: 15 runs reached a MAT of
+2.612 to 2.626, and the one stored has 2.621.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The reports of the recorded runs are up to date.
 
-Texts are compared whole, numbers to nine digits, since processors round sums differently. Plots,
-and the page that holds them, are compared where they were made by the matplotlib that is installed;
-another one places words elsewhere. The page then still has to carry the digest of today's numbers.
+Texts are compared whole, numbers to nine digits, since processors round sums differently.
+Plots, and the page that holds them, are compared where they were made by the matplotlib that
+is installed; another one places words elsewhere. The page then still has to carry the digest
+of today's numbers.
 """
 
 import re

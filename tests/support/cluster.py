@@ -45,8 +45,9 @@ class FakeRay:
     """The part of Ray that is used. Calls of workers end in a random order.
 
     `dies` tells if a node dies at a sample, and `has_restarts` if its worker then comes back.
-    `changed` maps the number of a worker to a change of its report, `refusals` to the error with
-    which it refuses to load. `given` are the samples that were handed out, with what was known.
+    `changed` maps the number of a worker to a change of its report, `refusals` to the error
+    with which it refuses to load. `given` are the samples that were handed out, with what was
+    known.
     """
 
     methods: Mapping[str, Answer]

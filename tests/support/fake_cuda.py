@@ -56,8 +56,8 @@ def refusals(
 ) -> set[str]:  # fmt: skip
     """Operations of this call that a CUDA graph's capture would refuse, with their lines.
 
-    The GPU is of this compute capability. Every tensor that the function can reach is replaced by
-    a fake one, except through `keep`.
+    The GPU is of this compute capability. Every tensor that the function can reach is replaced
+    by a fake one, except through `keep`.
     """
     fake, watch = FakeTensorMode(), _Watch(capability)
     memo: dict[int, Any] = {id(one): one for one in keep}

@@ -32,8 +32,8 @@ def recorded(name: str) -> list[Exchange]:
 class Replay(Server):
     """Answers a request that was recorded as it was answered then, and any other with 404.
 
-    What was recorded twice is answered in that order; the last answer stays. A stream is sent event
-    by event.
+    What was recorded twice is answered in that order; the last answer stays. A stream is sent
+    event by event.
     """
 
     def __init__(self, exchanges: list[Exchange]) -> None:

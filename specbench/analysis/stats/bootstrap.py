@@ -1,8 +1,8 @@
 """Ratios of sums with their intervals.
 
-Takes arrays of sums per cluster. The bootstrap resamples whole clusters, since the turns and passes
-of one sample depend on each other. Passes or runs (`units`) are a second random effect: their
-variance is added to the bootstrap's.
+Takes arrays of sums per cluster. The bootstrap resamples whole clusters, since the turns and
+passes of one sample depend on each other. Passes or runs (`units`) are a second random effect:
+their variance is added to the bootstrap's.
 """
 
 import math
@@ -56,9 +56,10 @@ class Estimate:
     """A number with its interval, or without one if there are too few clusters.
 
     `resamples` are the bootstrap's values of the number and `degrees` its degrees of freedom.
-    `units` are the number's logarithms in each pass or run [units], an array for each run or pool
-    that it depends on. All serve to combine estimates, as into a mean over tasks. `machine` is the
-    variance that passes or runs add to the logarithm; None if it is unknown, as after one pass.
+    `units` are the number's logarithms in each pass or run [units], an array for each run or
+    pool that it depends on. All serve to combine estimates, as into a mean over tasks.
+    `machine` is the variance that passes or runs add to the logarithm; None if it is unknown,
+    as after one pass.
     """
 
     value: float
@@ -123,8 +124,8 @@ class Ratio:
 class Draws:
     """Clusters drawn with replacement, the same ones for all numbers measured on them.
 
-    Seed, stream and number of clusters fix the draws: methods measured on one stream are paired,
-    and different streams are independent. Draws are kept as counts, a byte each.
+    Seed, stream and number of clusters fix the draws: methods measured on one stream are
+    paired, and different streams are independent. Draws are kept as counts, a byte each.
     """
 
     def __init__(self, bootstrap: Bootstrap, stream: str) -> None:
@@ -135,9 +136,9 @@ class Draws:
     def estimates(self, ratios: Mapping[Key, Ratio]) -> dict[Key, Estimate]:
         """The ratios with their intervals. Ratios of equally many clusters share the resampling.
 
-        The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since drawing
-        from n clusters has the variance of dividing by n. As clusters differ in weight, n is their
-        effective number (Kish 1965): 1 / sum of squared shares.
+        The spread of the resamples is widened by sqrt(n / (n - 1)) on the log scale, since
+        drawing from n clusters has the variance of dividing by n. As clusters differ in
+        weight, n is their effective number (Kish 1965): 1 / sum of squared shares.
         """
         by_clusters: dict[int, dict[Key, Ratio]] = {}
         for name, ratio in ratios.items():
@@ -273,8 +274,8 @@ def interval(resamples: FloatArray, degrees: float) -> Interval | None:
     """The expanded percentile interval (Hesterberg 2015, "What Teachers Should Know about the
     Bootstrap", section 5.3).
 
-    The plain percentile interval of few clusters is too narrow by the factor between a normal's and
-    a t-distribution's quantile. None with too few degrees of freedom.
+    The plain percentile interval of few clusters is too narrow by the factor between a
+    normal's and a t-distribution's quantile. None with too few degrees of freedom.
     """
     if degrees < MIN_DEGREES:
         return None

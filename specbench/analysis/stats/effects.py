@@ -1,7 +1,7 @@
 """Variances of the logarithm of a number from independent sources, added up.
 
-Prompts are one source, and the passes over them, or the runs, another: both are random effects,
-drawn from more than were measured.
+Prompts are one source, and the passes over them, or the runs, another: both are random
+effects, drawn from more than were measured.
 """
 
 import math

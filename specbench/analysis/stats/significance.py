@@ -1,8 +1,8 @@
 """The one test of "A is slower than B", corrected for the number of tests.
 
-The logarithm of a ratio is compared with a limit's by Student's t, with the variance from prompts
-(of the bootstrap's resamples) and from the machine. A bootstrap quantile would need a hundred
-thousand resamples to reach the tails that many tests ask for.
+The logarithm of a ratio is compared with a limit's by Student's t, with the variance from
+prompts (of the bootstrap's resamples) and from the machine. A bootstrap quantile would need a
+hundred thousand resamples to reach the tails that many tests ask for.
 """
 
 import math
@@ -23,10 +23,10 @@ Key = TypeVar("Key")
 def slower(a: Value, b: Value, limit: float, machine: Variance | None) -> float | None:
     """The p-value of "`a` is slower than `b` by at most the share `limit`".
 
-    `a` and `b` are speeds, or other numbers of which more is better, paired by prompts. `machine`
-    is the variance that passes or runs add to log(a / b). None where it is unknown, or where there
-    are too few samples to know the spread over prompts: then nothing can be claimed. `EXACT` where
-    the limit is what the machine is allowed to differ by.
+    `a` and `b` are speeds, or other numbers of which more is better, paired by prompts.
+    `machine` is the variance that passes or runs add to log(a / b). None where it is unknown,
+    or where there are too few samples to know the spread over prompts: then nothing can be
+    claimed. `EXACT` where the limit is what the machine is allowed to differ by.
     """
     if machine is None or isinstance(a, Missing) or isinstance(b, Missing):
         return None
@@ -44,8 +44,8 @@ def slower(a: Value, b: Value, limit: float, machine: Variance | None) -> float 
 
 
 def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
-    """The two-sided p-value of "`a` is as fast as `b`"; None as for `slower`, or if there are too
-    few samples for an interval.
+    """The two-sided p-value of "`a` is as fast as `b`"; None as for `slower`, or if there are
+    too few samples for an interval.
     """
     p_value = slower(a, b, 0.0, machine)
     degrees = [one.degrees for one in (a, b) if isinstance(one, Estimate)]
@@ -57,8 +57,8 @@ def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
     """The p-values corrected for the number of those that are known (Holm 1979).
 
-    Of all claims made below alpha, the chance that any is wrong is at most alpha, however the tests
-    depend on each other.
+    Of all claims made below alpha, the chance that any is wrong is at most alpha, however the
+    tests depend on each other.
     """
     known = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     corrected: dict[Key, float | None] = dict.fromkeys(p_values)

@@ -1,7 +1,7 @@
 """Capture, before anything is timed, the steps that few completions need.
 
-A method's first steps capture what all its steps need. Without this module, trees of changing size
-would be captured in the middle of a sample.
+A method's first steps capture what all its steps need. Without this module, trees of changing
+size would be captured in the middle of a sample.
 """
 
 from __future__ import annotations

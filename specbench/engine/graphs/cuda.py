@@ -28,9 +28,10 @@ def bucket(num_rows: int) -> int:
     """Number of cache rows to read if `num_rows` are filled: BUCKET * (2^k + 1).
 
     Few sizes serve any context: 4 up to 2k tokens, 8 up to 32k. Each has its own recordings; a
-    factor of 1.25 between sizes would need three times as many. The larger one costs little: our
-    kernels read no row after the filled ones. Torch's attention reads all, a quarter more on
-    average: at 2k tokens, 2 % of the bytes of a step of a 7B model with 32 key heads, .4 % with 8.
+    factor of 1.25 between sizes would need three times as many. The larger one costs little:
+    our kernels read no row after the filled ones. Torch's attention reads all, a quarter more
+    on average: at 2k tokens, 2 % of the bytes of a step of a 7B model with 32 key heads, .4 %
+    with 8.
     """
     size = 2 * BUCKET
     while size < num_rows:
@@ -65,9 +66,9 @@ class _Entry:
 class Graphs:
     """Runs functions as recordings. One that cannot be recorded runs eagerly; see `failures`.
 
-    An output of a recording is read in place, by a separate recording; other inputs are copied. No
-    recording writes to another one's outputs. Recordings of one function share the memory of
-    inputs and outputs of equal shape.
+    An output of a recording is read in place, by a separate recording; other inputs are
+    copied. No recording writes to another one's outputs. Recordings of one function share the
+    memory of inputs and outputs of equal shape.
 
     `num_recordings` counts all recordings, `num_late` those made after `close`, each of which
     delayed a completion.
@@ -178,8 +179,8 @@ _Like: TypeAlias = tuple[int, torch.Size, torch.dtype]
 class _Captured:
     """A function that is recorded for each set of shapes and keyword arguments, then replayed.
 
-    If an input is the same tensor object as in the last call, its content is assumed unchanged and
-    not copied again. Only a recording may change a tensor between two calls.
+    If an input is the same tensor object as in the last call, its content is assumed unchanged
+    and not copied again. Only a recording may change a tensor between two calls.
     """
 
     def __init__(self, owner: Graphs, function: Function) -> None:

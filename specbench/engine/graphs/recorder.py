@@ -49,8 +49,9 @@ class Recorder(Protocol):
 class CudaRecorder:
     """Captures CUDA graphs that share one pool of scratch memory.
 
-    They are replayed in any order, and the content of the pool lasts only until the next replay.
-    So each graph ends by copying its outputs out of the pool, and reads no input from it.
+    They are replayed in any order, and the content of the pool lasts only until the next
+    replay. So each graph ends by copying its outputs out of the pool, and reads no input from
+    it.
     """
 
     def __init__(self, device: torch.device) -> None:

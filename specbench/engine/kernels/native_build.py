@@ -90,9 +90,9 @@ def compiler() -> list[str]:
 def load_library(folder: Path, openmp: Path, *, is_half: bool) -> tuple[ctypes.CDLL, str]:
     """The library for float32, or for bfloat16 if `is_half`, and the version of its compiler.
 
-    It is kept in `folder` under its hash, and made anew if it is damaged, or if others own it or
-    can write to it. A folder that is not the user's own is not used. `openmp` is the file of
-    torch's own OpenMP, whose threads it uses.
+    It is kept in `folder` under its hash, and made anew if it is damaged, or if others own it
+    or can write to it. A folder that is not the user's own is not used. `openmp` is the file
+    of torch's own OpenMP, whose threads it uses.
 
     Raises:
         BuildError: it cannot be compiled, written or loaded.

@@ -1,8 +1,8 @@
 """Operations on a CPU as compiled code of our own, for few rows of tokens.
 
-A step of a small model takes some hundred operations of microseconds, and torch needs as long to
-begin one. Each of these does the work of several. A row's result does not depend on the rows beside
-it, so a tree's logits equal those of vanilla bit by bit.
+A step of a small model takes some hundred operations of microseconds, and torch needs as long
+to begin one. Each of these does the work of several. A row's result does not depend on the
+rows beside it, so a tree's logits equal those of vanilla bit by bit.
 """
 
 from __future__ import annotations

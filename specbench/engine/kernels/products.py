@@ -1,5 +1,5 @@
-"""Linear layers over few rows: their shapes, possible launches, and the choice of one by result
-and time. Needs neither Triton nor a GPU.
+"""Linear layers over few rows: their shapes, possible launches, and the choice of one by
+result and time. Needs neither Triton nor a GPU.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ BUCKETS = (1, 16, 32, 64)
 MARGIN = 0.005
 """Share of a chain's time by which a launch of the other kind must be faster to replace the first.
 
-Without it, noise would make the choice, and so the rounding of results: kernels and cuBLAS add in
-different orders.
+Without it, noise would make the choice, and so the rounding of results: kernels and cuBLAS add
+in different orders.
 """
 
 
@@ -105,8 +105,8 @@ class LinearCall:
 def launches(call: LinearCall, *, has_few: bool = True) -> list[Launch]:
     """All launches of a call; the first one is used without measurements.
 
-    A single row uses a kernel unless cuBLAS measures faster; few rows use cuBLAS unless a kernel
-    does. `has_few` allows the kernel for few rows.
+    A single row uses a kernel unless cuBLAS measures faster; few rows use cuBLAS unless a
+    kernel does. `has_few` allows the kernel for few rows.
     """
     product = call.product
     if product is None:
@@ -151,9 +151,9 @@ def choose(
 ) -> Choice:
     """Choose a launch by result and by time.
 
-    `check` returns the reason that a launch cannot be used, `measure` the seconds of a chain with
-    each launch. The kind of the first candidate, torch or kernel, wins unless the other kind is
-    faster by `MARGIN`; within a kind, the fastest wins.
+    `check` returns the reason that a launch cannot be used, `measure` the seconds of a chain
+    with each launch. The kind of the first candidate, torch or kernel, wins unless the other
+    kind is faster by `MARGIN`; within a kind, the fastest wins.
     """
     rejected = {
         launch: reason

@@ -1,7 +1,7 @@
 """Fall back to torch's operations if Triton cannot compile or launch a kernel.
 
-The start-up check tries each kernel at a few shapes. Others come later, such as a wider head; if
-the GPU cannot run them, the run must not end.
+The start-up check tries each kernel at a few shapes. Others come later, such as a wider head;
+if the GPU cannot run them, the run must not end.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 `kernels.triton_products` launches it; `kernels.triton_kernels` explains how a kernel begins early.
 
-In the tensor cores' product, rows are rows of the weight and columns are tokens, at least 16. The
-input size may be split among programs. Each stores its sums, and the last one to finish adds those
-of all splits in order, so no result depends on which one is last.
+In the tensor cores' product, rows are rows of the weight and columns are tokens, at least 16.
+The input size may be split among programs. Each stores its sums, and the last one to finish
+adds those of all splits in order, so no result depends on which one is last.
 """
 
 import triton
@@ -39,8 +39,9 @@ def project_few(
     """Product of x [n, size] and ROWS rows of weight [num_out, size], stored in or added to `out`.
 
     If gated, weight is [2 * num_out, size] and the result act(first half) * second half; a
-    program alternates rows of both halves. Weights are loaded through STAGES buffers. `parts` has
-    room for the sums of every program. `arrivals` holds one number per tile, zero before and after.
+    program alternates rows of both halves. Weights are loaded through STAGES buffers. `parts`
+    has room for the sums of every program. `arrivals` holds one number per tile, zero before
+    and after.
     """
     rows = _weight_rows(num_out, ROWS, IS_GATED)
     begin = tl.program_id(1) * split_size

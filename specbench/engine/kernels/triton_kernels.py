@@ -98,8 +98,8 @@ def project_row(
 ):  # fmt: skip
     """Product of a row x [size] and ROWS rows of weight [num_out, size], in or added to `out`.
 
-    A norm's weights are applied to x and its scale to the sums. If gated, weight is
-    [2 * num_out, size] and the result act(first half) * second half. The first block of weights is
+    A norm's weights are applied to x and its scale to the sums. If gated, weight is [2 *
+    num_out, size] and the result act(first half) * second half. The first block of weights is
     requested before `x` is ready.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -150,8 +150,8 @@ def rotate_and_write_kv(
 ):  # fmt: skip
     """One head of a row [queries ; keys ; values], whose cache row is in `kept`.
 
-    Queries are rotated in place; keys are rotated on their way to the cache. Both are normalised
-    before, if `norm` [query and key heads, DIM] is given.
+    Queries are rotated in place; keys are rotated on their way to the cache. Both are
+    normalised before, if `norm` [query and key heads, DIM] is given.
     """
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = tl.arange(0, BLOCK)

@@ -2,12 +2,12 @@
 
 A captured layer of torch's own operations has about 35 small kernels. Here it has seven for a
 single row, where each product includes its norm, activation or residual in one pass over the
-weights, and seven to ten for a tree, whose products use cuBLAS if it is faster. A tree's attention
-reads the mask of its own nodes only.
+weights, and seven to ten for a tree, whose products use cuBLAS if it is faster. A tree's
+attention reads the mask of its own nodes only.
 
-A kernel rounds once where torch's operations round several times. Measurements on the device do not
-change a single row's results by a bit. For few rows they choose between cuBLAS and a kernel, which
-add in different orders, so a run records the choice.
+A kernel rounds once where torch's operations round several times. Measurements on the device
+do not change a single row's results by a bit. For few rows they choose between cuBLAS and a
+kernel, which add in different orders, so a run records the choice.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ TILES = {
 class TritonOps(GuardedOps):
     """Kernels for the cases that have one, torch's operations for the others.
 
-    With `is_early`, each kernel begins while the previous one ends; this needs compute capability
-    9.0. If Triton cannot compile or launch an operation, torch runs it from then on, with the
-    reason in `fallbacks`. Torch also runs products of few rows unless `few` or a choice differs.
+    With `is_early`, each kernel begins while the previous one ends; this needs compute
+    capability 9.0. If Triton cannot compile or launch an operation, torch runs it from then
+    on, with the reason in `fallbacks`. Torch also runs products of few rows unless `few` or a
+    choice differs.
     """
 
     def __init__(self, num_processors: int, *, is_early: bool = False, few: Launch = None) -> None:

@@ -42,8 +42,8 @@ def cut(
 ) -> Cut:  # fmt: skip
     """The fastest cut of `num_steps` steps, for each of `num_programs`; of equals, fewest splits.
 
-    `slots` programs run at once. A program takes the time of its steps, plus `start`, plus `share`
-    if its sums must be added to those of others; all in steps.
+    `slots` programs run at once. A program takes the time of its steps, plus `start`, plus
+    `share` if its sums must be added to those of others; all in steps.
     """
     best, least = Cut(num_steps, 1, 0), None
     for wanted in range(1, min(num_steps, most) + 1):

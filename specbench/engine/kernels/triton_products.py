@@ -35,16 +35,16 @@ Without one, that is the number of experts: all of them together read each weigh
 """
 MOST_TILES = 1 << 15
 START, SHARE = 2, 2
-"""Time of a program for few rows besides its steps, in steps: to fill its pipeline, and to store
-and gather sums. These are estimates: a step is a microsecond or less.
+"""Time of a program for few rows besides its steps, in steps: to fill its pipeline, and to
+store and gather sums. These are estimates: a step is a microsecond or less.
 """
 
 
 class Products:
     """Launches on a device with `num_processors` processors.
 
-    All launches share the memory in which splits of a product count their arrivals, so launches
-    must not overlap: use one stream.
+    All launches share the memory in which splits of a product count their arrivals, so
+    launches must not overlap: use one stream.
     """
 
     def __init__(self, num_processors: int, how: Mapping[str, bool]) -> None:

@@ -1,7 +1,7 @@
 """Triton kernels for top-k: the most likely tokens, and a draft's candidates.
 
-`kernels.triton_ops` launches them, and `kernels.triton_kernels` explains how a kernel begins early.
-Of equal values the first wins.
+`kernels.triton_ops` launches them, and `kernels.triton_kernels` explains how a kernel begins
+early. Of equal values the first wins.
 """
 
 import triton

@@ -9,8 +9,8 @@ from torch import Tensor
 def num_parts_of(x: Tensor, weight: Tensor) -> int:
     """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
 
-    There, BLAS uses one core for a single row and distributes few rows badly. A part is worth a
-    thread from about 30,000 weights.
+    There, BLAS uses one core for a single row and distributes few rows badly. A part is worth
+    a thread from about 30,000 weights.
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
         return 1

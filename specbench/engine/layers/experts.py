@@ -1,8 +1,9 @@
 """Products with the experts of a mixture, by torch's own operations.
 
 On a GPU no value reaches the host, so a call can be captured: the rows of each expert are
-multiplied in one grouped product. Where torch has none, or one that waits, every expert multiplies
-all rows, unless there are so few pairs of row and expert that copies of weights are faster.
+multiplied in one grouped product. Where torch has none, or one that waits, every expert
+multiplies all rows, unless there are so few pairs of row and expert that copies of weights are
+faster.
 """
 
 from __future__ import annotations

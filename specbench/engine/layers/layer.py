@@ -24,8 +24,8 @@ from specbench.engine.layers.weights import weight_bytes
 class Rotary:
     """Table of rotary position embeddings, made by a model's own module.
 
-    `layer_type` chooses among a module's tables (Gemma 3). The module's angles may be those of half
-    a head, which both halves share (gpt-oss).
+    `layer_type` chooses among a module's tables (Gemma 3). The module's angles may be those of
+    half a head, which both halves share (gpt-oss).
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Projections:
 class FusedLayer:
     """Attention and MLP of a decoder layer.
 
-    The weights of queries, keys and values become one matrix. The given layers become views of it,
-    so nothing is stored twice.
+    The weights of queries, keys and values become one matrix. The given layers become views of
+    it, so nothing is stored twice.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class FusedLayer:
     ) -> Tensor:  # fmt: skip
         """Add the attention's output for queries [n, heads * head_dim] to `residual` [n, hidden].
 
-        Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
-        With `window`, a row sees that many positions, its own included.
+        Without `tree_mask`, the queries belong to the cache's first rows and attention is
+        causal. With `window`, a row sees that many positions, its own included.
         """
         out = self._ops.attend(queries, cached, tree_mask, self.heads, self.scoring, window)
         return project_onto(residual, out, self.o.weight, self.o.bias, self.post_norm, self._ops)

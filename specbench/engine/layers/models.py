@@ -21,8 +21,8 @@ _MODELS = frozenset({
     "GptOssForCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
     "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
 })  # fmt: skip
-"""Classes of transformers that the stack runs. A family whose layers `fused_layer` can read is one
-more name.
+"""Classes of transformers that the stack runs. A family whose layers `fused_layer` can read is
+one more name.
 """
 _SHIFTED = ("Gemma2RMSNorm", "Gemma3RMSNorm")
 """Norms whose weights are stored less one."""

@@ -40,8 +40,8 @@ class CacheRows:
 class CacheSpan:
     """Number of cache rows that attention reads, known on the host.
 
-    If exact, these are the filled rows; otherwise a fixed number, of which the rest is masked, so
-    shapes stay the same from step to step.
+    If exact, these are the filled rows; otherwise a fixed number, of which the rest is masked,
+    so shapes stay the same from step to step.
     """
 
     num_rows: int
@@ -56,8 +56,8 @@ class CacheSpan:
 class TreeMask:
     """Visibility of cache rows to the n rows of a forward.
 
-    All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after them.
-    Rows beyond `cache_span` are not read. With `begins`, a row sees none before its own.
+    All see the first `start` cached rows. The additive `bias` [n, m] masks the m rows after
+    them. Rows beyond `cache_span` are not read. With `begins`, a row sees none before its own.
     """
 
     start: Tensor  # []

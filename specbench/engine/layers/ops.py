@@ -1,7 +1,7 @@
 """The operations of decoder layers and of drafts, on rows of tokens and of a cache.
 
-The inputs' shapes determine every shape and no value reaches the host, so a call can be replayed as
-a CUDA graph.
+The inputs' shapes determine every shape and no value reaches the host, so a call can be
+replayed as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ class Ops:
     ) -> Tensor:  # fmt: skip
         """Attention's output [n, heads.query_width] for queries of that shape.
 
-        Without `tree_mask`, the queries belong to the cache's first rows and attention is causal.
-        With `window`, a row sees that many positions, its own included.
+        Without `tree_mask`, the queries belong to the cache's first rows and attention is
+        causal. With `window`, a row sees that many positions, its own included.
         """
         n, split = queries.shape[0], queries.unflatten(1, (heads.num_kv, heads.group, heads.dim))
         if tree_mask is None:

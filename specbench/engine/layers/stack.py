@@ -32,7 +32,8 @@ class Stack:
     """Embedding, decoder layers and final norm of a supported model (see `layers.models`).
 
     Same arithmetic as the model's own forward; rounding differs, because products are fused.
-    `kinds` of attention of its layers, each with its window, are by default those of its config.
+    `kinds` of attention of its layers, each with its window, are by default those of its
+    config.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class Stack:
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run over tokens [n], to be cached at `rows` [n], at `positions` [n].
 
-        Returns hidden states [n, hidden] and inputs of `wanted` layers. The number after the last
-        layer's stands for its output, before the final norm. Without `tree_mask`, the tokens begin
-        a sequence.
+        Returns hidden states [n, hidden] and inputs of `wanted` layers. The number after the
+        last layer's stands for its output, before the final norm. Without `tree_mask`, the
+        tokens begin a sequence.
         """
         x = self._embed(ids)  # the layers work in place
         cos_sin = {one: one.cos_sin(positions) for one in dict.fromkeys(self._rotaries.values())}

@@ -15,9 +15,9 @@ _STATES = ("quant_state", "state2", "state")
 def weight_bytes(*holders: nn.Module | Tensor) -> int:
     """Bytes of these tensors and modules' stored tensors; shared memory counts once.
 
-    Quantised weights count as they are held, with their scales. Modules are not asked for their
-    `state_dict`: bitsandbytes repacks 4-bit weights of a CPU for it, and they then give other
-    values.
+    Quantised weights count as they are held, with their scales. Modules are not asked for
+    their `state_dict`: bitsandbytes repacks 4-bit weights of a CPU for it, and they then give
+    other values.
     """
     tensors = {}
     for holder in holders:

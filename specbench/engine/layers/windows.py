@@ -33,9 +33,9 @@ def windowed(
 ) -> Tensor | dict[str, Tensor]:
     """Masks by kind of attention, or one if all are equal, each [1, 1, n, columns].
 
-    `mask` [n, columns] is additive. From column `start` [] on, its columns are the rows themselves,
-    at `positions` [n]; the ones before are at 0, 1, 2 and so on. Siblings share a position, so a
-    window counts from it, not from the row.
+    `mask` [n, columns] is additive. From column `start` [] on, its columns are the rows
+    themselves, at `positions` [n]; the ones before are at 0, 1, 2 and so on. Siblings share a
+    position, so a window counts from it, not from the row.
     """
     columns, rows = torch.arange(mask.shape[1], device=mask.device), positions[:, None]
     columns = columns.index_copy(0, start + columns[: len(positions)], positions)

@@ -26,8 +26,8 @@ MOST_RESTARTS = 3
 def _local_variables() -> dict[str, str]:
     """Ray's variables on this machine alone.
 
-    Workers are as nice as this process, not 15 nicer. Ray's ports are open to the network, so that
-    only who knows this run's token may use them (Ray 2.52 or newer).
+    Workers are as nice as this process, not 15 nicer. Ray's ports are open to the network, so
+    that only who knows this run's token may use them (Ray 2.52 or newer).
     """
     token = secrets.token_hex(32)
     return {"RAY_worker_niceness": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
@@ -40,8 +40,9 @@ class WorkerLost(SpecbenchError):
 class RayCluster:
     """The workers of runs in the cluster at an address, one run at a time.
 
-    Use it as a context manager. `address` is "local" for this machine, "auto" for the cluster that
-    runs on it, else that of a cluster's head, such as "10.0.0.1:6379". `actors` are the workers.
+    Use it as a context manager. `address` is "local" for this machine, "auto" for the cluster
+    that runs on it, else that of a cluster's head, such as "10.0.0.1:6379". `actors` are the
+    workers.
 
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.
@@ -179,8 +180,8 @@ def demand_of(
 ) -> Demand:
     """The demand of workers for `--device` on nodes with these resources.
 
-    A worker has a GPU, or several on one node for a model that is too large for fewer. On a CPU it
-    has all cores of the smallest node, so that none disturbs another.
+    A worker has a GPU, or several on one node for a model that is too large for fewer. On a
+    CPU it has all cores of the smallest node, so that none disturbs another.
 
     Raises:
         TooLarge: no node has enough GPUs, or the model is too large for a CPU.

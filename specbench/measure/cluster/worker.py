@@ -84,8 +84,8 @@ class Result(NamedTuple):
 class Worker:
     """Completes samples of a run. Ray makes it again, in another process, when this one dies.
 
-    `variables` are the driver's environment variables that change speed or numerics: Ray sets some
-    of them.
+    `variables` are the driver's environment variables that change speed or numerics: Ray sets
+    some of them.
     """
 
     def __init__(self, spec: RunSpec, *, is_offline: bool, variables: Mapping[str, str]) -> None:

@@ -56,14 +56,14 @@ LATE_WARNING = (
 class EngineBackend:
     """The engine with a setup's model and methods, or with what was `loaded` for an equal setup.
 
-    Torch's numbers of threads are that of the setup, those of the run that goes on (`before`), or
-    the fastest: vanilla's when the backend opens, the others in the warm-up. When it closes, the
-    number is as it was.
+    Torch's numbers of threads are that of the setup, those of the run that goes on (`before`),
+    or the fastest: vanilla's when the backend opens, the others in the warm-up. When it
+    closes, the number is as it was.
 
     With `is_metered`, the GPU is sampled while the backend is open, the memory's bandwidth is
-    measured, and completions carry peak memory and energy. On a GPU each of them is primed: its
-    method completes a few tokens of the same request before, untimed, since kernels are loaded at
-    their first launch and chosen by shape.
+    measured, and completions carry peak memory and energy. On a GPU each of them is primed:
+    its method completes a few tokens of the same request before, untimed, since kernels are
+    loaded at their first launch and chosen by shape.
     """
 
     target: Target

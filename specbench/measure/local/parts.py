@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class EngineParts:
     """A model and its methods, found and checked.
 
-    `missing` are methods without a checkpoint. A stand-in has the card of the model whose shape it
-    takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run, and why.
-    `quantize` is the format to which weights are quantised while they are loaded, `quantization`
-    this format or the checkpoint's own. `need` is the memory that was found to be free.
+    `missing` are methods without a checkpoint. A stand-in has the card of the model whose
+    shape it takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run,
+    and why. `quantize` is the format to which weights are quantised while they are loaded,
+    `quantization` this format or the checkpoint's own. `need` is the memory that was found to
+    be free.
     """
 
     card: ModelCard

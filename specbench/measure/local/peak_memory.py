@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class MemoryLedger:
     """Bytes that each method holds: what stays allocated once it was built, and once it ran.
 
-    That is its drafter with its caches. The target's weights and cache belong to every method, and
-    the memory of graphs to those that replay them. On a CPU nothing is counted.
+    That is its drafter with its caches. The target's weights and cache belong to every method,
+    and the memory of graphs to those that replay them. On a CPU nothing is counted.
     """
 
     def __init__(self, target: Target) -> None:

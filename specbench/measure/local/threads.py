@@ -1,8 +1,8 @@
 """The numbers of CPU threads of the engine: given, or the fastest.
 
-Vanilla's is the fastest for a step of one token. All methods read prompts with one number, and each
-decodes with its own. They are chosen once, before the first timed step, beside whatever else runs
-on the machine, in at most five seconds.
+Vanilla's is the fastest for a step of one token. All methods read prompts with one number, and
+each decodes with its own. They are chosen once, before the first timed step, beside whatever
+else runs on the machine, in at most five seconds.
 """
 
 from __future__ import annotations

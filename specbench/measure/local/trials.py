@@ -21,9 +21,9 @@ LEVEL = 0.01
 class Trial:
     """Seconds of steps with several numbers of threads, for at most `seconds`.
 
-    `kept` stays unless another number is faster by more than `FASTER`. That is tested by the signs
-    of differences between neighbours in time, so that a few steps that waited for another program
-    do not matter.
+    `kept` stays unless another number is faster by more than `FASTER`. That is tested by the
+    signs of differences between neighbours in time, so that a few steps that waited for
+    another program do not matter.
     """
 
     def __init__(self, counts: Sequence[int], kept: int, seconds: float) -> None:
@@ -43,8 +43,8 @@ class Trial:
     def add(self, count: int, seconds: float) -> None:
         """Keep the time of a step, and drop numbers that are far from the best.
 
-        Fewer threads than a number that is far behind a larger one are not tried. If the number
-        that is kept is dropped, the best takes its place.
+        Fewer threads than a number that is far behind a larger one are not tried. If the
+        number that is kept is dropped, the best takes its place.
         """
         self._times[count].append(seconds)
         medians, times = self.medians, self._times
@@ -70,8 +70,8 @@ class Trial:
 
     @property
     def best(self) -> int:
-        """The fastest number, or the one that is kept, unless even one step tells that it is far
-        behind.
+        """The fastest number, or the one that is kept, unless even one step tells that it is
+        far behind.
         """
         best, medians = self._choose()[0], self.medians
         fastest = min(medians, key=medians.__getitem__, default=best)

@@ -27,8 +27,8 @@ def warm_up(
     """Let every method decode a little at every temperature, so that no sample pays for it.
 
     With graphs, capture every cache size that the requests can reach and every size that the
-    drafters' trees can have. Returns for each method the reason why its steps are not replayed as
-    graphs, None if they are.
+    drafters' trees can have. Returns for each method the reason why its steps are not replayed
+    as graphs, None if they are.
     """
     execution, first = target.execution, requests[0]
     samplings = list(dict.fromkeys(request.sampling for request in requests))

@@ -1,7 +1,7 @@
 """Servers as a backend: blocks of requests, each of one method on one task at one load.
 
-Servers answer several requests at once. A repeat begins with another method than the last one, so
-that drift of the machine hits all alike.
+Servers answer several requests at once. A repeat begins with another method than the last one,
+so that drift of the machine hits all alike.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Block:
 class BlockClock:
     """The time of a block, without that in which records are written between requests.
 
-    With `has_rate`, requests come at times of their own: writing takes time off nothing but the
-    client.
+    With `has_rate`, requests come at times of their own: writing takes time off nothing but
+    the client.
     """
 
     def __init__(self, *, has_rate: bool) -> None:
@@ -86,8 +86,8 @@ class BlockClock:
 def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
     """All blocks in order.
 
-    The methods take turns, on each task and load if their servers run side by side, else once a
-    repeat: a server that has to be started answers all tasks.
+    The methods take turns, on each task and load if their servers run side by side, else once
+    a repeat: a server that has to be started answers all tasks.
     """
     labels = list(plan.setup.labels)
     groups: dict[tuple[object, ...], list[Sample]] = {}
@@ -109,8 +109,8 @@ def blocks(plan: Plan, *, is_one_at_a_time: bool) -> Iterator[Block]:
 class BlockRunner:
     """Completes a plan's samples with servers, except those that are done.
 
-    Records are written, and progress is told, while no request is under way: both take time that
-    would count as the server's.
+    Records are written, and progress is told, while no request is under way: both take time
+    that would count as the server's.
     """
 
     plan: Plan

@@ -1,7 +1,7 @@
 """Requests to one server: an answer streamed and timed, or the reason why there is none.
 
-A request is sent again only if the server refused it before it began.
-A connection is used again only at once: servers drop idle ones, which would look like a failure.
+A request is sent again only if the server refused it before it began. A connection is used
+again only at once: servers drop idle ones, which would look like a failure.
 """
 
 from __future__ import annotations

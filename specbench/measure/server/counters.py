@@ -1,7 +1,7 @@
 """Counters of a server in Prometheus' text format, and how much they grew.
 
-Engines say which of their metrics matter. Sums over labels: a server with several engines counts
-for all of them.
+Engines say which of their metrics matter. Sums over labels: a server with several engines
+counts for all of them.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ DRAFT_COUNTERS = {
 class Launch:
     """One server to start: a model with a method. `port` is one of the loopback.
 
-    `scope` is the lifetime of the method's memory, for methods that have the choice.
-    `scratch` is a folder of this launch alone, for files that an engine needs in a form of its own.
+    `scope` is the lifetime of the method's memory, for methods that have the choice. `scratch`
+    is a folder of this launch alone, for files that an engine needs in a form of its own.
     """
 
     model: Path
@@ -49,8 +49,9 @@ class Launch:
 class EngineMethod:
     """A method of an engine: its title, tokens per draft, and whose weights it reads, if any.
 
-    `scopes` are lifetimes of its memory, the engine's default first; empty without the choice. A
-    method that is not `is_default`, since it needs an install of its own, runs if it is named.
+    `scopes` are lifetimes of its memory, the engine's default first; empty without the choice.
+    A method that is not `is_default`, since it needs an install of its own, runs if it is
+    named.
     """
 
     title: str
@@ -65,11 +66,11 @@ class Engine:
     """An engine. `arguments` makes its command line without the executable.
 
     `settings` are environment variables that it needs; those that the user has set stay.
-    `check_folder` raises UserError for a folder of weights that the engine cannot read: a method's,
-    or the model's for the method "". A server is known as this engine by the JSON at a path, where
-    a key has its version: `version`. `protocol` is its own form of requests, if it has one.
-    `counters` maps names of its metrics, without prefix and suffix, to ours; `accepted_at` has a
-    label with the position.
+    `check_folder` raises UserError for a folder of weights that the engine cannot read: a
+    method's, or the model's for the method "". A server is known as this engine by the JSON at
+    a path, where a key has its version: `version`. `protocol` is its own form of requests, if
+    it has one. `counters` maps names of its metrics, without prefix and suffix, to ours;
+    `accepted_at` has a label with the position.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Runs a command, and ends it with all its descendants when the program that asked for it is gone.
 
-`python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open. When
-it is closed, by that program or by the system after a kill, everything that was started is ended.
-A script of its own, which imports nothing of the package.
+`python keeper.py LOG COMMAND...`: standard input is a pipe that the other program holds open.
+When it is closed, by that program or by the system after a kill, everything that was started
+is ended. A script of its own, which imports nothing of the package.
 """
 
 import contextlib

@@ -95,8 +95,8 @@ def _serving(answer: Answer, num_tokens: int, began: float) -> Serving:
 def _token_ids(answer: Answer, codec: Codec) -> tuple[int, ...]:
     """The answer's tokens, with the end token that a server counts but does not send.
 
-    llama.cpp streams no token that ends within a character. The text's own tokens take the place of
-    the ids if there are as many as the server counted, and the ids are among them.
+    llama.cpp streams no token that ends within a character. The text's own tokens take the
+    place of the ids if there are as many as the server counted, and the ids are among them.
     """
     sent = answer.token_ids
     ids = _with_end(codec.token_ids(answer.text) if sent is None else sent, answer, codec)

@@ -37,8 +37,8 @@ FindServer = Callable[[Client], Awaitable[FoundServer]]
 class OpenServer:
     """A server with its client. `death` says how a process that we started ended.
 
-    `draft_length` is the most tokens of a draft that it was asked for; 0 if unknown. A server that
-    is started again is another one, which is not warm.
+    `draft_length` is the most tokens of a draft that it was asked for; 0 if unknown. A server
+    that is started again is another one, which is not warm.
     """
 
     is_warm = False
@@ -125,8 +125,8 @@ class RunningServers:
 class Start:
     """The command and environment that start the server of a method.
 
-    `command` takes a folder for files of this server alone, and the port. `draft_length` is the
-    most tokens of a draft; 0 if unknown.
+    `command` takes a folder for files of this server alone, and the port. `draft_length` is
+    the most tokens of a draft; 0 if unknown.
     """
 
     command: Callable[[Path, int], Sequence[str]]

@@ -1,7 +1,7 @@
 """Everything a run on servers needs before its first request.
 
-Running servers are asked what they are, and the tokenizer of their model is found. For an engine
-that is started, its executable, the model and draft weights are found and checked.
+Running servers are asked what they are, and the tokenizer of their model is found. For an
+engine that is started, its executable, the model and draft weights are found and checked.
 """
 
 from __future__ import annotations

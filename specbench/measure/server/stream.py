@@ -1,7 +1,7 @@
 """A request to a server, and the events of its answer put together, each with its time of arrival.
 
-A `StreamProtocol` turns requests and events into JSON and back: those of the OpenAI API are here,
-those of one engine alone in its file in `engines`. Shapes as served by vLLM 0.32.
+A `StreamProtocol` turns requests and events into JSON and back: those of the OpenAI API are
+here, those of one engine alone in its file in `engines`. Shapes as served by vLLM 0.32.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Counts:
 class Event(Struct, frozen=True, gc=False):
     """One event of a stream: new text, new tokens, and at its end the reason and the counts.
 
-    `finish` is the server's own word for the end. `is_whole` marks a text that repeats those of
-    earlier events; token ids do so too if there are as many as `num_so_far`.
+    `finish` is the server's own word for the end. `is_whole` marks a text that repeats those
+    of earlier events; token ids do so too if there are as many as `num_so_far`.
     """
 
     text: str = ""
@@ -76,9 +76,9 @@ class Event(Struct, frozen=True, gc=False):
 class StreamProtocol:
     """A form of requests and answers. `path` is below the server's root.
 
-    `body` makes the JSON of a request to a model. `read` makes the event of one `data:` line, and
-    raises ValueError if it has another form. `keeps_connections` is False for servers that drop
-    connections which they said they would keep.
+    `body` makes the JSON of a request to a model. `read` makes the event of one `data:` line,
+    and raises ValueError if it has another form. `keeps_connections` is False for servers that
+    drop connections which they said they would keep.
     """
 
     name: str
@@ -92,8 +92,8 @@ class StreamProtocol:
 class RequestFailed(SpecbenchError):
     """A request that gave no answer, for a reason without the key of the server.
 
-    `is_refused` if the server did not begin it. `retry_after_s` is the wait that the server asks
-    for.
+    `is_refused` if the server did not begin it. `retry_after_s` is the wait that the server
+    asks for.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class RequestFailed(SpecbenchError):
 class Answer:
     """A whole answer. Times are of `perf_counter`, in seconds.
 
-    `arrivals` are the times at which text, tokens or the end token arrived [arrivals]; tokens that
-    arrive together are one arrival. `token_ids` is None if the server sends text only.
+    `arrivals` are the times at which text, tokens or the end token arrived [arrivals]; tokens
+    that arrive together are one arrival. `token_ids` is None if the server sends text only.
     """
 
     text: str

@@ -1,8 +1,8 @@
 """A run in a process of its own, which a time limit can end.
 
-What holds for a whole process, such as where its memory lies, only other processes show; and only
-a process can be ended that hangs. `python -m specbench.measure.suite.apart` is such a process: it
-reads an `Order`, prints what a run says, and last the reason if it failed.
+What holds for a whole process, such as where its memory lies, only other processes show; and
+only a process can be ended that hangs. `python -m specbench.measure.suite.apart` is such a
+process: it reads an `Order`, prints what a run says, and last the reason if it failed.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Preview:
     """A run that has not started. What is None is unknown.
 
     `download_bytes` are those of known size; with `has_more_files`, there are others.
-    `max_seconds` is the time at the speed of a baseline that waits for memory alone, with the whole
-    budget used by every answer. `missing` are sentences.
+    `max_seconds` is the time at the speed of a baseline that waits for memory alone, with the
+    whole budget used by every answer. `missing` are sentences.
     """
 
     num_methods: int

@@ -1,8 +1,8 @@
 """Output formats, one file each: the name of the file is the name of the format.
 
 A format is a module with `render(report) -> str`, the text that `--format` prints, and
-`files(report) -> dict[str, str]`, the files that `--out` writes. The table on a terminal is called
-"table". Modules are found by name and loaded when they are used.
+`files(report) -> dict[str, str]`, the files that `--out` writes. The table on a terminal is
+called "table". Modules are found by name and loaded when they are used.
 """
 
 from __future__ import annotations

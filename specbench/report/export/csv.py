@@ -1,8 +1,9 @@
 """All numbers as tidy tables: a line per run, temperature, method and task, and one per depth.
 
-A missing number is an empty field; its reason is in the column `speedup_missing` or `mat_missing`.
-Two more lines per method are over all tasks: "mean" has the arithmetic means of the tasks' values,
-"pooled" takes all tasks as one. Runs whose prompts have categories have a table of them too.
+A missing number is an empty field; its reason is in the column `speedup_missing` or
+`mat_missing`. Two more lines per method are over all tasks: "mean" has the arithmetic means of
+the tasks' values, "pooled" takes all tasks as one. Runs whose prompts have categories have a
+table of them too.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ ${note}
 
 _APART = "\0"
 _LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)")
-"""Between two hyphens or apostrophes, which LaTeX would make one sign of, and two colons, which a
-CI log may take for a command.
+"""Between two hyphens or apostrophes, which LaTeX would make one sign of, and two colons,
+which a CI log may take for a command.
 """
 _SIGNS = {
     "\\": r"\textbackslash{}",

@@ -3,8 +3,8 @@
 Uses matplotlib's objects only. Its global settings change while a file is written, and are put
 back.
 
-The colours are Paul Tol's "muted" ("Colour Schemes", SRON 2021): distinct for any colour vision and
-visible on white. Markers and hatches are distinct in grey.
+The colours are Paul Tol's "muted" ("Colour Schemes", SRON 2021): distinct for any colour
+vision and visible on white. Markers and hatches are distinct in grey.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Images:
 class Plot:
     """One picture, drawn at first use and saved in all formats.
 
-    `name` is that of its file, `alt` describes it to readers who cannot see it, `caption` says how
-    to read it.
+    `name` is that of its file, `alt` describes it to readers who cannot see it, `caption` says
+    how to read it.
     """
 
     name: str
@@ -134,8 +134,8 @@ def panels(results: Results) -> list[Panel]:
 
 
 def looks(results: Results) -> dict[str, Look]:
-    """The look of every method with any number. A method has the same look in all reports; other
-    spellings of it, with other options, take those that are free.
+    """The look of every method with any number. A method has the same look in all reports;
+    other spellings of it, with other options, take those that are free.
     """
     labels = {
         method.method: drawable(method.label)

@@ -90,8 +90,8 @@ def sweeps(report: Report) -> list[Plot]:
 def _members(
     report: Report, panel: Panel
 ) -> dict[tuple[str, str, str], list[tuple[float, MethodResults]]]:
-    """The values of an option with their methods, by the method's title, the option's name and the
-    values of the other options.
+    """The values of an option with their methods, by the method's title, the option's name and
+    the values of the other options.
     """
     found: dict[tuple[str, str, str], list[tuple[float, MethodResults]]] = defaultdict(list)
     headers = report.sources[panel.run.run].info.methods

@@ -1,8 +1,8 @@
 """Stand-ins: the tiny models in the shape of real ones, so that they cost what those cost.
 
 A stand-in has a real model's layers, width, heads and vocabulary, filled with noise, and in a
-corner of it a tiny model that computes exactly what it always does: tokens and accepted lengths
-are tiny's, and the time is the real model's. Importing this package imports no torch.
+corner of it a tiny model that computes exactly what it always does: tokens and accepted
+lengths are tiny's, and the time is the real model's. Importing this package imports no torch.
 
 The corner is kept apart from the noise as follows (D is the big width, d the small one):
 

@@ -1,7 +1,7 @@
 """The channels of a big model's activations that hold the small model's, and the silent ones.
 
-A weight [out, in] of a small width 2 in a big width 5, from the stream (channels 0 and 1 used, 2
-the constant c, 3 and 4 silent) to an update of it (0 and 1 used, the rest silent):
+A weight [out, in] of a small width 2 in a big width 5, from the stream (channels 0 and 1 used,
+2 the constant c, 3 and 4 silent) to an update of it (0 and 1 used, the rest silent):
 
               in 0   1   2   3   4
     out 0        s   s   0   *   *      s: the small model's weight
@@ -10,8 +10,9 @@ the constant c, 3 and 4 silent) to an update of it (0 and 1 used, the rest silen
         3        0   0   0   *   *
         4        0   0   0   *   *
 
-Outputs 2 to 4 stay zero, so the update leaves the constant and the silent channels as they are.
-Almost all of a real matrix is `*`: with d of D channels used, zeros are a stripe of d + 1 columns.
+Outputs 2 to 4 stay zero, so the update leaves the constant and the silent channels as they
+are. Almost all of a real matrix is `*`: with d of D channels used, zeros are a stripe of d + 1
+columns.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from torch import Tensor
 class Channels:
     """The channels of one activation.
 
-    `used` [small] are the positions of the small model's channels, in its order. `live` [size] is
-    true for channels that may be other than zero; the others are silent, always exactly zero.
-    `constant` is the position of the channel that no input changes, if there is one.
+    `used` [small] are the positions of the small model's channels, in its order. `live` [size]
+    is true for channels that may be other than zero; the others are silent, always exactly
+    zero. `constant` is the position of the channel that no input changes, if there is one.
     """
 
     used: Tensor

@@ -1,7 +1,7 @@
 """A stand-in on disk: folders of target and head for programs other than this one.
 
-A folder that holds the same stand-in is kept. The noise is drawn on the device, and differs from
-one kind of device to another.
+A folder that holds the same stand-in is kept. The noise is drawn on the device, and differs
+from one kind of device to another.
 """
 
 from __future__ import annotations

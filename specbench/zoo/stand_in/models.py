@@ -1,8 +1,8 @@
 """The stand-ins of a target and of its drafters, in the official formats.
 
-The heads have the shapes of the published ones: five Medusa heads, of which the default tree uses
-four (the fifth repeats tiny's last); EAGLE-3's draft vocabulary of 32000. Hydra's are the paper's
-plain heads, as tiny's are: published ones differ in depth.
+The heads have the shapes of the published ones: five Medusa heads, of which the default tree
+uses four (the fifth repeats tiny's last); EAGLE-3's draft vocabulary of 32000. Hydra's are the
+paper's plain heads, as tiny's are: published ones differ in depth.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from specbench.zoo.stand_in.channels import Channels, concat, leading
 from specbench.zoo.stand_in.placement import Placement, place, read_config
 
 TARGET_GAIN, SPS_GAIN, EAGLE3_GAIN = 1024.0, 1.0, 4096.0
-"""The constant after the last norm times the norm of what enters it, which is 320 to 3700 in tiny,
-0.6 to 2.7 in its draft model and 2100 to 7900 in EAGLE-3's head: the added vocabulary's logits are
-then -1000 to -50000."""
+"""The constant after the last norm times the norm of what enters it, which is 320 to 3700 in
+tiny, 0.6 to 2.7 in its draft model and 2100 to 7900 in EAGLE-3's head: the added vocabulary's
+logits are then -1000 to -50000."""
 
 
 def language_model(
@@ -45,8 +45,8 @@ def language_model(
 ) -> Blueprint:
     """The model of a folder in another shape.
 
-    `taps` are pairs (small layer, big layer) whose inputs have to agree. `gain` scales the constant
-    after the last norm.
+    `taps` are pairs (small layer, big layer) whose inputs have to agree. `gain` scales the
+    constant after the last norm.
     """
     placement = place(folder, big)
     pieces = {"model.embed_tokens.weight": placement.embedding("model.embed_tokens.weight")}

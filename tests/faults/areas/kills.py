@@ -1,7 +1,7 @@
 """Attacks with kills and signals at any moment of a run, a resumed run or a report.
 
-No record that was reported as done is lost, and a resumed run has every record once. A signal that
-asks a run to end leaves `interrupted`.
+No record that was reported as done is lost, and a resumed run has every record once. A signal
+that asks a run to end leaves `interrupted`.
 """
 
 from __future__ import annotations

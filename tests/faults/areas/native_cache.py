@@ -1,7 +1,7 @@
 """Attacks on the cache of compiled code: damage, other owners, bad compilers, kills, a full disk.
 
-The operations are the compiled ones or torch's, with a reason, and right in both cases. Each attack
-runs in a process of its own, which half a library would end.
+The operations are the compiled ones or torch's, with a reason, and right in both cases. Each
+attack runs in a process of its own, which half a library would end.
 """
 
 from __future__ import annotations

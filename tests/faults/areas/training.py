@@ -1,7 +1,7 @@
 """Attacks on training: kills, damaged files, a full disk, NaN, another target, two at once.
 
-Each command ends with a head or with one message, and what was trained before is kept: the training
-goes on to the head of one that nothing disturbed.
+Each command ends with a head or with one message, and what was trained before is kept: the
+training goes on to the head of one that nothing disturbed.
 """
 
 from __future__ import annotations
