@@ -73,6 +73,6 @@ def test_missed_bugs_and_more_than_two_alarms_are_counted() -> None:
 
 
 def test_the_documented_numbers_of_bugs_and_variants_are_the_catalogues() -> None:
-    text = (ROOT / "docs/methodology.md").read_text(encoding="utf-8")
+    text = " ".join((ROOT / "docs/methodology.md").read_text(encoding="utf-8").split())
     assert f"plants {len(BUGS)} bugs" in text
-    assert f"{len(SOUND)} sound variants and\n{audit_power.NUM_SEEDS} audited runs" in text
+    assert f"{len(SOUND)} correct variants and {audit_power.NUM_SEEDS} audited runs" in text

@@ -117,10 +117,6 @@ BUGS = (
     patched("one token too many after EOS", "ends", after_eos, is_output=False),
     patched("budget exceeded", "ends", beyond_budget),
     patched("accepted token dropped", "planted", without_bonus),
-    Variant(
-        "bonus a little too cold", "rule",
-        lambda target: _with(NoisyTarget(target), partial(faulty, bonus="cool")), is_output=False,
-    ),
     Variant("q a little sharper than the draws", "sampled", Cool, is_output=False),
     Variant("stale logits in 1 of 10 steps", "planted", target=StaleLogits, is_output=False),
 )  # fmt: skip

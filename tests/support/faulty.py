@@ -50,7 +50,6 @@ def faulty(
     other = {
         "own": drawn, "parent": sampler.draw(target[layout.parents]),
         "greedy": target.argmax(-1), "cold": sampler.draw(logits.softmax(-1)),
-        "cool": sampler.draw(_normed(p**1.1)),
     }[bonus]  # fmt: skip
     return select(tree, accepted, torch.where(is_leaf, other, drawn))
 
