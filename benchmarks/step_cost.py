@@ -1,4 +1,4 @@
-"""What a step over several rows costs on a CPU, compared with vanilla's and the machine's limit.
+"""Measure a step over several rows on a CPU against vanilla's step and the machine's limit.
 
     python -m benchmarks.step_cost [--model M] [--dtype bfloat16] [--rows N ...] [--threads N ...]
 

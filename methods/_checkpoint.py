@@ -51,7 +51,7 @@ class Checkpoint:
         self._file_names: dict[str, str] = {}  # of renamed keys
         self._renamed: list[tuple[str, str]] = []
         self.notes: list[str] = []
-        """What a reader of the head's figures has to know."""
+        """Notes on the head that the report shows."""
 
     def config(self) -> dict[str, Any]:
         """The folder's config.json, or the config of a source."""

@@ -20,7 +20,7 @@ class FeatureModel:
 
     layout: str
     notes: tuple[str, ...] = ()
-    """What a reader of its figures has to know of its checkpoint."""
+    """Notes on its checkpoint that the report shows."""
     has_guessed_layers = False
     needs: Needs
     stack: DraftStack

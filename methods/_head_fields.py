@@ -1,4 +1,4 @@
-"""What is known of the fields of a head's config.json: those without effect, and those refused."""
+"""Fields of a head's config.json: those that have no effect, and those that are refused."""
 
 import json
 from collections.abc import Collection, Mapping

@@ -74,7 +74,7 @@ def served_steps(records: Sequence[Record], blocks: Sequence[BlockHeader]) -> Se
 
 
 def _contradiction(blocks: Sequence[BlockHeader]) -> str | None:
-    """What is impossible in the counters of a block; None if nothing is."""
+    """Describe an impossible value among the counters of a block; None if there is none."""
     for counts in (block.counters for block in blocks):
         drafts, accepted = counts.get("num_drafts", 0.0), counts.get("num_accepted", 0.0)
         if accepted > (drafted := counts.get("num_draft_tokens", accepted)):

@@ -14,46 +14,55 @@ from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, sa
 from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
 
+Method = Annotated[
+    str,
+    typer.Argument(metavar="METHOD", help="medusa, hydra, eagle (also serves eagle2) or eagle3."),
+]
+Data = Annotated[
+    Path,
+    typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format", metavar="NAME", help="safeailab (official) or speculators (eagle3 only)."
+    ),
+]
+LIMITS = {
+    "steps": (1, 10**7),
+    "rows": (1, 4096),
+    "length": (3, 10**6),
+    "seed": (0, 2**63 - 1),
+    "tokens": (1, 10**12),
+    "draft-vocab": (1, 2**28),
+    "unroll": (1, 32),
+}
+"""Smallest and largest value of the options that are numbers."""
+
+
+def _number(text: str) -> Any:
+    """The declaration of an option that is a number."""
+    return typer.Option(metavar="N", help=text)
+
 
 @takes(*options(SpecValues, "device", "template"), *options(Call, "resume", "offline"))
 def train(
     values: dict[str, Any],
     call: Call,
-    method: Annotated[
-        str,
-        typer.Argument(
-            metavar="METHOD", help="medusa, hydra, eagle (also serves eagle2) or eagle3."
-        ),
-    ],
+    method: Method,
     model: TargetModel,
-    data: Annotated[
-        Path,
-        typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
-    ],
+    data: Data,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the head.")],
-    steps: Annotated[
-        int, typer.Option(metavar="N", help="Training steps; --resume with more extends it.")
-    ] = 2000,
-    rows: Annotated[int, typer.Option(metavar="N", help="Examples per step.")] = 8,
-    length: Annotated[int, typer.Option(metavar="N", help="Longest example, in tokens.")] = 1024,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Seed of the initial weights and the order.")
-    ] = 1,
-    tokens: Annotated[
-        int, typer.Option(metavar="N", help="Tokens of answers that --data self writes.")
-    ] = 1_000_000,
+    steps: Annotated[int, _number("Training steps; --resume with more extends it.")] = 2000,
+    rows: Annotated[int, _number("Examples per step.")] = 8,
+    length: Annotated[int, _number("Longest example, in tokens.")] = 1024,
+    seed: Annotated[int, _number("Seed of the initial weights and the order.")] = 1,
+    tokens: Annotated[int, _number("Tokens of answers that --data self writes.")] = 1_000_000,
     draft_vocab: Annotated[
-        int, typer.Option(metavar="N", help="Tokens that eagle3 drafts: the most frequent ones.")
+        int, _number("Tokens that eagle3 drafts: the most frequent ones.")
     ] = 32_000,
-    unroll: Annotated[
-        int, typer.Option(metavar="N", help="Depths that eagle3 is trained for.")
-    ] = 6,
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="NAME", help="safeailab (official) or speculators (eagle3 only)."
-        ),
-    ] = "safeailab",
+    unroll: Annotated[int, _number("Depths that eagle3 is trained for.")] = 6,
+    format_: Format = "safeailab",
 ) -> None:
     """Train a method's head for a model that has none."""
     from specbench.measure.local.device import pick_device
@@ -65,19 +74,22 @@ def train(
     from specbench.training.recipe import Settings
 
     spec = SpecValues(model=model, **values)
-    for name, value, least, most in (
-        ("steps", steps, 1, 10**7),
-        ("rows", rows, 1, 4096),
-        ("length", length, 3, 10**6),
-        ("seed", seed, 0, 2**63 - 1),
-        ("tokens", tokens, 1, 10**12),
-        ("draft-vocab", draft_vocab, 1, 2**28),
-        ("unroll", unroll, 1, 32),
-    ):
+    numbers = (steps, rows, length, seed, tokens, draft_vocab, unroll)
+    for (name, (least, most)), value in zip(LIMITS.items(), numbers, strict=True):
         hint = f"Give --{name} from {least} to {most}."
         Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
     check_method(method)
     check_format(format_, method)
+    settings = Settings(
+        num_steps=steps,
+        num_rows=rows,
+        length=length,
+        seed=seed,
+        num_unrolled=unroll,
+        draft_vocab=draft_vocab,
+        num_tokens=tokens,
+        layout=format_,
+    )
     card = find_model(model)
     path = resolve_model(card, offline=call.offline)
     quiet_libraries()
@@ -88,16 +100,7 @@ def train(
             data=data,
             out=out,
             codec=load_codec(path, card, spec.template),
-            settings=Settings(
-                num_steps=steps,
-                num_rows=rows,
-                length=length,
-                seed=seed,
-                num_unrolled=unroll,
-                draft_vocab=draft_vocab,
-                num_tokens=tokens,
-                layout=format_,
-            ),
+            settings=settings,
             source=card.repo,
             device=pick_device(spec.device).name,
             is_resumed=call.resume,

@@ -110,7 +110,7 @@ class Drafter:
     """The published layout of its checkpoint, if there are several."""
 
     weights_notes: tuple[str, ...] = ()
-    """Sentences on its checkpoint that a reader of its figures has to know."""
+    """Notes on its checkpoint that the report shows."""
 
     has_guessed_layers: bool = False
     """True if nothing but a formula names the layers of the target that it reads."""

@@ -23,7 +23,7 @@ _CLOCK_S = 2.0
 
 
 def find_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
-    """What `specbench run` cannot have written, a sentence each."""
+    """A sentence for each thing that `specbench run` cannot have written."""
     yield from _times(records)
     yield from _ends(records, header.spec.values.max_new_tokens)
     yield from _seeds(records, header.spec.values.seed)

@@ -104,7 +104,7 @@ On the examples that are held out: {rates}.
 
 
 def _described(method: str, model_dir: Path, data: Path, settings: Settings) -> dict[str, object]:
-    """What a training is, for `--resume`."""
+    """The settings that identify a training, for `--resume`."""
     files = {name: file.sha256 for name, file in identify(model_dir).files.items()}
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     text: dict[str, object] = {"data": SELF}

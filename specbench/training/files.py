@@ -25,7 +25,7 @@ from specbench.training.layouts import SAFEAILAB, head_files
 
 _WORK, _SETTINGS = "training", "settings.json"
 NO_NUMBERS = "Check the weights and the config.json of the model, and the text it is trained on."
-"""What to do about NaN and infinity."""
+"""The hint for NaN and infinity."""
 
 
 def write_head(head: Head, folder: Path, layout: str = SAFEAILAB, target: str = "") -> None:
@@ -34,7 +34,7 @@ def write_head(head: Head, folder: Path, layout: str = SAFEAILAB, target: str = 
     `layout` and `target` are those of `head_files`.
 
     Raises:
-        NonFiniteError: a weight is no number of float16. The files are as before.
+        NonFiniteError: a weight does not fit into float16. The files are as before.
         RunFolderError: a file cannot be written. It is as before.
     """
     files = head_files(head, layout, target)

@@ -26,7 +26,7 @@ from tests.before_after import RECORDED, _chosen, _noisy
 
 METHODS, TASKS = ("vanilla", "pld", "sps"), ("gsm8k", "alpaca")
 At = dict[str, Any]
-"""What a completion may depend on: method, repeat, is_after (vanilla), method before."""
+"""A completion's method, repeat, whether it ran after vanilla, and the method before it."""
 
 
 def run(cheat: Callable[[At], At], *, repeats: int = 1, num_samples: int = 12) -> Run:

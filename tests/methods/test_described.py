@@ -1,4 +1,4 @@
-"""What is read of a method without importing it."""
+"""Descriptions of methods, read without importing them."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ ADDED: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "a model": {"specbench/models/models.toml": [("# The models", f"{MODEL}# The models")]},
 }
-"""What each recipe changes in its files: places with what they become."""
+"""The changes that each recipe makes in its files: old text and new text."""
 FUSED = """
 from transformers import AutoConfig, AutoModelForCausalLM
 from specbench.engine.layers.models import unsupported_reason

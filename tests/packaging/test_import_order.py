@@ -1,4 +1,4 @@
-"""What imports may not bring along: folders of the checkout, and libraries that take long."""
+"""Imports load neither folders of the checkout nor libraries that take long."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ BUDGET, MOST = 24, 8
 TEXTS = [" ".join(str(3 + (7 * i + 5 * j) % 40) for j in range(6 + i % 3)) for i in range(12)]
 PROMPTS = [tuple(map(int, text.split())) for text in TEXTS]
 ANSWERS: dict[tuple[int, ...], list[int]] = {}
-"""What `Remembers` keeps in its module."""
+"""Answers that `Remembers` keeps in its module."""
 
 
 class Honest(Drafter):

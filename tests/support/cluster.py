@@ -28,7 +28,7 @@ class ActorDied(Exception):
 
 
 class TaskError(Exception):
-    """What a worker raised, as `cause`."""
+    """An error that a worker raised, as `cause`."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))

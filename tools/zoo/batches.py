@@ -30,7 +30,7 @@ class ChatBatches:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of the first batches: there is no end of them."""
+        """The rows of the first batches of an endless sequence."""
         first = (self[index] for index in range(_COUNTED))
         pairs = (pair for batch in first for pair in zip(batch.ids, batch.weights, strict=True))
         return [Row(ids.tolist(), weights.tolist()) for ids, weights in pairs]

@@ -42,7 +42,7 @@ TRIED = (
 )  # fmt: skip
 """Rows and heads; each uses a different kernel, or a different size of it. 26 is EAGLE's tree."""
 NO_OVERLAP = "launches do not overlap"
-"""What is replaced where launches could overlap by the hardware, and Triton is too old."""
+"""Reason for plain launches on hardware that can overlap them, if Triton is too old."""
 WINDOW = 100
 """Window of attention in a trial, shorter than its cache."""
 HIDDEN, EXPERT_HIDDEN, VOCAB = 1104, 544, 33_000

@@ -124,7 +124,7 @@ def _problems(
     *,
     is_prompt_sent: bool,
 ) -> Iterator[str]:
-    """What of an answer is not what was sent or asked for."""
+    """Describe how an answer differs from what was sent or asked for."""
     if answer.num_tokens is not None and answer.num_tokens != num_tokens:
         yield f"The server counted {answer.num_tokens} tokens and sent {num_tokens}."
     gap, most = abs(num_tokens - len(token_ids)), max(_LEAST_GAP, _MOST_GAP * len(token_ids))
@@ -147,7 +147,7 @@ def _problems(
 
 
 def _contradictions(counts: Counts, num_tokens: int, draft_length: int) -> Iterator[str]:
-    """What is impossible in the counts of an answer's drafts."""
+    """Describe an impossible value among the counts of an answer's drafts."""
     drafts, drafted, accepted = counts.num_drafts, counts.num_drafted, counts.num_accepted or 0
     steps = counts.accepted_per_step
     most = num_tokens + _LONGEST_DRAFT if drafted is None else drafted

@@ -1,8 +1,9 @@
 """A run in a process of its own, which a time limit can end.
 
-What holds for a whole process, such as where its memory lies, only other processes show; and
-only a process can be ended that hangs. `python -m specbench.measure.suite.apart` is such a
-process: it reads an `Order`, prints what a run says, and last the reason if it failed.
+Effects of a whole process, such as where its memory lies, differ only between processes, and a
+run that hangs can be ended only if it has a process of its own. `python -m
+specbench.measure.suite.apart` is such a process: it reads an `Order`, prints the run's messages,
+and last the reason if the run failed.
 """
 
 from __future__ import annotations
