@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -108,16 +109,18 @@ class Slots:
 
 
 def _registered() -> str:
-    """Register grouped attention with transformers, which repeats keys instead; return its name."""
+    """Register attention that does not repeat shared keys with transformers; return its name."""
 
     def attend(
         _: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scaling: float, **__: object
     ) -> tuple[Tensor, None]:
         rows, heads, length, width = q.shape
-        grouped = (q * scaling).reshape(rows, k.shape[1], -1, width)  # a group's heads, tokens
-        scores = (grouped @ k.transpose(-1, -2)).view(rows, heads, length, -1) + mask
-        shares = scores.float().softmax(-1).to(v.dtype).view(rows, k.shape[1], -1, k.shape[2])
-        return (shares @ v).view(rows, heads, length, -1).transpose(1, 2).contiguous(), None
+        is_step = length == 1  # the heads that share keys are then the queries of one head
+        q = q.reshape(rows, k.shape[1], -1, width) if is_step else q
+        mixed = scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=scaling, enable_gqa=not is_step
+        )
+        return mixed.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
     AttentionInterface.register(_ATTENTION, attend)
     return _ATTENTION
