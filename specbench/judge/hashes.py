@@ -15,12 +15,15 @@ from specbench.models.checkpoints import identify
 from specbench.types import Record
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_EMBEDDED = "embedded"
+_EMBEDDED, _WEIGHTS = "embedded", "model.safetensors"
+UNKNOWN_WEIGHTS = "The weights are unknown: the run names neither a commit nor a file of them."
 
 
 def is_embedded(header: RunHeader) -> bool:
-    """True if the target is the model that ships with this program, here or at a server."""
-    return header.model.is_embedded or header.model.source == _EMBEDDED
+    """True if the target is the model that ships with this program, by its name or its weights."""
+    model, weights = header.model, identify(Path(find_model("tiny").repo)).files[_WEIGHTS]
+    is_named = model.is_embedded or model.source == _EMBEDDED
+    return is_named or weights in model.files.values()
 
 
 def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
@@ -66,7 +69,7 @@ def unknown_hashes(header: RunHeader) -> Iterator[str]:
         if changed:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
     elif not header.model.files and not header.model.revision:
-        yield "The weights are unknown: the run names neither a commit nor a file of them."
+        yield UNKNOWN_WEIGHTS
     for one in header.prompts:
         if _known_prompts(header, one) is None:
             yield f"The prompts of {one.task} are not on this machine: their hash is not checked."

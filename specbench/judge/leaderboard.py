@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from specbench.analysis.metrics import BASELINE
-from specbench.judge.hashes import is_embedded
+from specbench.judge.hashes import UNKNOWN_WEIGHTS, is_embedded
 from specbench.log.audit import StoredAudit
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Origin
 from specbench.machine.environment import BUSY_AT_START
+from specbench.models.checkpoints import WEIGHT_SUFFIXES
 from specbench.report.facts import is_on_gpu
 from specbench.report.notes import audit_failure
 from specbench.types import Record
+
+WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")
+LEAST_PARAMETERS = 100 * 10**6
+_PER_BYTE = 2
+"""Parameters in a byte of weights, at most: no checkpoint has fewer than four bits for each."""
 
 
 def find_exclusions(
@@ -27,12 +33,26 @@ def find_exclusions(
 
 
 def _subject(header: RunHeader) -> Iterator[str]:
-    """A model or settings that are not the subject of a leaderboard."""
+    """A model, prompts or settings that are not the subject of a leaderboard."""
     values = header.spec.values
+    weights = [one for name, one in header.model.files.items() if name.endswith(WEIGHTS)]
+    most = _PER_BYTE * sum(one.bytes for one in weights)
     if header.model.is_stand_in:
         yield "The model is a stand-in: the real shape, with tiny's answers."
     elif is_embedded(header):
         yield "The model is tiny, which is for trying the program."
+    elif weights and most < LEAST_PARAMETERS:
+        yield (
+            f"The model has at most {most / 1e6:.0f} million parameters. A leaderboard is for "
+            f"models of {LEAST_PARAMETERS // 10**6} million and more."
+        )
+    elif not weights and not header.model.revision:
+        yield UNKNOWN_WEIGHTS
+    if imitations := [one.title for one in header.prompts if one.is_imitation]:
+        yield (
+            f"The prompts of {', '.join(imitations)} come with specbench, and are only in the "
+            "style of the task. Use --prompts paper."
+        )
     if BASELINE not in header.methods:
         yield "Vanilla was not run: there is no speedup. Leave out --no-baseline."
     slowing = ("phases", "trace", "check_drafts")

@@ -5,6 +5,10 @@ Names and phrases that every report needs are derived here. `log.store` reads an
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Struct, to_builtins
@@ -37,6 +41,8 @@ _FIRST = frozenset(
 """Parts of the first version, in `run.json` even if empty; later ones are absent then."""
 
 _DEQUANTISED = "dequantised "
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+"""The id of a repository on the Hub: "org/name"."""
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 
@@ -148,25 +154,47 @@ class PromptsHeader(Struct, frozen=True, omit_defaults=True):
 class MethodLabel(NamedTuple):
     """The names of a method in tables. `spelling` is its key in records: "pld:ngram=2".
 
-    `threads` are its CPU threads if vanilla has another number; else 0.
+    `threads` are its CPU threads if vanilla has another number; else 0. `others` are the
+    spellings of the run's other variants of the method.
     """
 
     spelling: str
     title: str
     is_lossless: bool = True
     threads: int = 0
+    others: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         """The title with the options that were given and threads of its own, and a star if the
-        output may differ.
+        output may differ. Options that all variants share are left out, and folders of the
+        machine before the part that tells a path from those of the others.
         """
-        _, _, options = self.spelling.partition(":")
-        details = options.split(",") if options else []
+        others = [_given(other) for other in self.others]
+        own = _given(self.spelling)
+        found = [one for one in own if not others or any(one not in each for each in others)]
+        details = [_without_folders(one, [*chain(*others)]) for one in found]
         if self.threads:
             details.append(f"{self.threads} thread{'s' * (self.threads != 1)}")
         label = f"{self.title} ({', '.join(details)})" if details else self.title
         return label if self.is_lossless else f"{label}*"
+
+
+def _given(spelling: str) -> list[str]:
+    """The options of a spelling: "ngram=2"."""
+    return spelling.partition(":")[2].split(",") if ":" in spelling else []
+
+
+def _without_folders(option: str, others: Sequence[str]) -> str:
+    """The option with only the last parts of a path, as many as no other option ends with."""
+    name, _, value = option.partition("=")
+    if "/" not in value or HUB_ID.fullmatch(value):
+        return option
+    parts = Path(value).parts
+    ends = ("/".join(parts[-n:]) for n in range(1, len(parts)))
+    rivals = [other for other in others if other != option]
+    short = next((end for end in ends if not any(o.endswith(end) for o in rivals)), value)
+    return f"{name}={short}"
 
 
 class MachinePhrases(NamedTuple):
@@ -258,7 +286,9 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         if about is None:
             return MethodLabel(spelling, name)
         threads = self.threads.own.get(spelling, 0) if self.threads else 0
-        return MethodLabel(spelling, about.title, about.is_lossless, threads)
+        variants = (one for one in self.methods if one.partition(":")[0] == name)
+        others = tuple(one for one in variants if one != spelling)
+        return MethodLabel(spelling, about.title, about.is_lossless, threads, others)
 
     def task_title(self, task: str) -> str:
         """The column of a task: "MT-bench-like" over prompts written in its style."""

@@ -19,6 +19,7 @@ from specbench.log.spec import SpecValues
 from specbench.log.state import is_being_written, run_folder
 from specbench.log.store import HEADER, list_runs, read_header
 from specbench.measure.spec import RunSpec
+from specbench.models.cards import find_model
 from specbench.registry import expand_groups
 
 RUNS = Path("results/runs")
@@ -41,7 +42,9 @@ def new_run(spec: RunSpec, given: Collection[str], output: Path | None, root: Pa
     """
     if output is None:
         now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(spec.model).name)}"
+        is_here = Path(spec.model).expanduser().exists()
+        name = find_model(spec.model).title if is_here else Path(spec.model).name
+        output = root / f"{now}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
     elif (output / HEADER).exists():
         raise RunFolderError(
             f"{output} holds a run already.",

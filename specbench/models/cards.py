@@ -5,8 +5,8 @@ Loads no weights and uses no network.
 
 import functools
 import json
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError, unknown_name
+from specbench.log.header import HUB_ID
 from specbench.methods import described
+from specbench.models.checkpoints import count_parameters
 from specbench.models.gguf import is_gguf
 from specbench.types import Shape as Shape
 
@@ -24,7 +26,6 @@ DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TINY = _PACKAGE / "zoo" / "tiny"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 class DraftWeights(Struct, frozen=True):
@@ -163,7 +164,7 @@ def find_model(name: str) -> ModelCard:
     if path.is_file():
         hint = "Give the folder that holds config.json and the weights, or a GGUF file."
         raise UserError(f"--model {name} is a file.", hint)
-    if _HUB_ID.fullmatch(name):
+    if HUB_ID.fullmatch(name):
         return _hub_card(name)
     if "/" in name or name.startswith((".", "~")):
         hint = f"Give a folder that exists, a Hugging Face id, or one of {', '.join(known)}."
@@ -255,7 +256,7 @@ def _folder_card(path: Path) -> ModelCard:
     config = _read_config(path)
     has_mtp = bool(config.get("num_nextn_predict_layers"))  # prediction layers in its own files
     own = ModelCard(
-        name=path.name, title=path.name, repo=str(path), is_known=False,
+        name=path.name, title=_title(path, config), repo=str(path), is_known=False,
         draft_weights=(DraftWeights("mtp", str(path)),) if has_mtp else (),
     )  # fmt: skip
     for card in known_models().values():
@@ -268,6 +269,22 @@ def _folder_card(path: Path) -> ModelCard:
                 card, name=path.name, repo=str(path), revision="main", note=note, is_gated=False
             )
     return own
+
+
+def _title(path: Path, config: Mapping[str, Any]) -> str:
+    """The model's own name; else the folder's, with architecture and size as far as they are known.
+
+    transformers keeps the Hub id in `_name_or_path`, or the folder that it was loaded from.
+    """
+    own = config.get("_name_or_path")
+    if isinstance(own, str) and HUB_ID.fullmatch(own):
+        return own.partition("/")[2]
+    kind = config.get("model_type")
+    with suppress(UserError, OSError):
+        is_counted = "quantization_config" not in config and any(path.glob("*.safetensors"))
+        size = f", {count_parameters(path) / 1e6:.3g} M parameters" if is_counted else ""
+        return f"{path.name}: {kind}{size}" if kind else path.name
+    return path.name
 
 
 def _gguf_card(file: Path) -> ModelCard:

@@ -176,6 +176,18 @@ def safetensors_header(file: Path, what: str) -> dict[str, TensorEntry]:
     return tensors
 
 
+def count_parameters(folder: Path) -> int:
+    """Parameters in the folder's weight files. Pickled heads are float16: two bytes each."""
+    total = 0
+    for file in weight_files(folder):
+        if file.suffix == ".safetensors":
+            header = safetensors_header(file, str(folder))
+            total += sum(math.prod(entry["shape"]) for entry in header.values())
+        else:
+            total += file.stat().st_size // 2
+    return total
+
+
 def _read_entries(file: Path, size: int) -> tuple[dict[str, TensorEntry], int]:
     """The tensors, and where their bytes begin."""
     with file.open("rb") as stream:

@@ -6,11 +6,10 @@ embedding and heads shared with the target are left out.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from specbench.models.cards import DraftWeights, ModelCard, draft_parameters
-from specbench.models.checkpoints import safetensors_header, weight_files
+from specbench.models.checkpoints import count_parameters
 from specbench.zoo.heads import num_head_parameters
 
 
@@ -23,19 +22,7 @@ def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
     if weights.repo == card.repo:
         return None
     if Path(weights.repo).is_dir():
-        return _count(Path(weights.repo))
+        return count_parameters(Path(weights.repo))
     if weights.is_model:
         return draft_parameters().get(weights.repo)
     return None if card.shape is None else num_head_parameters(weights.head, card.shape)
-
-
-def _count(folder: Path) -> int:
-    """Parameters in the folder's weight files. Pickled heads are float16: two bytes each."""
-    total = 0
-    for file in weight_files(folder):
-        if file.suffix == ".safetensors":
-            header = safetensors_header(file, str(folder))
-            total += sum(math.prod(entry["shape"]) for entry in header.values())
-        else:
-            total += file.stat().st_size // 2
-    return total

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.log.header import (
+    HUB_ID,
     MethodHeader,
     PromptsHeader,
     RunHeader,
@@ -39,9 +40,12 @@ def model_label(info: RunHeader) -> str:
 
 
 def model_text(info: RunHeader) -> str:
-    """The model with its weights: the Hub id and commit, or the folder."""
+    """The model with the Hub id and commit of its weights, if they have any.
+
+    Never a folder: a report is published, and its title would show the machine's own paths.
+    """
     label, model = model_label(info), info.model
-    if model.source in ("embedded", model.label):
+    if model.source == model.label or not HUB_ID.fullmatch(model.source):
         return label
     commit = f" at {model.revision[:8]}" if model.revision else ""
     return f"{label} ({model.source}{commit})"

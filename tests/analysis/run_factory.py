@@ -136,7 +136,8 @@ def full_run(
 def _described(method: str) -> dict[str, Any]:
     """The header of a method; options in its spelling are whole numbers."""
     choice = parse_choices([method])[0]
-    options = {name: int(value) for name, value in choice.given.items()}
+    given = choice.given.items()
+    options = {name: int(value) if value.isdigit() else value for name, value in given}
     title = TITLES.get(choice.name) or get(choice.name).title
     return {"name": choice.name, "title": title, "options": options, "is_lossless": True}
 

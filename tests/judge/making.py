@@ -20,7 +20,7 @@ from tests.support.headers import make_header
 (PROMPTS,) = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=2)
 IDS = [prompt.sample_id for prompt in PROMPTS.prompts]
 EOS = 2
-FILE = {"bytes": 7, "sha256": "ab" * 32}
+FILE = {"bytes": 14 * 10**9, "sha256": "ab" * 32}
 HEADER: dict[str, Any] = {
     "id": "good",
     "finished": "2026-11-20T12:01:00+00:00",
@@ -44,9 +44,9 @@ HEADER: dict[str, Any] = {
 Change = Callable[[list[dict[str, Any]]], None]
 
 
-def good_header(**changes: Any) -> RunHeader:
+def good_header(*, is_original: bool = True, **changes: Any) -> RunHeader:
     header = make_header({**HEADER, **changes})
-    return replaced(header, prompts=(PROMPTS.describe(),))
+    return replaced(header, prompts=(replaced(PROMPTS.describe(), is_original=is_original),))
 
 
 def good_records() -> list[Record]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
 from specbench.judge.files import check_files
@@ -14,6 +15,8 @@ from specbench.judge.leaderboard import find_exclusions
 from specbench.log.audit import write_audit
 from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Origin
+from specbench.models.cards import find_model
+from specbench.models.checkpoints import identify
 from specbench.types import Phases, Record
 from tests.judge.making import (
     EOS,
@@ -135,6 +138,16 @@ def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     assert "The last line of samples.jsonl is cut off." in faults(folder)
 
 
+def of_bytes(size: int) -> dict[str, Any]:
+    return {"bytes": size, "sha256": "ab" * 32}
+
+
+def model_of(**files: Any) -> dict[str, Any]:
+    named = {name.replace("__", "."): file for name, file in files.items()}
+    return {"model": {**HEADER["model"], "revision": None, "files": named}}
+
+
+TINY = asdict(identify(Path(find_model("tiny").repo)).files["model.safetensors"])
 GPU = {"percent_busy_before": 0, "num_samples": 9}
 ON_GPU = {"spec": {"values": {**HEADER["spec"]["values"], "device": "cuda"}}}
 
@@ -154,6 +167,10 @@ ON_GPU = {"spec": {"values": {**HEADER["spec"]["values"], "device": "cuda"}}}
         ({"environment": {"git": {"commit": "0" * 40, "is_dirty": True}}}, "uncommitted changes"),
         ({"model": {**HEADER["model"], "is_stand_in": True}}, "The model is a stand-in"),
         ({"model": {**HEADER["model"], "source": "embedded"}}, "The model is tiny"),
+        (model_of(model__safetensors=TINY), "The model is tiny"),
+        (model_of(model__gguf=of_bytes(24 * 10**6)), "at most 48 million parameters"),
+        (model_of(tokenizer__json=of_bytes(10**9)), "The weights are unknown"),
+        ({"is_original": False}, "The prompts of GSM8K come with specbench"),
         ({"status": "interrupted"}, "The run is interrupted, not complete"),
         ({"spec": {"values": {**HEADER["spec"]["values"], "phases": True}}}, "with --phases"),
     ],

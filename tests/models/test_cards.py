@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,16 @@ def test_a_local_copy_of_a_known_model_keeps_its_template_and_drafters(
 def test_a_folder_that_only_shares_a_known_models_name_is_not_taken_for_it(tmp_path: Path) -> None:
     card = find_model(str(make_checkpoint(tmp_path / "vicuna-7b-v1.3")))
     assert card.template is None
+
+
+def test_a_folder_is_called_by_its_models_own_name_or_by_kind_and_size(tmp_path: Path) -> None:
+    folder = tmp_path / "hf"
+    make_checkpoint(folder, _name_or_path="HuggingFaceTB/SmolLM2-135M")
+    assert find_model(str(folder)).title == "SmolLM2-135M"
+    make_checkpoint(folder, _name_or_path="/home/me/hf", model_type="llama")
+    assert find_model(str(folder)).title.startswith("hf: llama")
+    shutil.copytree(find_model("tiny").repo, tmp_path / "copy")
+    assert find_model(str(tmp_path / "copy")).title == "copy: llama, 6.1 M parameters"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from specbench.report.build import make_report
 from tests.analysis.run_factory import full_run, make_run
 from tests.report.drawing import nine_methods, render, two_models
+from tests.support.headers import make_header
 
 FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
 MACHINE = "Example CPU 9000"
@@ -51,3 +52,34 @@ def test_bundled_prompts_that_are_a_tasks_own_imitate_nothing() -> None:
 
 def test_a_prompt_file_is_named() -> None:
     assert labelled(source="file", origin="mine.jsonl") == "8 prompts of mine.jsonl: GSM8K"
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "html"])
+def test_a_report_shows_no_folder_of_the_machine_but_in_how_it_was_measured(form: str) -> None:
+    here = "/home/me/models"
+    methods = ("vanilla", f"medusa:weights={here}/a/head", f"medusa:weights={here}/b/head")
+    model = {"label": "hf: llama, 135 M parameters", "source": f"{here}/hf", "is_embedded": False}
+    run = full_run(methods, ("gsm8k",), model=model)
+    text = " ".join(render(make_run(run.records, run.header), form).split())
+    text = text.partition('id="how"')[0]
+    assert "hf: llama, 135 M parameters on" in text and here not in text
+    assert "a/head" in text and "b/head" in text
+
+
+@pytest.mark.parametrize(
+    ("spellings", "labels"),
+    [
+        (("pld:ngram=1,min_ngram=1", "pld:ngram=2,min_ngram=1"), ("(ngram=1)", "(ngram=2)")),
+        (("pld:ngram=1,min_ngram=1", "pld"), ("(ngram=1, min_ngram=1)", "")),
+        (
+            ("sps:weights=/a/x/head", "sps:weights=/a/y/head"),
+            ("(weights=x/head)", "(weights=y/head)"),
+        ),
+        (("sps:weights=org/head", "pld:ngram=3"), ("(weights=org/head)", "(ngram=3)")),
+    ],
+)
+def test_a_label_has_the_options_that_vary_and_no_folder(
+    spellings: tuple[str, ...], labels: tuple[str, ...]
+) -> None:
+    header = make_header({"methods": {one: {"title": ""} for one in spellings}})
+    assert tuple(header.method(one).label.strip() for one in spellings) == labels
