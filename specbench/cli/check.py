@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,16 +46,13 @@ def check(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a JUnit XML file.")
     ] = None,
-    github: Annotated[
-        bool, typer.Option("--github", help="Print GitHub annotations [default: on GitHub Actions]")
-    ] = False,
 ) -> None:
     """Fail if a run is slower or accepts less than its baseline runs, or has damaged files.
 
     Without --baseline, only the files of the runs are checked: schema, hashes, counts, times.
     """
     from specbench.judge.gate import check as check_run
-    from specbench.judge.printer import to_annotations, write_junit
+    from specbench.judge.printer import write_junit
     from specbench.log.store import read_run
 
     limits = Limits(**values)
@@ -72,8 +68,6 @@ def check(
         baselines = [read_run(path) for path in (*baseline, *others)]
         checked = [check_run(read_run(first), baselines[0], limits, more=baselines[1:])]
         _print(checked, json, "specbench check")
-    if not json and (github or os.environ.get("GITHUB_ACTIONS") == "true"):
-        typer.echo("\n".join(to_annotations(checked)))
     if junit is not None:
         write_junit(checked, junit)
     raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)

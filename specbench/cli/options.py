@@ -34,8 +34,6 @@ class Call(Struct, frozen=True):
         "Card of a task of your own.", "measure", "note", "FILE.toml", form="texts")] = ()
     runs: Annotated[int, option(
         "Whole runs, each in a process of its own, pooled.", "measure", "note", least=1)] = 1
-    apart: Annotated[float, option(
-        "Seconds between the end of a run and the next.", "measure", "note", "S", least=0)] = 0.0
     dry_run: Annotated[bool, option(
         "Print what would run and what it could show.", "measure", "note")] = False
     ray: Annotated[str, option(
@@ -52,8 +50,6 @@ class Call(Struct, frozen=True):
     sort: Annotated[Literal["paper", "speedup"], option(
         "Order of the methods:", "output", "note", "ORDER",
         choices=("paper", "speedup"), noun="order")] = "paper"
-    log_json: Annotated[bool, option(
-        "Write progress as JSON, one event per line.", "output", "note")] = False
     quiet: Annotated[bool, option("Print the table only.", "output", "note")] = False
     # fmt: on
 

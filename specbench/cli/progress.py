@@ -6,15 +6,11 @@ Draws the events of `Progress` and knows nothing else about a run. Nothing is dr
 events: a thread that redraws by the clock would disturb the timing.
 """
 
-import json
 import math
-import sys
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -29,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench.errors import first_line
-from specbench.measure.progress import MethodTotal, Tally, sample_line
+from specbench.measure.progress import Tally, sample_line
 from specbench.report.console import SafeConsole
 from specbench.types import Record
 
@@ -155,49 +151,11 @@ class LiveProgress(PlainProgress):
         return Group(*(Text(), table, current, self._bar.get_renderable()))
 
 
-class JsonProgress(ProgressView):
-    """One JSON object per event, for programs that watch a run."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def started(self, total: int) -> None:
-        self._write("started", total=total)
-
-    def sample_started(self, method: str, task: str, sample_id: str) -> None:
-        self._write("sample_started", method=method, task=task, sample_id=sample_id)
-
-    def sample_finished(self, record: Record) -> None:
-        own = MethodTotal().plus(record)
-        values = {
-            "status": record.status,
-            "error": record.error,
-            "num_tokens": record.num_tokens,
-            "wall_s": record.wall_s,
-            "mat": own.mat,
-        }
-        self._write("sample_finished", **asdict(record.key), **values)
-
-    def message(self, text: str) -> None:
-        self._write("message", text=text)
-
-    def saved(self, run: Path, report: Path) -> None:
-        self._write("saved", run=str(run), report=str(report))
-
-    def _write(self, event: str, **values: object) -> None:
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        print(json.dumps({"event": event, "time": time, **values}), file=self._stream, flush=True)
-
-
-def progress_view(
-    *, is_quiet: bool = False, is_json: bool = False, console: Console | None = None
-) -> ProgressView:
-    """JSON, the quiet view, the live one on a terminal, or plain lines elsewhere.
+def progress_view(*, is_quiet: bool = False, console: Console | None = None) -> ProgressView:
+    """The quiet view, the live one on a terminal, or plain lines elsewhere.
 
     The console is stderr's unless one is given: stdout is for data.
     """
-    if is_json:
-        return JsonProgress(sys.stderr)
     if is_quiet:
         return ProgressView()
     console = console or SafeConsole(stderr=True)

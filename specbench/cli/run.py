@@ -32,7 +32,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     if values.get("serving_engine"):
         values["backend"] = "server"
     spec = RunSpec(**{"repeats": None} | values)
-    view = progress_view(is_quiet=call.quiet, is_json=call.log_json)
+    view = progress_view(is_quiet=call.quiet)
     names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
     if call.dry_run or call.runs > 1:
         done = _several(spec, names, call, view)
@@ -45,7 +45,7 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
     """Several runs and the report of their pool; with --dry-run, print what they would do."""
     from specbench.measure.suite.recipe import equal_runs
 
-    suite = equal_runs(spec, names, call.runs, call.apart)
+    suite = equal_runs(spec, names, call.runs)
     if call.dry_run:
         from specbench.cli.dry_run import print_dry_run, print_power
 

@@ -27,7 +27,6 @@ SUITES = Path("results/suites")
         "ray",
         "full",
         "sort",
-        "log_json",
         "quiet",
     )
 )
@@ -54,7 +53,7 @@ def suite(
         return
     quiet_libraries()
     folder = call.output or SUITES / chosen.name
-    view = progress_view(is_quiet=call.quiet, is_json=call.log_json)
+    view = progress_view(is_quiet=call.quiet)
     words = sys.argv[1:]
     with resumable(folder, "--output", words), setup_maker(call.ray) as maker, view:
         result = run_suite(

@@ -1,9 +1,9 @@
-"""Checked runs as a table on a terminal, as JSON, as JUnit XML and as annotations of GitHub."""
+"""Checked runs as a table on a terminal, as JSON and as JUnit XML."""
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from specbench.report.export.terminal import notes_grid, print_parts, report_con
 from specbench.report.layout import draw
 from specbench.report.table import Cell, Column, Group, Row, Table
 
-MOST_ANNOTATIONS = 10
-"""Number of errors of a step that GitHub shows."""
 _COLUMNS = (
     Column("Task", is_text=True), Column("Check", is_text=True),
     Column("Baseline"), Column("Now"), Column("Result", is_text=True),
@@ -154,29 +152,3 @@ def _fill(case: ElementTree.Element, checks: Sequence[Check]) -> None:
 
 def _clean(text: str) -> str:
     return _UNPRINTABLE.sub("?", text)
-
-
-def to_annotations(runs: Sequence[CheckedRun]) -> Iterator[str]:
-    """An error for each failed check, or a notice for each run if all passed.
-
-    These are lines that GitHub reads from the output of a workflow (docs.github.com, "Workflow
-    commands for GitHub Actions"). If it would not show all errors, the last one counts the
-    rest.
-    """
-    errors = [(check.title, check.text) for run in runs for check in run.failures]
-    if not errors:
-        yield from (_annotation("notice", "specbench check", run.summary) for run in runs)
-    shown = errors if len(errors) <= MOST_ANNOTATIONS else errors[: MOST_ANNOTATIONS - 1]
-    for title, text in shown:
-        yield _annotation("error", title, text)
-    if rest := len(errors) - len(shown):
-        yield _annotation("error", "specbench check", f"{rest} more: see the table in the log.")
-
-
-def _annotation(level: str, title: str, text: str) -> str:
-    title = _escape(title).replace(":", "%3A").replace(",", "%2C")
-    return f"::{level} title={title}::{_escape(text)}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

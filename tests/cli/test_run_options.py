@@ -67,18 +67,6 @@ def test_a_task_outside_the_checkout_is_a_card_with_its_prompts_beside_it(
     assert (gone.code, "gone.toml cannot be read" in gone.err) == (2, True)
 
 
-def test_events_are_json_a_line(specbench: Specbench, prompt_file: Path) -> None:
-    said = specbench("run", "--method", "pld", "--prompts", prompt_file, "--log-json",
-                     "--output", "out")  # fmt: skip
-    events = [json.loads(line) for line in said.err.splitlines()]
-    names = [event["event"] for event in events]
-    assert names.count("sample_finished") == names.count("sample_started") == 18
-    assert next(e for e in events if e["event"] == "started")["total"] == 18
-    done = next(e for e in events if e["event"] == "sample_finished")
-    assert done["method"] in ("vanilla", "pld") and done["num_tokens"] == 2 and done["wall_s"] > 0
-    assert (names[-1], events[-1]["run"]) == ("saved", "out")
-
-
 def test_methods_are_sorted_by_speedup_if_asked(specbench: Specbench, prompt_file: Path) -> None:
     methods = ("--method", "pld", "--method", "lookahead")
     specbench("run", *methods, "--prompts", prompt_file, "--output", "out")

@@ -1,4 +1,4 @@
-"""The same checks as a table, JSON, JUnit XML and GitHub annotations."""
+"""The same checks as a table, JSON and JUnit XML."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from specbench.analysis.stats.bootstrap import Estimate, Interval
 from specbench.errors import UserError
 from specbench.judge.checks import Check, CheckedRun, Status
 from specbench.judge.printer import (
-    MOST_ANNOTATIONS,
     print_checks,
-    to_annotations,
     to_json,
     to_junit,
     write_junit,
@@ -59,18 +57,13 @@ def cases(*runs: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
 
 
 @pytest.mark.parametrize(
-    ("status", "tag", "annotation"),
-    [
-        ("passed", "system-out", "::notice title=specbench check::The result."),
-        ("failed", "failure", "::error title=PLD 1.0 on GSM8K%3A speed::slower by 25 %25"),
-        ("skipped", "skipped", "::notice title=specbench check::The result."),
-    ],
+    ("status", "tag"),
+    [("passed", "system-out"), ("failed", "failure"), ("skipped", "skipped")],
 )
-def test_a_check_has_its_status_in_every_form(status: Status, tag: str, annotation: str) -> None:
+def test_a_check_has_its_status_in_every_form(status: Status, tag: str) -> None:
     one = run(check(status))
     case = cases(one)["specbench.PLD 1·0", "GSM8K"]
     assert case.findtext(tag) == "speed: slower by 25 %"
-    assert [*to_annotations([one])] == [annotation]
     (listed,) = json.loads(to_json([one], "specbench check"))["runs"]
     assert (listed["run"], listed["baseline"], listed["is_passed"]) == (
         "new", "old", status != "failed",
@@ -111,26 +104,17 @@ def test_checks_of_a_whole_run_are_cases_of_their_own_in_a_suite_of_each_run() -
     runs = [run(Check("hashes", status, text)) for status, text in BOTH]
     root = ElementTree.fromstring(to_junit(runs))
     assert [suite.get("failures") for suite in root] == ["0", "1"]
-    assert [*to_annotations(runs)] == ["::error title=hashes::no sha256"]
     assert cases(runs[1])["specbench", "hashes"].findtext("failure") == "no sha256"
 
 
 BOTH: Sequence[tuple[Status, str]] = (("passed", ""), ("failed", "no sha256"))
 
 
-def test_any_error_text_is_escaped_as_xml_and_github_ask() -> None:
+def test_any_error_text_is_escaped_as_xml_asks() -> None:
     one = run(check("failed", text=NASTY))
     (failure,) = cases(one)["specbench.PLD 1·0", "GSM8K"]
     assert "100% full: <tag> & ?[31mred?," in failure.get("message", "")
     assert b"\x1b" not in to_junit([one])
-    (line,) = to_annotations([one])
-    assert "100%25 full: <tag>" in line and "\n" not in line and "\r" not in line
-
-
-def test_no_more_annotations_are_made_than_github_shows() -> None:
-    lines = [*to_annotations([run(*[check("failed")] * 14)])]
-    assert len(lines) == MOST_ANNOTATIONS
-    assert lines[-1] == "::error title=specbench check::5 more: see the table in the log."
 
 
 def test_junit_is_written_to_the_given_path(tmp_path: Path) -> None:

@@ -51,18 +51,17 @@ class SuiteRun:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Runs in their order, with a pause before each but the first."""
+    """Runs in their order."""
 
     name: str
     title: str
     runs: tuple[SuiteRun, ...]
-    pause_s: float = 0.0
 
 
-def equal_runs(spec: RunSpec, given: Sequence[str], number: int, pause_s: float = 0.0) -> Suite:
+def equal_runs(spec: RunSpec, given: Sequence[str], number: int) -> Suite:
     """Several runs of one spec, each in a process of its own."""
     runs = [SuiteRun(f"run-{i + 1}", spec, tuple(given), is_apart=True) for i in range(number)]
-    return Suite("runs", f"{number} run{'s' * (number > 1)}", tuple(runs), pause_s)
+    return Suite("runs", f"{number} run{'s' * (number > 1)}", tuple(runs))
 
 
 def read_recipe(path: Path) -> Suite:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +63,6 @@ def run_suite(
     done: list[Run] = []
     failures: dict[str, str] = {}
     for number, run in enumerate(suite.runs, 1):
-        if number > 1 and suite.pause_s:
-            progress.message(f"Waiting {suite.pause_s:g} s …")
-            time.sleep(suite.pause_s)
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         path = str(folder / run.name)
         order = Order(run.spec, run.given, path, tuple(command), is_forced, is_offline)
