@@ -79,7 +79,7 @@ def write_site(
         report = make_report(run, bootstrap)
         rows += [row for one in report.sources for row in run_rows(one.metrics, number, num_tasks)]
         raw = _write_run(run, report, out / folder)
-        label = f"{facts.model_label(run.header)} on {run.header.machine_name}"
+        label = f"{facts.model_label(run.header)} on {run.header.hardware_name}, {run.header.id}"
         runs.append(SiteRun(number, folder, label, run.header, check_files(run.folder), raw))
     rows += published_rows()
     write_files(out, {"index.html": render(runs, rows).encode()})
@@ -96,6 +96,7 @@ def render(runs: Sequence[SiteRun], rows: Sequence[SiteRow]) -> str:
                 {"folder": one.folder, "eligible": one.checked.about["is_eligible"]} for one in runs
             ],
             "mean": MEAN,
+            "num_machines": len({row.machine for row in rows if row.run is not None}),
         },
     )
 

@@ -30,8 +30,9 @@ class SiteRow:
     """A method on a task of a run, or in a published table.
 
     `tokens_per_s` is that of one request. `is_claimed` if the speedup differs significantly
-    from 1. `run` is the number of the run on the page; None for a published row, which has the
-    `url` of its `source`.
+    from 1. `num_samples` are the prompts behind the numbers, and `threads` those of a CPU, a
+    setting of the run. `run` is the number of the run on the page; None for a published row,
+    which has the `url` of its `source`.
     """
 
     machine: str
@@ -44,6 +45,8 @@ class SiteRow:
     mat: Value
     tokens_per_s: Value = NOT_PUBLISHED
     is_claimed: bool = False
+    num_samples: int | None = None
+    threads: int | None = None
     run: int | None = None
     source: str = ""
     url: str = ""
@@ -70,7 +73,7 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 continue
             ranking = results.ranking_of(run, temperature, task)
             yield SiteRow(
-                machine=info.machine_name,
+                machine=info.hardware_name,
                 model=facts.model_label(info).partition(_SERVED)[0],
                 engine=engine_name(info),
                 method=info.method(method).label,
@@ -80,6 +83,8 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 mat=cell.mat,
                 tokens_per_s=cell.tokens_per_s,
                 is_claimed=is_claimed(ranking.against_baseline.get(method)),
+                num_samples=cell.num_samples,
+                threads=info.cpu_threads,
                 run=number,
             )
 

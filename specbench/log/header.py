@@ -317,15 +317,26 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         return MachinePhrases(device, about.software_phrase, about.commit_phrase)
 
     @property
-    def machine_name(self) -> str:
-        """The GPU, or the processor with its threads, on which the answers were computed."""
+    def hardware_name(self) -> str:
+        """The GPU or the processor on which the answers were computed."""
         values = self.spec.values
         if values.urls:
             return f"the servers at {', '.join(values.urls)}"
-        if gpu := self.environment.gpu(values.device):
-            return gpu.name
-        cpu = self.environment.cpu.model
-        return cpu if values.backend else f"{cpu}, threads: {self.num_threads}"
+        gpu = self.environment.gpu(values.device)
+        return gpu.name if gpu else self.environment.cpu.model
+
+    @property
+    def machine_name(self) -> str:
+        """The hardware, with the threads of a processor that this process used."""
+        threads = f", threads: {self.cpu_threads}" if self.cpu_threads else ""
+        return self.hardware_name + threads
+
+    @property
+    def cpu_threads(self) -> int | None:
+        """CPU threads of one operation; None on a GPU and for servers, which have their own."""
+        values = self.spec.values
+        is_elsewhere = values.backend or values.urls or self.environment.gpu(values.device)
+        return None if is_elsewhere else self.num_threads
 
     @property
     def uids(self) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,21 @@ from tests.report.test_html import Outline
 
 FEW = Bootstrap(50)
 TASKS = ("gsm8k", "alpaca")
-CPU = "Example CPU 9000, threads: 2"
+CPU = "Example CPU 9000"
 
 
 @cache
 def runs() -> dict[str, Run]:
-    """Two machines and two models; one run is of a real model with published numbers."""
+    """Two machines and two models, one of them with published numbers; one run is of few samples,
+    newer, and of another number of threads.
+    """
     tiny = full_run(tasks=TASKS, num_samples=6)
     vicuna = {"name": "vicuna-13b", "label": "Vicuna 13B", "is_stand_in": False, "dtype": "float16"}
     real = full_run(("vanilla", "eagle2"), ("gsm8k", "mt_bench"), (0.0, 1.0), 6, model=vicuna)
     other = with_header(tiny, environment__cpu__model="Small CPU <b>")
-    return {"tiny": tiny, "real": real, "other": other}
+    threads = {"num": 1, "chosen_by": "option", "waiting": "brief"}
+    few = full_run(tasks=TASKS, num_samples=1, created="2026-11-23T12:00:00+00:00", threads=threads)
+    return {"tiny": tiny, "real": real, "other": other, "few": few}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +73,7 @@ def test_a_run_gives_a_row_per_method_task_and_their_mean() -> None:
     row = next(one for one in rows if (one.method, one.task) == ("PLD", MEAN))
     assert row.speedup == metrics.overall["pld", 0.0].speedup
     assert (row.run, row.machine, row.engine) == (3, CPU, "specbench")
+    assert (row.num_samples, row.threads) == (12, 2)
     assert not row.is_claimed  # from one pass
     of_more = {one.task for one in run_rows(metrics, 3, num_tasks=6)}
     assert "Mean of 2 of 6 tasks" in of_more and MEAN not in of_more
@@ -102,7 +108,7 @@ def test_every_row_leads_to_its_run_and_published_ones_to_their_source(
 ) -> None:
     found = data(site)
     measured = [row for row in found["rows"] if row["run"] is not None]
-    assert {row["run"] for row in measured} == {0, 1, 2}
+    assert {row["run"] for row in measured} == {0, 1, 2, 3}
     for run, folder in zip(found["runs"], folders.values(), strict=True):
         copied = site / run["folder"]
         assert (copied / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -118,7 +124,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site:
     links = named - {"data:,"}
     assert links and all((site / link).is_file() for link in links)
     assert "Small CPU <b>" not in text and "specbench run --" in text
-    assert text.count('<span class="mark">faulty</span>') == 3  # no run wrote their seeds
+    assert text.count('<span class="mark">faulty</span>') == 4  # no run wrote their seeds
 
 
 def test_runs_of_one_name_have_folders_of_their_own(
@@ -164,6 +170,40 @@ def test_filters_narrow_every_table(site: Path, chromium: Browser) -> None:
     chromium.run("document.getElementById('eligible').click()")
     assert chromium.run(ROWS) == ["No result has these values."]
     assert chromium.console() == []
+
+
+@pytest.mark.slow
+def test_of_several_runs_of_a_machine_the_one_with_the_most_samples_counts(
+    site: Path, chromium: Browser
+) -> None:
+    chromium.open(site / "index.html")
+    assert "measured on 2 machines in 4 runs" in chromium.run("return document.body.innerText")
+    for table in ("machines", "rates"):
+        row = f"return document.querySelector('#{table} tbody tr').innerText"
+        assert "n 12" in chromium.run(row) and "n 2" not in chromium.run(row)
+
+
+@pytest.mark.slow
+def test_the_address_keeps_the_view_and_a_click_on_a_heading_sorts(
+    site: Path, chromium: Browser
+) -> None:
+    chromium.open(site / "index.html")
+    chromium.run(CHOOSE("model", "Vicuna 13B"))
+    chromium.run("document.getElementById('published').click()")
+    chromium.run("document.querySelector('#table thead th:nth-child(3)').click()")
+    before, address = chromium.run(ROWS), chromium.run("return location.hash")
+    assert address == "#model=Vicuna+13B&order=MAT&published=false"
+    assert before[0].startswith("EAGLE-2") and chromium.run(
+        "return document.querySelector('#table [aria-sort]').textContent"
+    ).startswith("MAT")
+    chromium.open(site / "index.html")
+    assert chromium.run(ROWS) != before
+    chromium.run(f"location.hash = {address!r}")
+    time.sleep(0.2)
+    assert chromium.run(ROWS) == before
+    chromium.run("location.hash = '#run-1'")
+    time.sleep(0.2)
+    assert chromium.run("return document.getElementById('run-1').open")
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@
     if (name) element.className = name;
     return element;
   };
-  const number = (parent, values, kind, isBest = false) => {
+  const number = (parent, values, kind) => {
     const cell = make("td", parent);
     if (!values) { cell.textContent = "–"; return cell; }
-    make(isBest ? "b" : "span", cell, shown[kind](values[0]));
+    make("span", cell, shown[kind](values[0]));
     if (values.length > 1)
       make("small", cell, `${shown[kind](values[1]).replace("x", "")}–${shown[kind](values[2]).replace("x", "")}`);
     return cell;
@@ -40,31 +40,32 @@
     const kept = data.rows.filter(row => isKept(row));
     const key = orders[find("order").value];
     if (key) {
-      const size = row => row[key] ? -row[key][0] : Infinity;
-      kept.sort((a, b) => size(a) < size(b) ? -1 : size(a) > size(b) ? 1 : 0);
+      const size = row => row[key] ? -row[key][0] : 1e9;
+      kept.sort((a, b) => (a.run === null) - (b.run === null) || size(a) - size(b) || 0);
     }
     const more = Math.max(0, kept.length - MOST);
     find("count").textContent = `${kept.length} of ${data.rows.length} results` +
       (more ? `; the first ${MOST} are shown: narrow the filters.` : ".");
     const table = find("table"), head = document.createElement("tr");
-    const names = ["model", "machine", "engine", "task", "temperature"]
+    const names = ["model", "machine", "engine", "threads", "task", "temperature"]
       .filter(name => unique(kept.map(row => row[name])).length > 1);
     table.textContent = "";
     make("thead", table).append(head);
-    ["method", ...names].forEach((name, i) => {
-      make("th", head, name === "temperature" ? "T" : name[0].toUpperCase() + name.slice(1), i ? "text" : "").scope = "col";
-    });
-    for (const title of ["tokens/s", "speedup", "MAT", ""])
-      make("th", head, title).scope = "col";
+    const heading = (text, name = "") => { make("th", head, text, name).scope = "col"; };
+    ["Method", "speedup", "MAT", "tokens/s", "n"].forEach(title => heading(title));
+    for (const name of names) heading(name === "temperature" ? "T" : name[0].toUpperCase() + name.slice(1), "text");
+    heading("");
+    if (key) head.children[{ speedup: 1, mat: 2, tokens_per_s: 3 }[key]].ariaSort = "descending";
     const body = make("tbody", table);
     for (const row of kept.slice(0, MOST)) {
       const line = make("tr", body, "", row.run === null ? "published" : "");
       make("th", line, row.method).scope = "row";
-      for (const name of names) make("td", line, row[name], "text");
-      number(line, row.tokens_per_s, "tokens_per_s");
       const speedup = number(line, row.speedup, "speedup");
       if (row.is_claimed) speedup.className = row.speedup[0] > 1 ? "green" : "red";
       number(line, row.mat, "mat");
+      number(line, row.tokens_per_s, "tokens_per_s");
+      make("td", line, row.num_samples ?? "–");
+      for (const name of names) make("td", line, row[name] ?? "–", "text");
       const links = make("td", line, "", "links");
       if (row.run === null) { link(links, row.source, row.url); continue; }
       link(links, "report", `${folder(row.run)}/report.html`);
@@ -95,9 +96,11 @@
       title.scope = "row";
       if (more) make("small", title, more);
       for (const column of columns) {
-        const cells = own.filter(row => columnOf(row) === column);
-        const cell = number(line, cells.length ? cells[cells.length - 1][kind] : null, kind);
-        if (cells.length && cells[0].run === null) cell.style.fontStyle = "italic";
+        const best = own.filter(row => columnOf(row) === column)
+          .sort((a, b) => a.num_samples - b.num_samples || a.run - b.run).pop();
+        const cell = number(line, best ? best[kind] : null, kind);
+        if (best && best.run === null) cell.style.fontStyle = "italic";
+        else if (best) make("small", cell, `n ${best.num_samples}`);
       }
     }
     if (!kept.length) make("td", make("tr", body), "No result has these values.", "reason");
@@ -117,21 +120,51 @@
     pivot("models", "mat", one => one.method, model, "model");
   }
 
+  // The view is in the address: what differs from the first view, as "#machine=AMD+EPYC&order=speedup".
+  const controls = [...selects, ...["order", "published", "eligible"].map(find)];
+  const nameOf = control => control.dataset.field || control.id;
+  const valueOf = control => control.type === "checkbox" ? String(control.checked) : control.value;
+  const first = {};
+  function keep() {
+    const view = new URLSearchParams();
+    for (const control of controls)
+      if (valueOf(control) !== first[nameOf(control)]) view.set(nameOf(control), valueOf(control));
+    history.replaceState(null, "", `${location.pathname}${location.search}#${view}`);
+    draw();
+  }
+  function open() {
+    const run = /^#run-\d+$/.test(location.hash) && find(location.hash.slice(1));
+    if (run) { run.open = true; run.scrollIntoView(); return; }
+    const view = new URLSearchParams(location.hash.slice(1));
+    for (const control of controls) {
+      const value = view.get(nameOf(control)) ?? first[nameOf(control)];
+      if (control.type === "checkbox") control.checked = value === "true";
+      else control.value = [...control.options].some(option => option.value === value) ? value : first[nameOf(control)];
+    }
+    draw();
+  }
+
   for (const select of selects) {
     const { field } = select.dataset;
-    const values = unique(data.rows.map(row => row[field]));
-    if (field === "temperature") values.sort((a, b) => a - b);
+    const values = unique(data.rows.map(row => row[field])).filter(value => value !== null);
+    if (field === "temperature" || field === "threads") values.sort((a, b) => a - b);
     make("option", select, "all").value = ALL;
     for (const value of values) make("option", select, value).value = value;
     if (field === "task" && values.includes(data.mean)) select.value = data.mean;
-    select.onchange = draw;
   }
   for (const name of Object.keys(orders)) make("option", find("order"), name).value = name;
-  for (const id of ["order", "published", "eligible"]) find(id).onchange = draw;
-  const open = () => {
-    const run = location.hash && document.querySelector(`details${location.hash}`);
-    if (run) { run.open = true; run.scrollIntoView(); }
-  };
+  for (const control of controls) {
+    first[nameOf(control)] = valueOf(control);
+    control.onchange = keep;
+  }
+  // The results are sorted as a whole, not only the rows that are shown.
+  find("table").addEventListener("click", event => {
+    const title = event.target.closest("thead th")?.textContent;
+    if (!(title in orders)) return;
+    event.stopPropagation();
+    find("order").value = find("order").value === title ? Object.keys(orders)[0] : title;
+    keep();
+  });
   addEventListener("hashchange", open);
   draw();
   find("browser").hidden = false;
