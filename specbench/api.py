@@ -129,8 +129,8 @@ def load(
         method: a method, with options.
         offline: use no network.
         values: further options of the model, as on the command line: `device`, `dtype`,
-            `quantize`, `template`, `weights`, and `threads`, the number of CPU threads of one
-            operation; None takes the fastest for a step.
+            `quantize`, `template`, `weights`, `kernels`, and `threads`, the number of CPU threads
+            of one operation; None takes the fastest for a step.
 
     Raises:
         UserError: an unknown name or option, a missing file, or too little memory.

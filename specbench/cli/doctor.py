@@ -10,8 +10,10 @@ from specbench.cli.options import Call, quiet_libraries, say, takes
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
+MACHINE = ("model", "device", "threads", "weights", "execution", "kernels")
 
-@takes(*options(SpecValues, "model", "device", "threads", "weights"), *options(Call, "offline"))
+
+@takes(*options(SpecValues, *MACHINE), *options(Call, "offline"))
 def doctor(values: dict[str, Any], call: Call) -> None:
     """Check this machine, and that its baseline is fair."""
     from specbench.measure.doctor import examine

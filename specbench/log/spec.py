@@ -89,6 +89,10 @@ class SpecValues(Struct, frozen=True):
     execution: Annotated[str, option(
         "auto, eager, or graph: replay CUDA graphs.", "decoding", "machine", "MODE",
         choices=("auto", "eager", "graph"), backend="engine", is_told=True)] = "auto"
+    kernels: Annotated[str, option(
+        "Layers by torch, by plain or by overlapped kernels. auto: the best that is right.",
+        "model", "machine", "KIND", choices=("auto", "torch", "plain", "overlapped"),
+        noun="kind of kernels", backend="engine")] = "auto"
     trace: Annotated[bool, option(
         "Keep the draft's confidence in every node.", "decoding", "note",
         backend="engine")] = False

@@ -14,7 +14,7 @@ from msgspec import structs
 from specbench.log.machine import Threads
 from specbench.machine import environment
 from specbench.machine.memory import free_bytes
-from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine import EngineBackend, describe_kernels
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.local.traffic import measure_traffic
 from specbench.measure.methods import BASELINE
@@ -30,7 +30,7 @@ PROMPTS = (
     "What is the capital of France, and which river runs through it?",
     "Count from one to twenty.",
 )
-NUM_TOKENS, NUM_ROUNDS = 64, 5
+NUM_TOKENS, NUM_ROUNDS, NUM_KIND_ROUNDS = 64, 5, 2
 MARGIN = 1.05
 """Ratio of times from which our loop counts as slower: these timings scatter by a few percent."""
 
@@ -65,6 +65,36 @@ def examine(spec: RunSpec, *, is_offline: bool) -> Iterator[Diagnosis]:
         yield _threads(backend.describe().threads)
         yield _tree(backend.target)
         yield from _baseline(setup, backend)
+        kinds = setup.device.kernels if spec.kernels == "auto" else ()
+        if (reason := backend.target.unfused_reason) and kinds:
+            yield Diagnosis("kernels", None, f"transformers computes the layers: {reason}")
+            return
+    yield from _kernels(spec, kinds, is_offline=is_offline)
+
+
+def _kernels(spec: RunSpec, kinds: Sequence[str], *, is_offline: bool) -> Iterator[Diagnosis]:
+    """Compare vanilla's tokens and times with each kind of kernels, one after the other."""
+    by_torch: list[Sequence[int]] = []
+    for kind in kinds:
+        setup = make_engine_setup(structs.replace(spec, kernels=kind), is_offline=is_offline)
+        with EngineBackend(setup) as backend:
+            used, tree = describe_kernels(backend.target), _tree(backend.target)
+            rounds = [
+                [_timed(partial(_complete, backend, request)) for _ in range(NUM_KIND_ROUNDS + 1)]
+                for request in _requests(setup)
+            ]
+        tokens = [done for timed in rounds for _, done in timed]
+        told = f"; {'the same' if tokens == by_torch else 'OTHER'} tokens as with torch"
+        by_torch = by_torch or tokens
+        step_s = statistics.median(s for timed in rounds for s, _ in timed[1:]) / NUM_TOKENS
+        why = f", because {used.reason}" if used.reason else ""
+        # In half precision, rounding may turn near-ties.
+        is_ok = None if setup.dtype != "float32" else False
+        yield Diagnosis(
+            f"kernels {kind}", tree.is_ok if tokens == by_torch else is_ok,
+            f"{1e3 * step_s:.2f} ms a token by {used.name}{why}; {tree.text}"
+            + told * (kind != kinds[0]),
+        )  # fmt: skip
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -116,12 +146,10 @@ def _baseline(setup: EngineSetup, backend: EngineBackend) -> Iterator[Diagnosis]
     """Compare vanilla in our loop with the model's own `generate`: tokens and speed."""
     target = backend.target
     tokens_agree, ours_s, theirs_s = True, [], []
-    for prompt in PROMPTS:
-        ids = setup.codec.render([{"role": "user", "content": prompt}])
-        request = Request(ids, NUM_TOKENS)
+    for request in _requests(setup):
         for turn in range(NUM_ROUNDS + 1):
             seconds, ours = _timed(partial(_complete, backend, request))
-            other_s, theirs = _timed(partial(generate, target, ids, NUM_TOKENS))
+            other_s, theirs = _timed(partial(generate, target, request.prompt_ids, NUM_TOKENS))
             tokens_agree &= tuple(ours) == tuple(theirs)
             if turn:  # the first round warms up
                 ours_s.append(seconds)
@@ -148,6 +176,11 @@ def _bandwidth(target: Target, steps_per_s: float) -> Diagnosis:
         f"({found.target_bytes / 1e6:.1f} MB a step, cache {found.cache_bytes / 1e6:.1f} MB) "
         f"at {found.target_bytes * steps_per_s / 1e9:.1f} GB/s",
     )  # fmt: skip
+
+
+def _requests(setup: EngineSetup) -> list[Request]:
+    chats = ([{"role": "user", "content": prompt}] for prompt in PROMPTS)
+    return [Request(setup.codec.render(chat), NUM_TOKENS) for chat in chats]
 
 
 def _complete(backend: EngineBackend, request: Request) -> Sequence[int]:

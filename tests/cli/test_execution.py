@@ -42,10 +42,10 @@ class Recorder:
 @pytest.fixture(autouse=True)
 def recording(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in graph mode, on a CPU."""
-    monkeypatch.setattr(engine_setup, "pick_mode", lambda requested, device: Mode("graph"))
+    monkeypatch.setattr(engine_setup, "pick_mode", lambda *given: Mode("graph"))
     monkeypatch.setattr(recorder, "CudaRecorder", Recorder)
     monkeypatch.setattr(Recorder, "is_broken", False)
-    monkeypatch.setattr(pick_ops, "pick_ops", lambda device, dtype: TORCH)
+    monkeypatch.setattr(pick_ops, "pick_ops", lambda *given: TORCH)
 
 
 def break_after_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

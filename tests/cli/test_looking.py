@@ -44,6 +44,9 @@ def test_doctor_compares_our_baseline_with_generate(specbench: Specbench, model:
     assert "vanilla in our loop equals generate" in said.out
     assert "no GPU, because" in said.out or "cuda" in said.out
     assert "ok      tree:" in said.out
+    plain = next(line for line in said.out.splitlines() if "kernels plain" in line)
+    assert plain.startswith("ok") and plain.endswith("; the same tokens as with torch")
+    assert "ok      kernels torch: " in said.out
 
 
 def test_doctor_compares_tokens_of_the_embedded_model_in_float32(

@@ -100,7 +100,8 @@ CASES = [
     ({}, {"environment__variables": {"A": "1"}}, VERSION, "environment variables: none in the fi"),
     ({}, {"spec__values__execution": "graph"}, VERSION, "--execution: auto in the first, graph"),
     (
-        {"kernels__name": "torch"}, {"kernels__name": "triton 3.6.0"}, VERSION,
+        {"kernels__name": "torch", "spec__values__kernels": "torch"},
+        {"kernels__name": "triton 3.6.0"}, VERSION,
         "kernels: torch in the first, triton 3.6.0 in the second",
     ),
     (gpu("A100"), gpu("A100", "580"), VERSION, "driver: 550 in the first, 580 in the second"),

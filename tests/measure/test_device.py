@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
+from specbench.engine.graphs import recorder
+from specbench.engine.kernels import pick_ops
+from specbench.engine.layers.ops import Ops
 from specbench.errors import TooLarge, UserError
 from specbench.measure.local import device
-from specbench.measure.local.device import pick_device
+from specbench.measure.local.device import KERNELS, Mode, pick_device
+from specbench.measure.local.engine_load import make_execution
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite.preview import preview
@@ -79,6 +83,56 @@ def test_a_gpu_that_emulates_bfloat16_runs_float16_and_says_so(
     assert found.dtype == dtype
     is_told = any("emulate bfloat16" in text for text in found.describe().warnings)
     assert is_told == (capability < (8, 0) and given == "auto" and model == "llama3-8b")
+
+
+@pytest.mark.parametrize(
+    ("capability", "kinds"),
+    [((7, 5), ("torch",)), ((8, 9), ("torch", "plain")), ((9, 0), tuple(KERNELS))],
+)
+def test_kernels_that_a_gpu_cannot_run_are_refused_by_name(
+    gpus: list[float], monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int],
+    kinds: tuple[str, ...],
+) -> None:  # fmt: skip
+    gpus += [80, 80]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: capability)
+    for kind in KERNELS:
+        if kind in kinds:
+            assert setup(**LARGE, kernels=kind).mode == Mode("graph", kernels=kind)
+        else:
+            told = f"--kernels {kind} needs .* on cuda:0 of compute capability {capability[0]}"
+            with pytest.raises(UserError, match=told):
+                setup(**LARGE, kernels=kind)
+    with pytest.raises(UserError, match=r"--kernels plain needs .*, and this run is on cuda:0-1"):
+        setup(**LARGE, device="cuda:0-1", kernels="plain")
+    with pytest.raises(UserError, match=r"--kernels overlapped needs .*, and this run is on cpu"):
+        setup(**LARGE, device="cpu", kernels="overlapped")
+
+
+@pytest.mark.parametrize(
+    ("device", "mode", "kernels", "ops"),
+    [
+        ("cpu", "eager", "auto", "native"), ("cpu", "eager", "plain", "native"),
+        ("cpu", "eager", "torch", "torch"), ("cuda", "eager", "auto", "torch"),
+        ("cuda", "eager", "plain", "plain"), ("cuda", "graph", "auto", "auto"),
+        ("cuda", "graph", "torch", "torch"), ("cuda", "graph", "overlapped", "overlapped"),
+        ("cuda", "eager", "overlapped", "overlapped"),
+    ],
+)  # fmt: skip
+def test_kernels_are_a_choice_of_their_own_beside_graphs(
+    device: str, mode: Literal["eager", "graph"], kernels: str, ops: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def named(name: str) -> Ops:
+        made = Ops()
+        made.name = name
+        return made
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(recorder, "CudaRecorder", lambda device: None)
+    monkeypatch.setattr(pick_ops, "pick_ops", lambda device, dtype, kind: named(kind))
+    monkeypatch.setattr(pick_ops, "pick_native_ops", lambda *given: named("native"))
+    made = make_execution(Mode(mode, kernels=kernels), torch.device(device), torch.float32)
+    assert made.ops.name == ops and made.is_static == (mode == "graph")
 
 
 @pytest.mark.parametrize("given", ["auto", "cuda"])

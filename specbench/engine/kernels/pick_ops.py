@@ -49,10 +49,11 @@ HIDDEN, EXPERT_HIDDEN, VOCAB = 1104, 544, 33_000
 """Sizes of inputs, each more than one block of its kernel and no whole number of them."""
 
 
-def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
+def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Ops:
     """Triton's kernels if they run on the GPU with the results of torch's operations.
 
-    Launches overlap unless more kernels are correct and can be launched without overlap.
+    They are `plain` or `overlapped`. With `auto`, launches overlap unless more kernels are
+    correct and can be launched without overlap.
     """
     try:
         from specbench.engine.kernels.triton_ops import TritonOps
@@ -67,7 +68,8 @@ def pick_ops(device: torch.device, dtype: torch.dtype) -> Ops:
     make = partial(TritonOps, properties.multi_processor_count)
     sound: dict[bool, TritonOps] = {}
     reasons: dict[bool, str] = {}
-    for is_early in (True, False) if capability >= (9, 0) else (False,):
+    best = (True, False) if capability >= (9, 0) else (False,)
+    for is_early in {"plain": (False,), "overlapped": (True,)}.get(kind, best):
         ops = make(is_early=is_early)
         wrong = unsupported_reason(ops, device, dtype, recorder)
         if wrong is None:

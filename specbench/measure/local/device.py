@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from specbench.errors import TooLarge, UserError
 from specbench.log.machine import gpu_numbers
 
 T = TypeVar("T")
+KERNELS = {
+    "torch": "",
+    "plain": "a CPU, or one GPU of compute capability 8.0 or higher",
+    "overlapped": "one GPU of compute capability 9.0 or higher",
+}
+"""Kinds of kernels, from the simplest to the fastest, and what each one needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +38,38 @@ class Device:
         return len(gpu_numbers(self.name))
 
     @property
-    def has_bfloat16(self) -> bool:
-        """False if a GPU emulates bfloat16, as those below compute capability 8.0 do."""
+    def capability(self) -> tuple[int, int]:
+        """The lowest compute capability of its GPUs."""
         import torch
 
-        capabilities = map(torch.cuda.get_device_capability, gpu_numbers(self.name))
-        return all(capability >= (8, 0) for capability in capabilities)
+        return min(map(torch.cuda.get_device_capability, gpu_numbers(self.name)))
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """False if a GPU emulates bfloat16, as those below compute capability 8.0 do."""
+        return not self.num_gpus or self.capability >= (8, 0)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kinds of kernels that it can run."""
+        kinds = tuple(KERNELS)
+        if not self.num_gpus:
+            return kinds[:2]
+        if self.num_gpus > 1 or self.capability < (8, 0):
+            return kinds[:1]
+        return kinds if self.capability >= (9, 0) else kinds[:2]
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Execution of steps. `reason` says why graphs are not used, unless that was asked for."""
+    """Execution of steps, and the kind of their kernels.
+
+    `reason` says why graphs are not used, unless that was asked for.
+    """
 
     name: Literal["eager", "graph"]
     reason: str | None = None
+    kernels: str = "auto"
 
 
 EAGER = Mode("eager")
@@ -91,12 +115,28 @@ def fitted(requested: str, use: Callable[[Device], T]) -> T:
             device = _with_more_gpus(device, requested, error)
 
 
-def pick_mode(requested: str, device: Device) -> Mode:
-    """Execution of steps under `--execution` on this device.
+def pick_mode(requested: str, device: Device, kernels: str = "auto") -> Mode:
+    """Execution of steps under `--execution` and `--kernels` on this device.
 
     Raises:
-        UserError: graphs are asked for on a CPU.
+        UserError: the device cannot replay graphs, or has no such kernels.
     """
+    if kernels not in ("auto", *device.kernels):
+        raise UserError(
+            f"--kernels {kernels} needs {KERNELS[kernels]}, and this run is on {device.name}"
+            f"{_of_capability(device)}.",
+            f"Give one of {', '.join(('auto', *device.kernels))}.",
+        )
+    return replace(_pick_mode(requested, device), kernels=kernels)
+
+
+def _of_capability(device: Device) -> str:
+    if device.num_gpus != 1:
+        return ""
+    return " of compute capability {}.{}".format(*device.capability)
+
+
+def _pick_mode(requested: str, device: Device) -> Mode:
     if device.num_gpus > 1:
         if requested == "graph":
             raise UserError(

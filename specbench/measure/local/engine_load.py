@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from specbench.engine.drafter import Drafter
     from specbench.engine.execution import Execution
+    from specbench.engine.layers.ops import Ops
     from specbench.engine.target import Target
     from specbench.measure.local.device import Mode
     from specbench.measure.local.parts import EngineParts
@@ -77,18 +78,28 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     import torch
 
     from specbench.engine.execution import Eager
-    from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
 
     if device.type == "cuda":
         torch.cuda.set_device(device)  # kernels and graphs go to the current one
-    if mode.name == "graph":
-        from specbench.engine.graphs.cuda import Graphs
-        from specbench.engine.graphs.recorder import CudaRecorder
+    if mode.name == "eager":
+        return Eager(_ops(mode, device, dtype))
+    from specbench.engine.graphs.cuda import Graphs
+    from specbench.engine.graphs.recorder import CudaRecorder
 
-        gc.freeze()  # torch before 2.9 collects garbage before each capture
-        return Graphs(CudaRecorder(device), pick_ops(device, dtype))
-    if device.type == "cpu":
-        from specbench.engine.kernels.native_build import user_folder
+    gc.freeze()  # torch before 2.9 collects garbage before each capture
+    return Graphs(CudaRecorder(device), _ops(mode, device, dtype))
 
-        return Eager(pick_native_ops(dtype, user_folder()))
-    return Eager()
+
+def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
+    """The operations of layers. Without `--kernels`, eager steps on a GPU have torch's."""
+    from specbench.engine.kernels.pick_ops import pick_native_ops, pick_ops
+    from specbench.engine.layers.ops import Ops
+
+    is_gpu = device.type == "cuda"
+    if mode.kernels == "torch" or (is_gpu and mode.name == "eager" and mode.kernels == "auto"):
+        return Ops()
+    if is_gpu:
+        return pick_ops(device, dtype, mode.kernels)
+    from specbench.engine.kernels.native_build import user_folder
+
+    return pick_native_ops(dtype, user_folder())

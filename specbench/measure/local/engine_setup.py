@@ -155,7 +155,7 @@ def _setup_on(
         TooLarge: the model does not fit there.
     """
     card = find_model(spec.model)
-    mode = pick_mode(spec.execution, device)
+    mode = pick_mode(spec.execution, device, spec.kernels)
     if spec.weights == "stand-in":
         setup = _stand_in_setup(spec, card, methods, device=device, mode=mode)
     else:

@@ -136,8 +136,8 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
     yield Refusing(monkeypatch, (9, 0))
 
 
-def picked() -> Any:
-    return pick_ops(torch.device("cuda"), torch.bfloat16)
+def picked(kind: str = "auto") -> Any:
+    return pick_ops(torch.device("cuda"), torch.bfloat16, kind)
 
 
 @pytest.mark.parametrize(("major", "minor"), [(7, 5), (7, 0)])
@@ -188,6 +188,24 @@ def test_launches_overlap_unless_that_costs_a_kernel_with_the_reason(
     ops = picked()
     assert ops.name.startswith("triton") and ops.describe()["reason"] == ops.reason == reason
     assert ops.name.endswith(", overlapped") != ("do not overlap" in (reason or ""))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "name", "reason"),
+    [
+        ("plain", {"overlapped": "the norm is off"}, "triton", None),
+        ("overlapped", {"plain": "the norm is off"}, "triton", None),
+        ("plain", {"plain": "the norm is off"}, "torch", "the norm is off"),
+        ("overlapped", {"overlapped": "the norm is off"}, "torch", "the norm is off"),
+    ],
+)
+def test_a_kind_of_kernels_that_is_asked_for_is_not_replaced_by_another(
+    kind: str, wrong: dict[str, str], name: str, reason: str | None, hopper: Refusing
+) -> None:
+    hopper.wrong = wrong
+    ops = picked(kind)
+    assert (ops.name.split()[0], ops.reason) == (name, reason)
+    assert ops.name.endswith(", overlapped") == (kind == "overlapped" and name == "triton")
 
 
 def test_wrong_kernels_leave_torchs_operations_with_every_reason(hopper: Refusing) -> None:
