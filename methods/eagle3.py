@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 
 from specbench.engine.drafter import BuildContext, Drafter, Method
-from specbench.methods import _dynamic_tree
 from specbench.methods._dynamic_tree import DynamicDrafter
+from specbench.methods._dynamic_tree import Options as TreeOptions
 from specbench.methods._eagle import Eagle3Model
 
 
 @dataclass(frozen=True, slots=True)
-class Options(_dynamic_tree.Options):
+class Options(TreeOptions):
     """Options of EAGLE-3."""
 
     layers: str = field(

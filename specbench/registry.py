@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +31,7 @@ from specbench.errors import (
     unknown_name,
 )
 from specbench.methods import described
+from specbench.methods._source import read_options
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
@@ -107,11 +110,7 @@ def get(name: str) -> Method:
     Raises:
         UserError: the name is unknown or taken by two packages, or the method is broken.
     """
-    plugins = _plugins()
-    _refuse_clash(name, plugins)
-    plugin = next((p for p in plugins if p.name == name), None)
-    if name not in described() and plugin is None:
-        raise unknown_name("method", name, [*names(), *GROUPS])
+    plugin = _refuse_unknown(name)
     place = plugin.value if plugin else f"{GROUP}.{name}"
     importlib.import_module("specbench.engine.drafter")  # torch may take long: no method's fault
     try:
@@ -124,6 +123,16 @@ def get(name: str) -> Method:
             "Fix that package, or uninstall it." if plugin else "Fix that file.",
         ) from error
     return typing.cast("Method", found)
+
+
+def _refuse_unknown(name: str) -> EntryPoint | None:
+    """The entry point of a plug-in's method; None for ours."""
+    plugins = _plugins()
+    _refuse_clash(name, plugins)
+    plugin = next((p for p in plugins if p.name == name), None)
+    if name not in described() and plugin is None:
+        raise unknown_name("method", name, [*names(), *GROUPS])
+    return plugin
 
 
 def _refuse_clash(name: str, plugins: Sequence[EntryPoint]) -> None:
@@ -208,21 +217,51 @@ def make_options(method: Method, given: Mapping[str, str]) -> Any:
     Raises:
         UserError: an unknown option, or a value of the wrong type or out of range.
     """
-    hints = typing.get_type_hints(method.options)
-    known = {f.name: f for f in fields(method.options)}
+    return method.options(**_parse_values(method.name, method.options, given))
+
+
+def _parse_values(method: str, options: Any, given: Mapping[str, str]) -> dict[str, Any]:
+    hints = typing.get_type_hints(options)
+    known = {f.name: f for f in fields(options)}
     values = {}
     for key, text in given.items():
         if key not in known:
-            raise unknown_name(f"option of {method.name!r}", key, known)
-        value = _parse_value(method.name, key, hints[key], text)
+            raise unknown_name(f"option of {method!r}", key, known)
+        value = _parse_value(method, key, hints[key], text)
         low = known[key].metadata.get("min")
         if low is not None and value < low:
             raise UserError(
-                f"Option {key}={text} of method {method.name!r} is too small.",
+                f"Option {key}={text} of method {method!r} is too small.",
                 f"Give at least {low}.",
             )
         values[key] = value
-    return method.options(**values)
+    return values
+
+
+def check_choice(choice: MethodChoice) -> None:
+    """Check a method's name and options without importing it, which takes seconds.
+
+    Rules between options, and options that its own file does not declare, are left to
+    `make_options`.
+
+    Raises:
+        UserError: an unknown name or option, or a value of the wrong type or out of range.
+    """
+    plugin = _refuse_unknown(choice.name)
+    path = _file_of(plugin.module if plugin else f"{GROUP}.{choice.name}")
+    if path and (options := read_options(path)):
+        _parse_values(choice.name, options, choice.given)
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of a module, of which nothing is imported; None if it is not where modules are."""
+    package, *parts = module.split(".")
+    spec = find_spec(package)
+    if spec and not parts:
+        return Path(spec.origin or "")
+    folders = (spec and spec.submodule_search_locations) or ()
+    files = (Path(folder, *parts).with_suffix(".py") for folder in folders)
+    return next((file for file in files if file.is_file()), None)
 
 
 def _parse_value(method: str, key: str, hint: Any, text: str) -> Any:

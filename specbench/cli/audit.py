@@ -73,11 +73,16 @@ def audit(
 
 def audit_method(name: str, model: str, call: Call) -> None:
     """Audit a method on a model in float32, print the result and end the program."""
+    from specbench.measure.preflight import check_names
+    from specbench.measure.spec import RunSpec
+
+    say(f"Starting: the audit of {name} on {model}")
+    check_names(RunSpec(model=model, methods=(name,)))
+    quiet_libraries()
     from specbench.audit.contract import load_subject, run_contract
     from specbench.audit.terminal import print_contract
     from specbench.report.export.terminal import report_console
 
-    quiet_libraries()
     subject, is_lossless = load_subject(name, model, is_offline=call.offline)
     result = run_contract(name, subject, is_lossless=is_lossless, say=say)
     print_contract(result, report_console(), is_full=call.full)

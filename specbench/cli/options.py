@@ -171,11 +171,8 @@ def with_address(words: Sequence[str]) -> list[str]:
 
 
 def quiet_libraries() -> None:
-    """Silence the progress bars and advice of transformers."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    """Silence the progress bars and advice of transformers, which is not imported yet."""
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 def say(text: str, *, is_error: bool = True) -> None:

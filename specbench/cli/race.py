@@ -48,15 +48,19 @@ def race(
     ] = False,
 ) -> None:
     """Watch methods answer one prompt, one after the other or side by side."""
-    from specbench.measure.local.engine_setup import make_engine_setup
-    from specbench.measure.requests import user
+    from specbench.measure.preflight import check_names, starting
     from specbench.measure.spec import RunSpec
-    from specbench.report.console import SafeConsole
-    from specbench.types import Request
 
     is_every_one = "methods" not in values
     spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
+    say(starting(spec))
+    check_names(spec)
     quiet_libraries()
+    from specbench.measure.local.engine_setup import make_engine_setup
+    from specbench.measure.requests import user
+    from specbench.report.console import SafeConsole
+    from specbench.types import Request
+
     setup = make_engine_setup(spec, is_offline=call.offline)
     codec = setup.codec
     request = Request(

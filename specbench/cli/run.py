@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     """Measure methods on tasks; keep the run and its report."""
     from specbench.cli.progress import progress_view
+    from specbench.measure.preflight import starting
     from specbench.measure.spec import RunSpec
 
     values["tasks"] = (*values.get("tasks", ()), *call.task)
@@ -33,6 +34,8 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
         values["backend"] = "server"
     spec = RunSpec(**{"repeats": None} | values)
     view = progress_view(is_quiet=call.quiet)
+    if not call.resume:
+        view.message(starting(spec))
     names = [*dict.fromkeys("dataset" if name == "task" else name for name in given)]
     if call.dry_run or call.runs > 1:
         done = _several(spec, names, call, view)
@@ -67,17 +70,18 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
     from specbench.measure.folder import claim_folder, new_run, resumed_run
     from specbench.measure.plan import make_plan, setup_maker
-    from specbench.measure.session import run_plan
 
     choose = resumed_run if call.resume else new_run
     path, spec, given = choose(spec, given, call.output, RUNS)
     if call.resume:
         view.message(f"Continuing the run in {path}")
     words = sys.argv[1:]
+    quiet_libraries()
     with setup_maker(call.ray) as maker:
         with lasting_objects():
-            quiet_libraries()
             plan = make_plan(spec, is_offline=call.offline, setup_maker=maker)
+        from specbench.measure.session import run_plan  # after names were checked: imports numpy
+
         path = path if call.output or call.resume else claim_folder(path)
         with resumable(path, "--output", words), view:
             stored = run_plan(plan, path, view, given=given, command=words, is_forced=call.force)

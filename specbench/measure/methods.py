@@ -151,21 +151,30 @@ def select_methods(
         one = replace(method, options=options, weights=resolved.weights)
         (found if resolved.exists else missing).append(one)
     if named and missing and all(one.method.name == BASELINE for one in found):
-        names = [one.method.name for one in missing]
         if spec.weights == "stand-in":
-            hint = "A stand-in has the built-in heads, and the SpS draft of the model card."
-        else:
-            is_model = hasattr(missing[0].options, "weights")
-            file = "weights=DIR_OR_HUB_ID" if is_model else "datastore=FILE"
-            hint = f"Name one: --method {names[0]}:{file}."
-            if card.is_known:
-                hint += f" `specbench show {card.name}` lists what there is."
-        raise UserError(f"{card.name} has no checkpoint for {', '.join(names)}.", hint)
+            raise UserError(
+                f"{card.name} has no checkpoint for {', '.join(one.label for one in missing)}.",
+                "A stand-in has the built-in heads, and the SpS draft of the model card.",
+            )
+        raise no_weights(card, [one.method.name for one in missing])
     check_labels([one.label for one in found])
     run = {one.method.name for one in found}  # `all,dflash:weights=DIR` names dflash twice
     missing = [one for one in missing if one.method.name not in run]
     is_told = named or card.is_known
     return SelectedMethods(tuple(found), tuple(missing if is_told else ()), tuple(errors), broken)
+
+
+def no_weights(card: ModelCard, names: Sequence[str]) -> UserError:
+    """The error for methods whose weights the user has to name."""
+    message = f"{card.name} has no checkpoint for {', '.join(names)}."
+    if names[0] == "rest":
+        make = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
+        message = message.replace("checkpoint", "datastore" if len(names) == 1 else "weights")
+        return UserError(message, f"Make one: {make}. Then: --method rest:datastore=FILE.")
+    hint = f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID."
+    if card.is_known:
+        hint += f" `specbench show {card.name}` lists what there is."
+    return UserError(message, hint)
 
 
 def label_of(asked: MethodChoice) -> str:
@@ -214,7 +223,11 @@ def find_datastore(options: Any) -> Path | None:
     Raises:
         CheckpointError: there is no such file.
     """
-    given = getattr(options, "datastore", "")
+    return datastore_file(getattr(options, "datastore", ""))
+
+
+def datastore_file(given: str) -> Path | None:
+    """The datastore of that name; None without a name. Raises CheckpointError as above."""
     if given and not Path(given).expanduser().is_file():
         raise CheckpointError(
             f"Datastore {given} is not a file.",

@@ -17,6 +17,7 @@ from specbench.errors import UserError
 from specbench.measure.backends import make_setup
 from specbench.measure.base import ChecksMemory, Plan, Setup
 from specbench.measure.methods import parse_methods
+from specbench.measure.preflight import check_names
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups
@@ -60,13 +61,14 @@ def make_plan(
     Raises:
         UserError: an unknown name, a wrong value, or a missing or broken file.
     """
+    make = setup_maker or make_setup
+    is_here = make is make_setup
+    if is_here:
+        check_names(spec)
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
-    make = setup_maker or make_setup
-    if make is make_setup:  # a wrong name is told before anything is downloaded
-        find_model(spec.model)
-        if not (spec.serving_engine or spec.backend == "server"):
-            parse_methods(spec.methods)
+    if is_here and not spec.backend:  # rules between options, before anything is downloaded
+        parse_methods(spec.methods)
     if spec.pad_to:
         from specbench.data.long_prompts import long_prompt_sets, read_text
 

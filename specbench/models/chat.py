@@ -130,6 +130,13 @@ def load_codec(path: Path, card: ModelCard, template: str) -> ChatCodec:
     return ChatCodec(tokenizer, chosen, eos_ids(path, tokenizer), vocab_size(path, tokenizer))
 
 
+def check_template(name: str) -> None:
+    """Raise UserError if `--template name` is none of ours, and no other word for one."""
+    words = ("auto", "none", _THINKING, *chat_templates())
+    if name not in words:
+        raise unknown_name("template", name, words)
+
+
 def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerBase") -> Template:
     """The template for `--template name`.
 
@@ -147,9 +154,8 @@ def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerB
         return replace(usual, name=_THINKING)
     if name == "none":
         return Template("none")
+    check_template(name)
     if name != "auto":
-        if name not in ours:
-            raise unknown_name("template", name, ("auto", "none", _THINKING, *ours))
         return Template(name, ours[name].jinja, ours[name].system)
     if card.template is not None:
         return Template(card.template, ours[card.template].jinja, ours[card.template].system)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specbench.data.hub import TIMEOUT_S, HubFailure, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
+from specbench.log.header import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard
 from specbench.models.checkpoints import (
     WEIGHT_SUFFIXES,
@@ -96,12 +97,8 @@ def resolve(
     the cache is used, if it is complete. `what` and `alias` name it in the CheckpointError
     that says what is missing and how to get it.
     """
-    folder = Path(repo).expanduser()
-    if folder.is_dir():
+    if folder := local_folder(repo, what=what):
         return folder
-    if folder.is_absolute():
-        hint = "Reinstall specbench." if what.endswith("tiny") else "Check the path."
-        raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
     failure: HubFailure | None = None
     if not is_offline(offline):
         wanted = wanted_files if needs_weights else _files_without_weights
@@ -129,6 +126,26 @@ def resolve(
         "copy the cache here (HF_HOME says where it is) or give the folder. "
         "`--model tiny` needs no download.",
     )
+
+
+def local_folder(repo: str, *, what: str) -> Path | None:
+    """The folder of that path; None for an id of the Hub.
+
+    Raises:
+        CheckpointError: it is neither.
+    """
+    folder = Path(repo).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute():
+        hint = "Reinstall specbench." if what.endswith("tiny") else "Check the path."
+        raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
+    if not HUB_ID.fullmatch(repo):
+        message = (
+            f"{what}: there is no folder {repo!r} here, and it is no id of the Hugging Face Hub."
+        )
+        raise CheckpointError(message, "Give a folder, or an id `org/name`.")
+    return None
 
 
 def _from_hub(

@@ -1,0 +1,62 @@
+"""Options of a method, read from its file: importing it would import torch."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = "specbench.methods"
+_LIGHT = {*sys.stdlib_module_names, "specbench.types"}
+"""Modules that a declaration may import."""
+
+
+def read_options(path: Path) -> Any:
+    """The dataclass that the file gives to its `METHOD`, with fields alone; None if it cannot be
+    read without other modules of its package.
+    """
+    try:
+        names = _bindings(path)
+        (given,) = (one.value for one in names["METHOD"].value.keywords if one.arg == "options")
+        return _made(given.id, names)
+    except Exception:  # a file of somebody else's; importing it will say what is wrong
+        return None
+
+
+def _bindings(path: Path) -> dict[str, Any]:
+    """The statements of a module by the name that they bind."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            found |= {one.asname or one.name: (node.module, one.name) for one in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            found[ast.unparse(target)] = node
+        elif isinstance(node, ast.ClassDef):
+            node.body = [one for one in node.body if not isinstance(one, ast.FunctionDef)]
+            found[node.name] = node
+    return found
+
+
+def _made(name: str, names: dict[str, Any]) -> Any:
+    """The value of a name: a declaration is run alone, after those that it uses.
+
+    Raises:
+        ImportError: it comes from a module that is not read.
+    """
+    node = names[name]
+    if isinstance(node, tuple):
+        module, original = node
+        if module.startswith(f"{_PACKAGE}."):
+            file = Path(__file__).with_name(f"{module.removeprefix(_PACKAGE)[1:]}.py")
+            return _made(original, _bindings(file))
+        if module not in _LIGHT:
+            raise ImportError(module)
+        return getattr(importlib.import_module(module), original)
+    loads = (one for one in ast.walk(node) if isinstance(one, ast.Name))
+    used = {one.id for one in loads if isinstance(one.ctx, ast.Load)}
+    space = {one: _made(one, names) for one in used if one in names} | {"__name__": _PACKAGE}
+    exec(compile(ast.Module([node], []), name, "exec", dont_inherit=True), space)
+    return space[name]

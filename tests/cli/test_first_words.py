@@ -1,0 +1,128 @@
+"""The first words of a command and its mistakes come before slow libraries are imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench import registry
+from specbench.methods import described
+from specbench.methods._source import read_options
+
+SLOW = ("numpy", "torch", "transformers", "pandas")
+PROGRAM = """
+import os, sys
+
+slow, is_first = sys.argv[1].split(","), sys.argv[2] == "first"
+
+def end():
+    print(*[name for name in slow if name in sys.modules], "END", flush=True)
+    sys.stderr.flush()
+    os._exit(7)
+
+class Spy:
+    def __init__(self, stream):
+        self.stream = stream
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+    def write(self, text):
+        self.stream.write(text)
+        if is_first and text.strip():
+            end()
+
+sys.stderr, sys.argv = Spy(sys.stderr), ["specbench", *sys.argv[3:]]
+from specbench.cli import main
+try:
+    main()
+except SystemExit as error:
+    assert error.code == 2
+    end()
+"""
+
+
+def _run(until: str, words: tuple[str, ...], folder: Path) -> tuple[str, str]:
+    """The slow modules at the first word or at the end, and what stderr has by then."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, ",".join(SLOW), until, *words],
+        cwd=folder, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 7, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (("run",), "Starting: tiny, its default methods, the default tasks"),
+        (
+            ("run", "--method", "pld,sps", "--dataset", "gsm8k"),
+            "Starting: tiny, pld and sps, gsm8k",
+        ),
+        (("run", "--method", "pld:ngram=1|2|3", "--dry-run"), "Starting: tiny, 3 methods, the def"),
+        (("race", "hello", "--method", "pld"), "Starting: tiny, pld, the default tasks"),
+        (("doctor",), "Checking this machine with tiny …"),
+        (("audit", "--method", "pld"), "Starting: the audit of pld on tiny"),
+    ],
+)
+def test_the_first_line_comes_before_slow_imports(
+    words: tuple[str, ...], first: str, tmp_path: Path
+) -> None:
+    seen, said = _run("first", words, tmp_path)
+    assert seen.split() == ["END"]
+    assert said.startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "--method", "pld:ngram=two"), "Option ngram='two' of method 'pld' is not of type"),
+        (("run", "--method", "eagle3:dpth=3"), "Did you mean 'depth'?"),
+        (("run", "--method", "sps:schedule=x"), "No value of sps:schedule 'x'"),
+        (("run", "--method", "suffix:num_tokens=0"), "Give at least 1."),
+        (("run", "--method", "rest"), "specbench datastore build FILE.jsonl --model tiny"),
+        (("run", "--method", "rest:datastore=none"), "Datastore none is not a file."),
+        (("run", "--method", "medusa:weights=head"), "there is no folder 'head' here"),
+        (("run", "--method", "medusa:weights=."), "has no config.json"),
+        (("run", "--model", "."), "has no config.json"),
+        (("run", "--template", "nosuch"), "No template 'nosuch'."),
+        (("race", "--method", "plt", "hello"), "Did you mean 'pld'?"),
+        (("doctor", "--model", "nope"), "No model 'nope'."),
+        (("audit", "--method", "pld:ngrm=3"), "Did you mean 'ngram'?"),
+    ],
+)
+def test_a_mistake_is_told_without_slow_imports(
+    words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    seen, said = _run("last", words, tmp_path)
+    assert message in said
+    assert seen.split() == ["END"]
+
+
+def _options(options: Any) -> list[tuple[object, ...]]:
+    described = registry.describe_options(type("", (), {"options": options}))  # type: ignore[arg-type]
+    metadata = [{**one.metadata} for one in fields(options)]
+    return [*zip(described, metadata, strict=True)]
+
+
+@pytest.mark.parametrize("name", described())
+def test_options_read_from_source_are_those_of_the_method(name: str) -> None:
+    module = import_module(f"specbench.methods.{name}")
+    read = read_options(Path(str(module.__file__)))
+    assert _options(read) == _options(module.METHOD.options)
+
+
+def test_options_of_the_plug_in_of_init_are_read_and_others_left(tmp_path: Path) -> None:
+    import specbench.cli
+
+    template = Path(specbench.cli.__file__).with_name("plugin") / "specbench_bigram.py.txt"
+    assert [one[0].name for one in _options(read_options(template))] == ["num_tokens"]  # type: ignore[attr-defined]
+    for text in ("", "import torch\nMETHOD = make()", "from torch import X\nMETHOD = M(options=X)"):
+        file = tmp_path / "other.py"
+        file.write_text(text)
+        assert read_options(file) is None
