@@ -49,7 +49,7 @@ class Call(Struct, frozen=True):
         "Print all tables, definitions and facts.", "output", "note")] = False
     sort: Annotated[Literal["paper", "speedup"], option(
         "Order of the methods:", "output", "note", "ORDER",
-        choices=("paper", "speedup"), noun="order")] = "paper"
+        choices=("paper", "speedup"), noun="order")] = "speedup"
     quiet: Annotated[bool, option("Print the table only.", "output", "note")] = False
     # fmt: on
 

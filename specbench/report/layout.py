@@ -37,15 +37,18 @@ def first_that_fits(tables: Sequence[Table], width: int) -> Table:
     return next((table for table in tables if fits(table, width)), tables[-1])
 
 
+def narrowed(table: Table, width: int) -> Table:
+    """The table without the columns of the highest ranks, as far as this width has no room."""
+    for highest in sorted({column.rank for column in table.columns if column.rank}, reverse=True):
+        if fits(table, width):
+            break
+        table = _with(table, [column.rank != highest for column in table.columns])
+    return table
+
+
 def draw(table: Table, width: int) -> Iterable[RenderableType]:
     """The table in this many characters, in several parts if it must be, each with a blank line."""
-    layout = _Layout(table, width)
-    ranks = {column.rank for column in table.columns if column.rank}
-    while ranks and not layout.fits:
-        highest = max(ranks)
-        ranks.remove(highest)
-        kept = [column.rank != highest for column in layout.table.columns]
-        layout = _Layout(_with(layout.table, kept), width)
+    layout = _Layout(narrowed(table, width), width)
     for units in layout.split():
         yield layout.draw(units)
         yield Text()

@@ -47,7 +47,7 @@ def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     """Notes of the default screen: gaps, definitions, and the first sentence of each warning."""
-    gaps = [one for one in notes if one.key in ("missing", "lossy")]
+    gaps = [one for one in notes if one.key in ("cpu_trees", "missing", "lossy")]
     warnings = [one for one in notes if one.is_warning]
     num_more = len(warnings) - _MOST_WARNINGS
     kept = [replace(one, text=_gist(one.text)) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
@@ -98,10 +98,20 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         ("latency", {"temperatures": [] if run.serving else _by_temperature(run, _latency)}),
         ("depth", {"temperatures": _by_temperature(run, _depth)}),
         *([_memory(run, run.roofline)] if isinstance(run.roofline, Roofline) else ()),
+        ("cpu_trees", {"is_slower": _is_slow_on_cpu(run)}),
         ("processor", _processor(info)),
         ("gpu", _gpu(info)),
     ]
     return (note(key, info, **numbers) for key, numbers in found if any(numbers.values()))
+
+
+def _is_slow_on_cpu(run: RunMetrics) -> bool:
+    """True if a method is slower than vanilla on a CPU although it accepts more, not on servers."""
+    if facts.is_on_gpu(run.info) or run.info.servers:
+        return False
+    pairs = ((one.speedup, one.mat) for one in run.overall.values())
+    known = [pair for pair in pairs if all(isinstance(value, Estimate) for value in pair)]
+    return any(speedup.value < 1 < mat.value for speedup, mat in known)  # type: ignore[union-attr]
 
 
 def _servers(info: RunHeader) -> list[Numbers]:

@@ -210,11 +210,11 @@ def _sorted(methods: tuple[MethodResults, ...], sort: Sort) -> tuple[MethodResul
     if sort == "paper":
         return methods
 
-    def speedup(method: MethodResults) -> float:
-        value = method.overall.speedup
-        return value.value if isinstance(value, Estimate) else 0.0
+    def speed(method: MethodResults) -> list[float]:
+        values = (method.overall.speedup, method.overall.pooled.tokens_per_s)
+        return [value.value if isinstance(value, Estimate) else 0.0 for value in values]
 
-    return tuple(sorted(methods, key=speedup, reverse=True))
+    return tuple(sorted(methods, key=speed, reverse=True))
 
 
 def _comparable(runs: Sequence[RunMetrics], temperature: float) -> Iterator[RunMetrics]:

@@ -4,13 +4,13 @@ A column of the overview, of the step costs or of the latencies is one `Field` i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report import formats, serving_tables
-from specbench.report.results import Block, MethodResults, Results, TaskResult
+from specbench.report.results import MEAN, Block, MethodResults, Results, TaskResult
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 from specbench.types import Phases
 
@@ -96,23 +96,28 @@ def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MA
 
 
 def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
-    """The least to know: the speedup on each task and one MAT, over the steps of all tasks.
+    """The least to know: mean speedup, tokens/s and MAT, then the speedup on each task.
 
-    Without any speedup, the MAT of each task.
+    Without any speedup, tokens/s and MAT. The last tasks are dropped first.
     """
-    speedups = [task.speedup for method in block.methods for task in method.tasks]
-    if not any(isinstance(speedup, Estimate) for speedup in speedups):
-        return replace(by_task(results, block, [MAT]), title="Mean accepted tokens (MAT)")
-    columns = [Column("", task.title) for task in results.tasks]
+    has_speedup = any(isinstance(m.tasks[-1].speedup, Estimate) for m in block.methods)
+    whole = results.tasks[-1]
+    others = results.tasks[:-1] if whole.name == MEAN or has_speedup else results.tasks
+    heading = "mean\nspeedup" if whole.name == MEAN else "speedup"
+    shown = part if has_speedup else MAT
+    fields = [field for field in _SCREEN if _known([field], block)]
+    columns = [Column(heading)] * has_speedup + [Column(field.heading) for field in fields]
+    columns += [Column("", task.title, rank=rank) for rank, task in enumerate(others, 1)]
 
     def cells(method: MethodResults) -> list[Cell]:
         partial = method.overall.partial
         reason = partial.reason if partial else method.reason
-        mat = Cell(formats.mat(partial or method.overall.pooled.mat), reason=reason)
-        return [*map(part.cell, method.tasks), mat]
+        first = [PLUS_MINUS.cell(method.tasks[-1])] * has_speedup
+        overall = [Cell(field.text(method), reason=reason) for field in fields]
+        return [*first, *overall, *map(shown.cell, method.tasks[: len(others)])]
 
-    groups = _groups(results, block, cells)
-    return Table("Speedup over vanilla", (*columns, Column("MAT")), groups)
+    title = "Speedup over vanilla" if has_speedup else "Tokens/s and mean accepted tokens (MAT)"
+    return Table(title, tuple(columns), _groups(results, block, cells))
 
 
 def intervals(results: Results, block: Block) -> Table:
@@ -155,6 +160,9 @@ def _pooled(text: Callable[[Value], str], name: str) -> Callable[[MethodResults]
     return lambda m: text(m.overall.partial or getattr(m.overall.pooled, name))
 
 
+_tokens_per_s, _mat = _pooled(formats.rate, "tokens_per_s"), _pooled(formats.mat, "mat")
+_SCREEN = (Field("tok/s", _tokens_per_s), Field("MAT", _mat))
+
 _OVERVIEW = (
     Field(
         "speedup [95 %]",
@@ -162,8 +170,8 @@ _OVERVIEW = (
         tone=lambda m: tone(m.tasks[-1]),
     ),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
-    Field("tok/s", _pooled(formats.rate, "tokens_per_s"), 1),
-    Field("MAT\npooled", _pooled(formats.mat, "mat"), 4),
+    Field("tok/s", _tokens_per_s, 1),
+    Field("MAT\npooled", _mat, 4),
     Field("MAT\nmacro", _pooled(formats.mat, "mat_macro"), 7),
     Field("same as\nvanilla", _same_as_vanilla, 2),
     Field("done", lambda m: str(m.overall.pooled.num_done), 6),

@@ -46,6 +46,8 @@ def test_a_first_run_fits_the_screen(columns: int, limit: int, tmp_path: Path) -
     verdict = "is the fastest in this run, at" if limit > 2 else "has the highest speedup,"
     assert f"suffix {verdict}" in text
     rows = [line.split()[0] for line in shown if re.match(r"\w+ .*\dx ", line)]
-    assert rows[:12] == [*paper_methods(), "recycling", "sam", "suffix"]  # and the verdict
+    fake = [*paper_methods(), "recycling", "sam", "suffix"]  # each faster than the one before
+    assert rows[:12] == fake[::-1]
+    assert len(re.findall(r"x ±", text)) >= 11 and "tok/s" in text
     (folder,) = (tmp_path / "results" / "runs").iterdir()
     assert f"Run: {folder.relative_to(tmp_path)}" in [*shown, *told]

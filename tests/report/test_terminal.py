@@ -1,5 +1,6 @@
 """Reports on a terminal: golden files, and properties that hold at any width."""
 
+import re
 from io import BytesIO, TextIOWrapper
 from itertools import product
 
@@ -41,6 +42,32 @@ def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
     text = drawn(make_run(nine_methods().records, described), 80, is_full=False)
     assert text.count("\n") + 3 < 40
     assert text.count("was off") == 3 and "what to do" in text
+
+
+def test_the_screen_has_the_mean_first_and_says_how_many_tasks_it_leaves_out() -> None:
+    text = drawn(nine_methods(), 80, is_full=False)
+    row = next(line for line in text.splitlines() if line.startswith("EAGLE-3 "))
+    assert re.match(r"EAGLE-3 +2\.87x ±0\.09 +1098 +3\.43 +3\.51x", row)
+    assert "Temperature=0 (1 more task: --full)" in text
+    assert "more task" not in drawn(nine_methods(), 160, is_full=False)
+
+
+def test_methods_without_a_speedup_have_tokens_per_second_the_fastest_first() -> None:
+    records = [record("pld", decode_s=2.0), record("sps", decode_s=1.0)]
+    run = make_run(records, header(["pld", "sps"], ("gsm8k",)))
+    lines = drawn(make_report(run, sort="speedup"), 80, is_full=False).splitlines()
+    shown = [line.split()[:2] for line in lines if re.match("PLD|SpS|Method", line)]
+    assert [words[0] for words in shown] == ["Method", "SpS", "PLD"] and shown[0][1] == "tok/s"
+    assert float(shown[1][1]) > float(shown[2][1])
+
+
+@pytest.mark.parametrize(("device", "is_told"), [("cpu", True), ("cuda:0", False)])
+def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, is_told: bool) -> None:
+    records = [record(decode_s=1.0), record("pld", decode_s=2.0, accept_lengths=(2, 1))]
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["spec"]["values"]["device"] = device
+    text = drawn(make_run(records, described), 80, is_full=False)
+    assert ("docs/metrics.md" in text) is is_told
 
 
 @pytest.mark.parametrize("make", EVERY_RUN)

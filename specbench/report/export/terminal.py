@@ -14,12 +14,12 @@ from rich.text import Text
 
 from specbench.report import formats, sections, serving_tables
 from specbench.report.console import SafeConsole
-from specbench.report.layout import draw, first_that_fits, fits
+from specbench.report.layout import draw, first_that_fits, fits, narrowed
 from specbench.report.notes import short_notes
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Table
-from specbench.report.texts import Note
+from specbench.report.texts import Note, note
 
 _PLAIN_WIDTH = 120
 """Columns of a file or a pipe."""
@@ -49,7 +49,10 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
         parts.extend((_block if is_full else _short_block)(results, block, console.width))
     for table in report.categories if is_full else ():
         parts += [Text(table.title, style="bold"), *draw(table, console.width)]
-    parts.append(notes_grid(results.notes if is_full else short_notes(results.notes)))
+    colours = [note("short_colours")] if console.color_system else []
+    parts.append(
+        notes_grid([*colours, *(results.notes if is_full else short_notes(results.notes))])
+    )
     print_parts(parts, console)
 
 
@@ -74,21 +77,23 @@ def notes_grid(notes: Sequence[Note]) -> RichTable:
     table = RichTable.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for note in notes:
-        style = "yellow" if note.is_warning else "dim"
-        table.add_row(Text(note.label, style=style), Text(note.text, style=style))
+    for one in notes:
+        style = "yellow" if one.is_warning else "dim"
+        table.add_row(Text(one.label, style=style), Text(one.text, style=style))
     return table
 
 
 def _short_block(results: Results, block: Block, width: int) -> Iterable[RenderableType]:
+    if not block.methods or not results.tasks:
+        yield Text(f"{block.heading}: nothing was run.\n")
+        return
     tables = [
         sections.screen(results, block, part) for part in (sections.PLUS_MINUS, sections.SPEEDUP)
     ]
-    fitting = first_that_fits(tables, width)
-    yield Text(f"{fitting.title}, {block.heading}", style="bold")
-    if not block.methods or not results.tasks:
-        yield Text("Nothing was run.\n")
-        return
+    fitting = narrowed(first_that_fits(tables, width), width)
+    num_more = len(tables[0].columns) - len(fitting.columns)
+    more = f" ({num_more} more task{'s' * (num_more > 1)}: --full)" if num_more else ""
+    yield Text(f"{fitting.title}, {block.heading}{more}", style="bold")
     yield from draw(fitting, width)
     if any(method.cost.relative_phases for method in block.methods):
         yield from draw(sections.step_costs(results, block), width)
