@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specbench.audit import contract_checks as checks
+from specbench.audit import contract as checks
 from specbench.audit.contract import run_contract
 from specbench.audit.results import ALPHA, Audit, GreedyAudit
 from specbench.audit.run import audit

@@ -19,7 +19,7 @@ from benchmarks.gpu.goals import judge
 from specbench.errors import SpecbenchError, unknown_name
 from specbench.measure.progress import Messages
 from specbench.measure.spec import RunSpec
-from specbench.measure.suite.apart import Order, complete_apart, run_tried
+from specbench.measure.suite.runs import Order, complete_apart, run_tried
 from specbench.models.cards import find_model
 
 MODELS = ("vicuna-13b", "llama3-8b", "vicuna-7b")

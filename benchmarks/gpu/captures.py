@@ -23,7 +23,7 @@ from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.measure.base import Plan
-from specbench.measure.local.drafters import build_drafters
+from specbench.measure.local.engine_load import build_drafters
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.local.peak_memory import MemoryLedger
 from specbench.measure.plan import make_plan

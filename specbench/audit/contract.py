@@ -1,19 +1,46 @@
-"""The contract of one method on a model: all checks, judged together."""
+"""The contract of one method on a model: all checks, judged together.
+
+The checks of a method, each a test of the kind that an audit stores.
+
+They run the method's own drafter on a target, with its own drafts and with right guesses
+planted in its trees.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, product
 
+import numpy as np
 from msgspec.structs import replace
+from scipy.stats import binom
 
-from specbench.audit.contract_checks import CHECKS, Check
-from specbench.audit.results import ALPHA
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
+from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.significance import slower
+from specbench.audit.evidence import (
+    Evidence,
+    GuessNumbers,
+    LogitNumbers,
+    TokenNumbers,
+    WatchedDrafter,
+    watched_evidence,
+)
+from specbench.audit.oracle import Planted
+from specbench.audit.results import ALPHA, EPSILON, deviation_limit
+from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
-from specbench.audit.token_tests import smallest_tv
+from specbench.audit.token_tests import (
+    guess_tests,
+    logit_tests,
+    rule_tests,
+    smallest_tv,
+    token_tests,
+)
 from specbench.audit.white_box import corrected
 from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import SpecbenchError, UserError, containing
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.measure.local.engine_load import load_model
@@ -21,6 +48,247 @@ from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.plan import make_plan
 from specbench.measure.requests import user
 from specbench.measure.spec import RunSpec
+from specbench.types import Completion, Request, Sampling
+
+SAMPLINGS = (Sampling(1.0), Sampling(0.6, top_p=0.9), Sampling(1.8))
+NUM_TOKENS, NUM_OUTCOMES = 1500, 10_000
+BUDGETS = (1, 2, 3, 7)
+SHIFTS = (-1, 1)
+"""Distances by which a wrong draft vocabulary may move its tokens."""
+
+MOST_KNOWN = 2.0
+"""Tokens a step on prompts of tasks / on new ones made of them that drafting explains."""
+NUM_ROUNDS = 3
+"""Runs of each prompt with right guesses at other ranks, so that steps begin elsewhere."""
+
+Check = Callable[[Subject], Iterator[AuditTest]]
+
+
+def count(name: str, num: int, num_wrong: int, unit: str = "answers") -> AuditTest:
+    """A test that allows no wrong one."""
+    return AuditTest("answers", name, num, num_wrong, f"wrong {unit}", limit=0.0)
+
+
+def recall(subject: Subject) -> Iterator[AuditTest]:
+    """Steps: no fewer for a prompt met again, nor for prompts of tasks than for new ones.
+
+    Runs before all others, on prompts that the method cannot know.
+    """
+    first = [_steps(subject, subject.drafter, prompt) for prompt in subject.prompts]
+    num_fewer = 0
+    for drafter in (subject.drafter, subject.build()):
+        again = [_steps(subject, drafter, prompt) for prompt in subject.prompts]
+        num_fewer += sum(now < before for now, before in zip(again, first, strict=True))
+    yield count("steps of prompts met again", 2 * len(first), num_fewer, "answers in fewer steps")
+    if subject.known:
+        fresh, known = (_tokens_a_step(subject, one) for one in (subject.unknown, subject.known))
+        values = [
+            Draws(Bootstrap(), name).estimates({"": one})[""]
+            for name, one in (("fresh", fresh), ("known", known))
+        ]
+        p_value = slower(values[0], values[1], MOST_KNOWN - 1, EXACT)
+        effect = values[1].value / values[0].value
+        name = "tokens a step on prompts of tasks, against new ones"
+        yield AuditTest("guesses", name, len(subject.known), effect, "times", p_value)
+
+
+def _tokens_a_step(subject: Subject, prompts: Sequence[tuple[int, ...]]) -> Ratio:
+    drafter = subject.build()
+    steps = [[float(_steps(subject, drafter, prompt))] for prompt in prompts]
+    return Ratio(np.full((len(prompts), 1), float(subject.budget)), np.array(steps))
+
+
+def _steps(subject: Subject, drafter: Drafter, prompt: tuple[int, ...]) -> int:
+    return max(1, len(subject.complete(drafter, prompt).accept_lengths))
+
+
+def greedy(subject: Subject) -> Iterator[AuditTest]:
+    """Own drafts at temperature 0: every token is the best one, and the counts add up."""
+    num_wrong, num_miscounted = 0, 0
+    for prompt in subject.prompts:
+        done = subject.complete(subject.drafter, prompt)
+        num_wrong += subject.wrong_tokens(prompt, done.token_ids) > 0
+        num_miscounted += not _adds_up(done)
+    yield count("greedy", len(subject.prompts), num_wrong)
+    yield count("counts of greedy answers", len(subject.prompts), num_miscounted)
+
+
+def _adds_up(done: Completion) -> bool:
+    lengths = zip(done.accept_lengths, done.num_nodes, strict=True)
+    fits = all(1 <= length <= nodes for length, nodes in lengths)
+    return fits and 1 + sum(done.accept_lengths) == done.num_tokens
+
+
+def planted(subject: Subject) -> Iterator[AuditTest]:
+    """Right guesses in the trees: all are accepted, to full depth, and logits stay right."""
+    num_wrong = num_guesses = num_refused = deepest = depth = 0
+    rows: list[LogitNumbers] = []
+    for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
+        drafter = Planted(subject.drafter, (*prompt, *answer))
+        request = Request(prompt, subject.budget)
+        found = watched_evidence(subject.target, drafter, request)
+        rows.append(found.logits)
+        num_wrong += subject.wrong_tokens(prompt, found.token_ids) > 0
+        again = Planted(subject.drafter, (*prompt, *answer))
+        lengths = subject.complete(again, prompt).accept_lengths
+        accepted = [length - 1 for length in lengths]
+        num_guesses += sum(again.num_planted)
+        num_refused += sum(
+            max(0, n - own) for n, own in zip(again.num_planted, accepted, strict=True)
+        )
+        deepest = max([deepest, *accepted])
+        depth = max([depth, *again.depths])
+    yield count("planted guesses", len(subject.prompts), num_wrong)
+    yield count("acceptance of planted guesses", num_guesses, num_refused, "guesses")
+    yield count("full depth of the trees", depth, depth - deepest, "levels")
+    yield from _logits(rows, subject, "planted")
+
+
+def _logits(rows: Sequence[LogitNumbers], subject: Subject, what: str) -> Iterator[AuditTest]:
+    limit = deviation_limit(subject.dtype, 0.0)
+    tests = logit_tests(LogitNumbers.join(rows), None, epsilon=EPSILON[subject.dtype], limit=limit)
+    yield from (_named(test, what) for test in tests)
+
+
+def _named(test: AuditTest, what: str) -> AuditTest:
+    from msgspec.structs import replace
+
+    return replace(test, name=f"{test.name}, {what}")
+
+
+def sampled(subject: Subject) -> Iterator[AuditTest]:
+    """Tokens and guesses as draws, in several settings."""
+    for sampling in SAMPLINGS:
+        what = f"T={sampling.temperature:g}, top-p {sampling.top_p:g}"
+        found = list(_draws(subject, sampling))
+        if sampling.temperature == 1.0:
+            subject.drawn.extend(one.tokens for one in found)
+        for tests in (
+            token_tests(TokenNumbers.join([one.tokens for one in found])),
+            guess_tests(GuessNumbers.join([one.guesses for one in found])),
+        ):
+            yield from (_named(test, what) for test in tests)
+        yield from _logits([one.logits for one in found], subject, what)
+
+
+def _draws(subject: Subject, sampling: Sampling) -> Iterator[Evidence]:
+    num_tokens, seed = 0, 0
+    while num_tokens < NUM_TOKENS:
+        prompt = subject.prompts[seed % len(subject.prompts)]
+        request = Request(prompt, subject.budget, sampling, seed=1000 + seed)
+        found = watched_evidence(subject.target, subject.drafter, request)
+        num_tokens, seed = num_tokens + len(found.token_ids), seed + 1
+        yield found
+
+
+def rule(subject: Subject) -> Iterator[AuditTest]:
+    """The acceptance rule on small trees with known p and q."""
+    yield from rule_tests(rule_outcomes(subject.drafter.rule, NUM_OUTCOMES))
+
+
+def ends(subject: Subject) -> Iterator[AuditTest]:
+    """Answers end at the budget, at an end token, and never after."""
+    wrong = [
+        subject.complete(subject.drafter, prompt, max_new_tokens=budget).num_tokens != budget
+        for budget in BUDGETS
+        for prompt in subject.prompts
+    ]
+    yield count("budget", len(wrong), sum(wrong))
+    wrong = []
+    for prompt, answer in zip(subject.prompts, subject.answers, strict=True):
+        for eos in {answer[i] for i in range(len(answer) // 4, len(answer), len(answer) // 8)}:
+            drafter = Planted(subject.drafter, (*prompt, *answer))
+            done = subject.complete(drafter, prompt, eos_ids=frozenset({eos}))
+            wrong.append(done.token_ids.index(eos) != done.num_tokens - 1)
+    yield count("end token", len(wrong), sum(wrong))
+
+
+def repeats(subject: Subject) -> Iterator[AuditTest]:
+    """A seed gives the same answer again, another one not, and a prompt leaves no state."""
+    first, second = subject.prompts[:2]
+    fresh, again = WatchedDrafter(subject.build()), WatchedDrafter(subject.drafter)
+    subject.complete(subject.drafter, first)
+    answers = [subject.complete(drafter, second).token_ids for drafter in (fresh, again)]
+    is_wrong = answers[0] != answers[1] or fresh.trees != again.trees
+    yield count("state left by a prompt", 1, is_wrong)
+    draws = [
+        subject.complete(subject.drafter, second, sampling=Sampling(1.0), seed=seed).token_ids
+        for seed in (5, 5, 6)
+    ]
+    yield count("same seed", 1, draws[0] != draws[1])
+    yield count("other seed", 1, draws[0] == draws[2])
+
+
+def sizes(subject: Subject) -> Iterator[AuditTest]:
+    """Trees have the sizes that are known beforehand."""
+    for sampling in (Sampling(), Sampling(1.0)):
+        drafter = subject.drafter
+        found = {
+            size
+            for prompt in subject.prompts
+            for size in subject.complete(drafter, prompt, sampling=sampling).num_nodes
+        }
+        sampler = subject.target.sampler(sampling, seed=0)
+        known = {
+            padded_size(tree.num_nodes) for tree in drafter.trees_to_record(subject.budget, sampler)
+        }
+        if drafter.has_fixed_size:
+            num_wrong = len(found) - 1
+        else:
+            num_wrong = len(set(map(padded_size, found)) - known)
+        yield count(f"sizes of trees, T={sampling.temperature:g}", len(found), num_wrong, "sizes")
+
+
+def memory(subject: Subject) -> Iterator[AuditTest]:
+    """The first guesses: as good after accepted paths as from a fresh start, and not shifted.
+
+    A drafter whose cache is wrong after an accepted path goes on guessing, only worse than a
+    fresh one after the same text. One with a wrong draft vocabulary hits tokens beside the
+    right ones.
+    """
+    steps = [*_steps_of_both(subject)]
+    carried = [right in own for right, own, _ in steps]
+    fresh = [right in other for right, _, other in steps]
+    yield _worse("guesses after accepted paths", carried, fresh)
+    hits = {shift: [right + shift in own[:1] for right, own, _ in steps] for shift in (0, *SHIFTS)}
+    for shift in SHIFTS:
+        yield _worse(f"guesses against those shifted by {shift}", hits[0], hits[shift])
+
+
+def _steps_of_both(subject: Subject) -> Iterator[tuple[int, list[int], list[int]]]:
+    """The right token of a step, and the first guesses of the used drafter and of a fresh one."""
+    starter = subject.build()
+    pairs = zip(subject.prompts, subject.answers, strict=True)
+    for (prompt, answer), first_step in product(pairs, range(NUM_ROUNDS)):
+        text = (*prompt, *answer)
+        used = Planted(subject.drafter, text, first_step)
+        subject.complete(used, prompt)
+        for at, tree in used.trees.items():
+            if not len(prompt) + 1 < at < len(text):  # a fresh start needs a prompt of its own
+                continue
+            fresh = Planted(starter, text)
+            subject.complete(fresh, text[: at - 1], max_new_tokens=3)
+            if at in fresh.trees:
+                yield text[at], _first_guesses(tree), _first_guesses(fresh.trees[at])
+
+
+def _first_guesses(tree: DraftTree) -> list[int]:
+    n = int(tree.num_verify)
+    pairs = zip(tree.tokens[:n].tolist(), tree.layout.parents[:n].tolist(), strict=True)
+    return [token for token, parent in list(pairs)[1:] if parent == 0]
+
+
+def _worse(name: str, own: Sequence[bool], other: Sequence[bool]) -> AuditTest:
+    """A sign test of "the own hits are fewer than the others"."""
+    lost = sum(b and not a for a, b in zip(own, other, strict=True))
+    won = sum(a and not b for a, b in zip(own, other, strict=True))
+    p_value = float(binom.sf(lost - 1, lost + won, 0.5))
+    effect = (lost - won) / max(len(own), 1)
+    return AuditTest("guesses", name, len(own), effect, "hits lost", p_value)
+
+
+CHECKS: tuple[Check, ...] = (recall, greedy, planted, ends, repeats, sizes, memory, rule, sampled)
+
 
 NUM_PROMPTS, NUM_KNOWN = 4, 2
 """Prompts of the checks, and prompts of each task that new ones are made of."""

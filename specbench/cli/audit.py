@@ -92,7 +92,7 @@ def audit_method(name: str, model: str, call: Call) -> None:
 def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     from specbench.audit.replay import Replay
     from specbench.audit.run import audit as audit_run
-    from specbench.audit.store import store_audit
+    from specbench.audit.run import store_audit
     from specbench.audit.terminal import print_audit
     from specbench.audit.white_box import make_effort
     from specbench.log.store import read_run

@@ -22,7 +22,7 @@ from specbench.log.header import RunHeader
 from specbench.log.state import num_records, run_folder, state
 from specbench.log.store import HEADER, ListedRun, list_runs, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
-from specbench.models.sizes import num_parameters
+from specbench.models.memory import num_parameters
 from specbench.report.console import SafeConsole, text_table
 
 if TYPE_CHECKING:

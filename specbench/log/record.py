@@ -1,7 +1,12 @@
-"""One line of `samples.jsonl`, and the `Record` it becomes."""
+"""One line of `samples.jsonl`, and the `Record` it becomes.
+
+One line of `trace.jsonl`: the trees of a traced sample.
+"""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -9,7 +14,7 @@ from msgspec.structs import force_setattr
 
 from specbench.errors import printable
 from specbench.log.header import SCHEMA
-from specbench.types import Phases, Record, RecordKey, Serving, StopReason, doc
+from specbench.types import Phases, Record, RecordKey, Serving, StopReason, TracedStep, doc
 
 Whole = Annotated[int, Meta(ge=0, lt=2**31)]
 Positive = Annotated[int, Meta(ge=1, lt=2**31)]
@@ -155,3 +160,22 @@ class RecordReader:
 
 _SAME = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
 """Fields that a record and its line share."""
+
+
+class TraceLine(KeyFields, frozen=True, kw_only=True, omit_defaults=True):
+    """The traced steps of one record."""
+
+    steps: Annotated[tuple[TracedStep, ...], doc("steps whose tree has log-probabilities")]
+
+
+def to_trace_line(record: Record) -> TraceLine:
+    """The line of a traced record."""
+    return TraceLine(**asdict(record.key), steps=tuple(map(_finite, record.trace)))
+
+
+def _finite(step: TracedStep) -> TracedStep:
+    """The step with log-probabilities that JSON can hold: minus infinity would become null."""
+    least = -sys.float_info.max
+    return replace(
+        step, log_probs=tuple(p if p is None else max(p, least) for p in step.log_probs)
+    )  # fmt: skip

@@ -10,8 +10,7 @@ import msgspec
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
-from specbench.log.record import RecordLine
-from specbench.log.trace import TraceLine
+from specbench.log.record import RecordLine, TraceLine
 
 KINDS: Mapping[str, type] = {
     "header": RunHeader, "record": RecordLine, "trace": TraceLine, "audit": StoredAudit,

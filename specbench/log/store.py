@@ -25,9 +25,8 @@ from specbench.log.audit import read_audit, records_hash
 from specbench.log.checks import ImpossibleRecord, RecordCheck
 from specbench.log.files import LineFile, end_of_last_line, folder_errors, write_whole
 from specbench.log.header import SCHEMA, RunHeader, header_values
-from specbench.log.record import RecordLine, RecordReader, to_line
+from specbench.log.record import RecordLine, RecordReader, TraceLine, to_line, to_trace_line
 from specbench.log.run import Run
-from specbench.log.trace import TraceLine, to_trace_line
 from specbench.types import Record, RecordKey
 
 HEADER, TRACE = "run.json", "trace.jsonl"

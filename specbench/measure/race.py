@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import load_engine
-from specbench.measure.texts import token_ends
+from specbench.measure.requests import token_ends
 from specbench.types import Completion, Request
 
 if TYPE_CHECKING:

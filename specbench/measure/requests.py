@@ -1,12 +1,16 @@
-"""Requests from prompts: their chats and sampling."""
+"""Requests from prompts: their chats and sampling.
+
+The text of an answer, and where each of its tokens ends in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from specbench.errors import SpecbenchError
-from specbench.measure.base import Message, Plan, loads_of_run
+from specbench.measure.base import Codec, Message, Plan, loads_of_run
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, RecordKey, Request, RequestKey, seed_of
 
@@ -74,3 +78,27 @@ def make_chat(turns: Sequence[str], replies: Sequence[Record]) -> list[Message]:
 def user(text: str) -> Message:
     """A message of the user."""
     return {"role": "user", "content": text}
+
+
+_WINDOW = 8
+"""Tokens before a token that can change how it is written: a character has at most four bytes."""
+
+
+def token_ends(codec: Codec, token_ids: Sequence[int], text: str) -> tuple[int, ...]:
+    """Characters of `text` up to the end of each token [tokens].
+
+    A character whose bytes are spread over tokens ends with the last of them. Decodes windows,
+    since the whole text once a token would take longer than the answer did.
+    """
+
+    def length(ids: Sequence[int]) -> int:
+        return len(codec.text(ids).rstrip("\N{REPLACEMENT CHARACTER}")) if ids else 0
+
+    lengths = []
+    for i in range(len(token_ids)):
+        window = token_ids[max(0, i - _WINDOW) : i + 1]
+        lengths.append(length(window) - length(window[:-1]))
+    ends = [min(end, len(text)) for end in accumulate(lengths)]
+    if ends:
+        ends[-1] = len(text)
+    return tuple(reversed([*accumulate(reversed(ends), min)]))

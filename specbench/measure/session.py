@@ -1,25 +1,148 @@
-"""A run from plan to records: header, backend, warm-up, samples."""
+"""A run from plan to records: header, backend, warm-up, samples.
+
+The header of a run that is about to start, from its plan.
+
+The end of a run's passes over the prompts: all were made, or intervals are narrow enough.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
+from msgspec import structs
 from msgspec.structs import replace
 
+from specbench.analysis.metrics import measure
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader, Status
 from specbench.log.run import Run
+from specbench.log.spec import SpecHeader
 from specbench.log.store import RunFolder, read_header, read_run
+from specbench.machine import environment
 from specbench.machine.cpu_sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress
-from specbench.measure.header import make_header, now
-from specbench.measure.passes import finished_header, until_width
 from specbench.measure.requests import warm_up_requests
 from specbench.types import Record
+
+PHASES_WARNING = (
+    "The phases of every step were timed (--phases), which slows steps down: this run shows where "
+    "a step's time goes, and is not evidence of speed."
+)
+
+
+def make_header(
+    plan: Plan, path: Path, *, given: Sequence[str], command: Sequence[str]
+) -> RunHeader:
+    """The header of a plan that runs in a folder for the first time.
+
+    Args:
+        plan: what runs.
+        path: the run's folder.
+        given: options that the user gave.
+        command: arguments of the command line.
+    """
+    about = plan.about
+    columns = {one.task.name: one.task.title for one in plan.prompt_sets}
+    values = replace(
+        plan.spec,
+        methods=plan.setup.labels,
+        tasks=tuple(columns),
+        concurrency=tuple(load.concurrency for load in plan.loads if load.concurrency),
+        max_new_tokens=plan.max_new_tokens,
+        **about.values,
+    )
+    phases = PHASES_WARNING if plan.spec.phases else None
+    busy = None if about.environment else environment.busy_warning()
+    warnings = (control_warning(plan), busy, phases)
+    return RunHeader(
+        id=path.name,
+        uid=uuid4().hex,
+        status="running",
+        created=now(),
+        command=tuple(command),
+        spec=SpecHeader(values=values, asked=plan.spec, given=tuple(sorted(given))),
+        environment=about.environment or environment.capture(),
+        warnings=(*about.warnings, *(text for text in warnings if text)),
+        model=about.model,
+        methods=about.methods,
+        no_checkpoint=plan.setup.no_checkpoint,
+        num_records=plan.num_records,
+        columns=columns,
+        prompts=tuple(one.describe() for one in plan.prompt_sets),
+    )
+
+
+def control_warning(plan: Plan) -> str | None:
+    """A sentence about the prompts whose text has control tokens; None if none has."""
+    found = {
+        prompt.sample_id: token
+        for prompts in plan.prompts.values()
+        for prompt in prompts
+        for turn in prompt.turns
+        for token in plan.setup.codec.control_tokens(turn)
+    }
+    if not found:
+        return None
+    shown = ", ".join(f"{name} ({token})" for name, token in [*found.items()][:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return (
+        f"The text of {shown}{more} has special tokens, which the model reads as control "
+        "tokens, not as text. Use a chat template, or leave these prompts out."
+    )
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+LEAST_PASSES = 3
+"""Passes before --until-ci may end a run: with fewer, their variance is hardly known."""
+
+
+def never_enough(records: Sequence[Record]) -> bool:
+    """All passes are wanted."""
+    return False
+
+
+def until_width(header: RunHeader) -> Callable[[Sequence[Record]], bool]:
+    """A test of whether the records of whole passes meet the run's `until_ci`.
+
+    It is met if every mean speedup has an interval of at most this relative half width.
+    """
+    most = header.spec.values.until_ci
+    if most is None:
+        return never_enough
+
+    def is_enough(records: Sequence[Record]) -> bool:
+        metrics = measure(Run(header, tuple(records)))
+        if metrics.scope.number < LEAST_PASSES:
+            return False
+        means = [value for one in metrics.rankings.values() for value in one.speedups.values()]
+        return all(
+            mean.interval is not None and mean.interval.half_width <= most * mean.value
+            for mean in means
+        )
+
+    return is_enough
+
+
+def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
+    """The header of a complete run: after --until-ci, with the passes that it took."""
+    spec = header.spec
+    if spec.values.until_ci is None:
+        return header
+    repeats = 1 + max((record.key.repeat for record in records), default=0)
+    asked = spec.asked and structs.replace(spec.asked, repeats=repeats)
+    values = structs.replace(spec.values, repeats=repeats)
+    spec = structs.replace(spec, values=values, asked=asked)
+    return structs.replace(header, spec=spec, num_records=len(records))
 
 
 def run_plan(

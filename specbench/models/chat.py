@@ -1,9 +1,17 @@
 """Chat templates: a dialogue to token ids, and answers back to text.
 
 Prints nothing: a warning is a value.
+
+Special tokens in the text of a prompt, encoded as text and not as control tokens.
+
+Each of them is replaced by a mark before the template is rendered. The rendered text is cut at
+the marks, and the special token's own text is encoded between the pieces.
 """
 
+from __future__ import annotations
+
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,16 +19,80 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UserError, memory_limit, reason_of, time_limit, unknown_name
 from specbench.models.cards import ModelCard, chat_templates
-from specbench.models.special_tokens import (
-    continuation_ids,
-    cut,
-    mark_special_tokens,
-    special_tokens,
-)
 from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer, vocab_size
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+_PRIVATE_USE = range(0xE000, 0xF8FF)
+_ANCHORS = ("\n", ".", "a")
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Messages without special tokens, and the special token that each mark stands for."""
+
+    messages: tuple[Mapping[str, str], ...]
+    tokens: Mapping[str, str]
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Texts that the tokenizer reads as control tokens wherever they stand, with their ids."""
+    added = tokenizer.added_tokens_decoder.items()
+    return {str(token): i for i, token in added if token.special and str(token)}
+
+
+def mark_special_tokens(messages: Sequence[Mapping[str, str]], special: Sequence[str]) -> Marked:
+    """Replace each special token in the messages' content by a character that no message has."""
+    text = "".join(message["content"] for message in messages)
+    found = sorted({token for token in special if token in text}, key=len, reverse=True)
+    free = (chr(code) for code in _PRIVATE_USE if chr(code) not in text)
+    marks = dict(zip(found, free, strict=False))
+    if not marks:
+        return Marked(tuple(messages), {})
+    pattern = re.compile("|".join(map(re.escape, marks)))
+
+    def marked(content: str) -> str:
+        return pattern.sub(lambda match: marks[match[0]], content)
+
+    return Marked(
+        tuple({**message, "content": marked(message["content"])} for message in messages),
+        {mark: token for token, mark in marks.items()},
+    )
+
+
+def cut(text: str, marked: Marked) -> list[str]:
+    """The pieces of a rendered text: before the first mark, the mark, and so on."""
+    return re.split(f"([{''.join(marked.tokens)}])", text) if marked.tokens else [text]
+
+
+def continuation_ids(
+    tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str], marked: Marked
+) -> list[int]:
+    """Token ids of pieces that follow other text. A mark becomes the text of its special token."""
+    ids: list[int] = []
+    for piece in filter(None, pieces):
+        token = marked.tokens.get(piece)
+        ids += _following(tokenizer, token or piece, is_plain=token is not None)
+    return ids
+
+
+def _following(tokenizer: PreTrainedTokenizerBase, text: str, *, is_plain: bool) -> list[int]:
+    """Token ids of a text in the middle of another: no space is put in front of it."""
+
+    def encoded(text: str) -> list[int]:
+        ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=is_plain)[
+            "input_ids"
+        ]
+        return ids
+
+    for anchor in _ANCHORS:  # one that does not merge with the text
+        before, both = encoded(anchor), encoded(anchor + text)
+        if both[: len(before)] == before:
+            return both[len(before) :]
+    return encoded(text)
+
 
 Message = Mapping[str, str]
 """A message: {"role": "user" or "assistant", "content": text without special tokens}."""
@@ -81,7 +153,7 @@ class ChatCodec:
     `vocab_size` counts the tokens that the model can emit; 0 if unknown.
     """
 
-    tokenizer: "PreTrainedTokenizerBase"
+    tokenizer: PreTrainedTokenizerBase
     template: Template
     eos_ids: frozenset[int]
     vocab_size: int = 0
@@ -137,7 +209,7 @@ def check_template(name: str) -> None:
         raise unknown_name("template", name, words)
 
 
-def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerBase") -> Template:
+def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBase) -> Template:
     """The template for `--template name`.
 
     auto: the card's, else the tokenizer's own, else none with a warning. thinking: the same with
@@ -172,7 +244,7 @@ def choose_template(name: str, card: ModelCard, tokenizer: "PreTrainedTokenizerB
 
 
 def render(
-    template: Template, tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message]
+    template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 ) -> list[int]:
     """The prompt's token ids with exactly one BOS in front, ready for an answer.
 
@@ -198,7 +270,7 @@ def render(
 
 
 def _text(
-    template: Template, tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message]
+    template: Template, tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
 ) -> str:
     if template.jinja is None:
         is_later = [i > 0 and message["role"] == "user" for i, message in enumerate(messages)]

@@ -1,4 +1,12 @@
-"""Memory that a checkpoint needs, against what the device has free, before anything is loaded."""
+"""Memory that a checkpoint needs, against what the device has free, before anything is loaded.
+
+Parameters of draft weights, counted without downloading them.
+
+Counts the trained part that runs while drafting, as papers do. EAGLE's copy of the target's
+embedding and heads shared with the target are left out.
+"""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,8 +17,30 @@ from typing import Any
 from specbench.errors import CheckpointError, TooLarge
 from specbench.log.machine import gpu_numbers
 from specbench.machine.memory import free_bytes
-from specbench.models.cards import Dtype, Shape
-from specbench.models.checkpoints import read_config, safetensors_header, weight_files
+from specbench.models.cards import DraftWeights, Dtype, ModelCard, Shape, draft_parameters
+from specbench.models.checkpoints import (
+    count_parameters,
+    read_config,
+    safetensors_header,
+    weight_files,
+)
+from specbench.zoo.heads import num_head_parameters
+
+
+def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
+    """The number of parameters, from local files or else from the target's shape.
+
+    None if unknown, as for Hydra, whose published heads differ in depth, and for a layer in
+    the target's own files.
+    """
+    if weights.repo == card.repo:
+        return None
+    if Path(weights.repo).is_dir():
+        return count_parameters(Path(weights.repo))
+    if weights.is_model:
+        return draft_parameters().get(weights.repo)
+    return None if card.shape is None else num_head_parameters(weights.head, card.shape)
+
 
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _FLOATS = {"F64", "F32", "BF16", "F16"}
@@ -52,7 +82,7 @@ class MemoryNeed:
     def total_bytes(self) -> int:
         return self.fixed_bytes + self.kv_bytes + self.prefill_bytes + self.growth_bytes
 
-    def at(self, context: int) -> "MemoryNeed":
+    def at(self, context: int) -> MemoryNeed:
         """The need of requests that grow to `context` tokens."""
         kv, prefill = (
             part * context // max(self.context, 1) for part in (self.kv_bytes, self.prefill_bytes)

@@ -20,9 +20,8 @@ from specbench.training.files import NO_NUMBERS, write_head
 from specbench.training.head import Head, TargetOutputs, agreement
 from specbench.training.layer import register_attention
 from specbench.training.layouts import SAFEAILAB
-from specbench.training.loop import Plan, train
+from specbench.training.loop import Plan, Schedule, optimizers_for, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
-from specbench.training.optimizers import Schedule, optimizers_for
 
 _DECAY = 0.2
 """The share of the steps in which the learning rate falls: before, a run may get more of them."""

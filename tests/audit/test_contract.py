@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.audit import contract_checks as checks
-from specbench.audit.contract import run_contract
-from specbench.audit.contract_checks import CHECKS
+from specbench.audit import contract as checks
+from specbench.audit.contract import CHECKS, run_contract
 from specbench.audit.oracle import NoisyTarget, Planted, plant
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from specbench.audit.evidence import GuessNumbers, TokenNumbers, token_numbers
+from specbench.audit.evidence import GuessNumbers, TokenNumbers, guess_positions, token_numbers
 from specbench.audit.rule_cases import CASES, rule_outcomes
 from specbench.audit.token_tests import guess_tests, rule_test, smallest_tv, sum_test, token_tests
-from specbench.audit.watch import guess_positions
 from specbench.engine.accept import lossless
 from specbench.types import Sampling
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import audit_power
 from benchmarks.audit_power import Ended, Summary
 from benchmarks.planting import Ground, audit_bug, audit_real, audit_sound, random_ground
-from specbench.audit import contract_checks as checks
+from specbench.audit import contract as checks
 from specbench.audit.white_box import Effort
 from tests.support.bugs import BUGS, SOUND
 

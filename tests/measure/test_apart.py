@@ -12,8 +12,8 @@ import pytest
 from specbench.errors import SpecbenchError
 from specbench.log.store import read_run
 from specbench.measure.spec import RunSpec
-from specbench.measure.suite import apart
-from specbench.measure.suite.apart import Ended, Order, complete_apart, run_limited
+from specbench.measure.suite import runs
+from specbench.measure.suite.runs import Ended, Order, complete_apart, run_limited
 from tests.support.watching import Watcher
 
 FAMILY = """
@@ -59,7 +59,7 @@ def test_a_run_with_a_limit_has_a_second_try(
     reason: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(apart, "run_limited", lambda *given, **more: tries.pop(0))
+    monkeypatch.setattr(runs, "run_limited", lambda *given, **more: tries.pop(0))
     order = Order(RunSpec(), (), "nowhere")
     if reason is None:
         complete_apart(order, Watcher(), limit_s)

@@ -14,9 +14,8 @@ from specbench.cli.catalog import _execution
 from specbench.engine.target import Target
 from specbench.log.backend import ExecutionHeader
 from specbench.measure import methods
-from specbench.measure.local.drafters import broken_drafter
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import LoadedEngine
+from specbench.measure.local.engine_load import LoadedEngine, broken_drafter
 from specbench.measure.local.peak_memory import MemoryLedger
 from specbench.models.cards import known_models
 from specbench.types import Request

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from specbench.log.loads import NO_LOAD
-from specbench.measure.order import MethodOrder, williams_rows
+from specbench.measure.runner import MethodOrder, williams_rows
 
 LABELS = ("vanilla", "sps", "pld", "medusa", "hydra", "eagle", "eagle2", "eagle3")
 

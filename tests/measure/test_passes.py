@@ -6,7 +6,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.passes import finished_header, until_width
+from specbench.measure.session import finished_header, until_width
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several
 

@@ -18,7 +18,7 @@ from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import stand_in_of
 from specbench.models import memory
 from specbench.models.cards import find_model, known_models
-from specbench.models.sizes import num_parameters
+from specbench.models.memory import num_parameters
 from specbench.registry import get
 from specbench.zoo.stand_in.plan import ARCHITECTURES, StandIn
 from tests.zoo.stand_in_shapes import write_config

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from specbench.measure.base import Message
-from specbench.measure.texts import token_ends
+from specbench.measure.requests import token_ends
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.zoo import TINY

@@ -21,8 +21,8 @@ from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.log.machine import Threads
 from specbench.machine import threads as machine
-from specbench.measure.local import threads, trials
-from specbench.measure.local.trials import Trial
+from specbench.measure.local import threads
+from specbench.measure.local.threads import Trial
 from specbench.types import Request
 from tests.measure.test_priming import backend_of
 from tests.packaging.shell import ROOT, python
@@ -62,8 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "thread_counts", lambda: [4, 2, 1])
-    for module in (threads, trials):
-        monkeypatch.setattr(module, "perf_counter", made)
+    monkeypatch.setattr(threads, "perf_counter", made)
     return made
 
 
@@ -94,7 +93,7 @@ def test_in_20_of_20_starts_a_number_stays_unless_another_is_far_faster(
     found = []
     for seed in range(20):
         clock = Clock(seed)
-        monkeypatch.setattr(trials, "perf_counter", clock)
+        monkeypatch.setattr(threads, "perf_counter", clock)
         found.append(choice(clock, taken, kept).best)
         assert clock.seconds <= 5.0 + 2 * max(taken.values())
     assert found == [best] * 20
@@ -198,7 +197,7 @@ def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed
 
     real_prefill = Target.prefill
     monkeypatch.setattr(Target, "prefill", prefill)
-    monkeypatch.setattr(trials, "set_threads", slow_set)
+    monkeypatch.setattr(threads, "set_threads", slow_set)
     with backend_of(random_target(), {"own": Watched(), "other": Watched()}) as backend:
         backend._threads = Threads(1, "measured", "brief", prefill=2, methods={"own": 3})
         for method, number in (("own", 3), ("other", 1)):

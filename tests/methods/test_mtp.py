@@ -21,8 +21,7 @@ from specbench.engine.target import Target
 from specbench.errors import CheckpointError
 from specbench.measure.methods import find_checkpoint
 from specbench.models.cards import find_model
-from specbench.models.memory import check_fits
-from specbench.models.sizes import num_parameters
+from specbench.models.memory import check_fits, num_parameters
 from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, build_in, complete

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from specbench.models.cards import find_model
-from specbench.models.sizes import num_parameters
+from specbench.models.memory import num_parameters
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from specbench.models.cards import find_model
-from specbench.models.chat import ChatCodec, Template, choose_template, load_codec, render
-from specbench.models.special_tokens import special_tokens
+from specbench.models.chat import (
+    ChatCodec,
+    Template,
+    choose_template,
+    load_codec,
+    render,
+    special_tokens,
+)
 from specbench.zoo import TINY
 from tests.models.making import make_tokenizer
 

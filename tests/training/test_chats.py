@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UserError
-from specbench.training.chats import Example, read_chat
-from specbench.training.examples import read_examples
+from specbench.training.examples import Example, read_chat, read_examples
 
 
 def chat(*messages: tuple[str, Any]) -> dict[str, Any]:

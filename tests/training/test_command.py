@@ -23,9 +23,8 @@ from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.registry import get, make_options
 from specbench.training.batches import Row, ShuffledBatches, stack
-from specbench.training.chats import Example
 from specbench.training.command import check_method, train_head
-from specbench.training.examples import encode, read_examples
+from specbench.training.examples import Example, encode, read_examples
 from specbench.training.head import TargetOutputs
 from specbench.training.medusa import MedusaHeads
 from specbench.training.recipe import Settings, Teacher

@@ -11,8 +11,7 @@ from transformers import LlamaForCausalLM
 from specbench.log.files import LineFile
 from specbench.training.batches import Batch
 from specbench.training.layer import register_attention
-from specbench.training.loop import Plan, train
-from specbench.training.optimizers import Schedule, optimizers_for, orthogonalize
+from specbench.training.loop import Plan, Schedule, optimizers_for, orthogonalize, train
 from tests.training.head_models import batches, micro_model
 
 

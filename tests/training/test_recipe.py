@@ -19,9 +19,8 @@ from specbench.training.head import (
     target_loss,
     text_loss,
 )
-from specbench.training.loop import Plan
+from specbench.training.loop import Plan, Schedule, optimizers_for
 from specbench.training.medusa import MedusaHeads
-from specbench.training.optimizers import Schedule, optimizers_for
 from specbench.training.recipe import HEADS, fit, new_head
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 

@@ -8,32 +8,82 @@ attention reads the mask of its own nodes only.
 A kernel rounds once where torch's operations round several times. Measurements on the device
 do not change a single row's results by a bit. For few rows they choose between cuBLAS and a
 kernel, which add in different orders, so a run records the choice.
+
+Fall back to torch's operations if Triton cannot compile or launch a kernel.
+
+The start-up check tries each kernel at a few shapes. Others come later, such as a wider head;
+if the GPU cannot run them, the run must not end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import triton
 from torch import Tensor
 from torch.nn.functional import linear, silu
+from triton.errors import TritonError
 
 from specbench.engine.kernels.products import ROW, Choice, Kernel, Launch, LinearCall, Product
 from specbench.engine.kernels.triton_attention import attend_split, join_splits
-from specbench.engine.kernels.triton_fallback import GuardedOps, or_torch
 from specbench.engine.kernels.triton_kernels import gate_rows, norm_rows, rotate_and_write_kv
 from specbench.engine.kernels.triton_plan import CACHE_ROWS, WIDEST_KEY, plan_attention
 from specbench.engine.kernels.triton_products import MOST_PAIRS, Products
 from specbench.engine.kernels.triton_topk import topk_of_chunk, topk_of_few, topk_of_row
 from specbench.engine.layers.experts import Experts, has_grouped
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
-from specbench.engine.layers.ops import Chain, gelu_tanh
+from specbench.engine.layers.ops import Chain, Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.errors import reason_of
+
+Guarded = TypeVar("Guarded", bound="GuardedOps")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TRITONS = ("Triton Error", "PassManager::run failed")
+"""Prefixes of errors of Triton's driver and compiler that are not a `TritonError`."""
+
+
+class GuardedOps(Ops):
+    """Operations that each switch to torch for good once Triton cannot launch them."""
+
+    def tried(self, what: str, kernels: Callable[[], T], torchs: Callable[[], T]) -> T:
+        """Result of `kernels`, or of `torchs` after a failure, whose reason is in `fallbacks`.
+
+        Triton raises before the launch, so nothing has been written by then.
+        """
+        if what not in self.fallbacks:
+            try:
+                return kernels()
+            except (TritonError, RuntimeError) as error:
+                if not isinstance(error, TritonError) and not str(error).startswith(TRITONS):
+                    raise
+                self.fallbacks[what] = f"run by torch, since {reason_of(error)}"
+        return torchs()
+
+
+def or_torch(
+    what: str,
+) -> Callable[[Callable[Concatenate[Guarded, P], T]], Callable[Concatenate[Guarded, P], T]]:
+    """Guard an operation: use that of `Ops` if Triton cannot launch it."""
+
+    def guard(kernels: Callable[Concatenate[Guarded, P], T]) -> Any:
+        torchs: Any = getattr(Ops, kernels.__name__)
+
+        @wraps(kernels)
+        def run(self: Guarded, *args: P.args, **named: P.kwargs) -> T:
+            return self.tried(
+                what, partial(kernels, self, *args, **named), partial(torchs, self, *args, **named)
+            )
+
+        return run
+
+    return guard
+
 
 MAX_TOPK = 32
 """Largest k of the most likely tokens; torch computes larger ones."""

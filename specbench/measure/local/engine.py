@@ -28,8 +28,7 @@ from specbench.log.backend import (
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
-from specbench.measure.local.drafters import layer_inputs
-from specbench.measure.local.engine_load import LoadedEngine, load_engine
+from specbench.measure.local.engine_load import LoadedEngine, layer_inputs, load_engine
 from specbench.measure.local.threads import choose_threads
 from specbench.measure.local.traffic import draft_bytes, measure_traffic
 from specbench.measure.local.warm_up import warm_up
@@ -182,8 +181,7 @@ class EngineBackend:
         if found is None or self._before or found.chosen_by != "measured":
             return
         from specbench.machine.bandwidth import bandwidth
-        from specbench.measure.local.threads import choose_for_methods, reading
-        from specbench.measure.local.trials import set_threads
+        from specbench.measure.local.threads import choose_for_methods, reading, set_threads
 
         self._threads = choose_for_methods(
             found,
@@ -256,7 +254,7 @@ class EngineBackend:
         threads = self._threads
         if not (threads and threads.methods):
             return decode()
-        from specbench.measure.local.trials import set_threads
+        from specbench.measure.local.threads import set_threads
 
         set_threads(threads.of_prefill)
         changed_s = 0.0

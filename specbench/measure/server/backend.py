@@ -18,12 +18,11 @@ from typing import Any, Self, TypeVar
 from specbench.errors import SpecbenchError, describe_error
 from specbench.log.backend import BlockHeader
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, Sample
-from specbench.measure.requests import make_chat, make_request, reply_key
-from specbench.measure.server.counters import increase
+from specbench.measure.requests import make_chat, make_request, reply_key, token_ends
+from specbench.measure.server.client import increase
 from specbench.measure.server.records import make_record
 from specbench.measure.server.servers import OpenServer, ServerSource
 from specbench.measure.server.stream import ChatRequest, RequestFailed
-from specbench.measure.texts import token_ends
 from specbench.types import Record, RecordKey, Request, seed_of
 
 WARM_UP_TOKENS = 32

@@ -1,9 +1,16 @@
-"""The servers of a run's methods: those that run already, and those that are started in turn."""
+"""The servers of a run's methods: those that run already, and those that are started in turn.
+
+A server's process: started under a keeper that ends it whatever happens to this program.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -13,12 +20,69 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Protocol
 
-from specbench.errors import SpecbenchError, UserError
+from specbench.errors import SpecbenchError, UserError, printable
 from specbench.log.backend import ServerHeader
+from specbench.machine.threads import without_waiting
 from specbench.measure.server.client import Client
 from specbench.measure.server.find import FoundServer
-from specbench.measure.server.process import ServerProcess, free_port
 from specbench.measure.server.stream import Answer, ChatRequest, RequestFailed
+
+END_S = 30.0
+"""Seconds that the keeper has to end a server."""
+_KEEPER = Path(__file__).with_name("keeper.py")
+_NUM_LINES, _MOST_BYTES = 5, 64 * 2**10
+
+
+class ServerProcess:
+    """A running command. Its output goes to `log`."""
+
+    def __init__(self, command: Sequence[str], settings: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            file.write(f"$ {' '.join(command)}\n".encode())
+            self._start = file.tell()
+        self._keeper = subprocess.Popen(
+            [sys.executable, str(_KEEPER), str(log), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**settings, **without_waiting()},
+            start_new_session=True,  # Ctrl-C is for this program, which then ends the server
+        )
+
+    @property
+    def status(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self._keeper.poll()
+
+    def stop(self) -> None:
+        """End the server and everything that it started."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        try:
+            self._keeper.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+
+    def last_lines(self) -> str:
+        """The last lines of its output, as one text."""
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self._start, size - _MOST_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        kept = [printable(line.strip()) for line in lines if line.strip()]
+        return " | ".join(kept[-_NUM_LINES:]) or "it printed nothing"
+
+
+def free_port() -> int:
+    """A port of the loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
 
 DEATH_S = 3.0
 """Seconds after which a process that has not ended is taken for one that hangs."""

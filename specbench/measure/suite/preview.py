@@ -28,8 +28,14 @@ from specbench.measure.stand_ins import find_weights, stand_in_of
 from specbench.measure.suite.recipe import SuiteRun
 from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.hub import resolve_model
-from specbench.models.memory import BYTES, MemoryNeed, check_need, estimate, folder_bytes
-from specbench.models.sizes import num_parameters
+from specbench.models.memory import (
+    BYTES,
+    MemoryNeed,
+    check_need,
+    estimate,
+    folder_bytes,
+    num_parameters,
+)
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method

@@ -1,18 +1,181 @@
-"""The runs of a suite, one after the other. If one fails, the others go on."""
+"""The runs of a suite, one after the other. If one fails, the others go on.
+
+A run in a process of its own, which a time limit can end.
+
+Effects of a whole process, such as where its memory lies, differ only between processes, and a
+run that hangs can be ended only if it has a process of its own. `python -m
+specbench.measure.suite.runs` is such a process: it reads an `Order`, prints the run's messages,
+and last the reason if the run failed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from typing import IO, NamedTuple
+
+import msgspec
 
 from specbench.errors import RunFolderError, SpecbenchError, UserError, describe_error
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
+from specbench.machine.threads import wait_briefly
 from specbench.measure.base import Progress
-from specbench.measure.plan import SetupMaker
-from specbench.measure.suite.apart import Order, complete, complete_apart
+from specbench.measure.folder import new_run, resumed_run
+from specbench.measure.plan import SetupMaker, make_plan
+from specbench.measure.progress import Messages
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
 from specbench.measure.suite.recipe import Suite
+
+GRACE_S = 20.0
+"""Seconds between the interrupt of a process and its end: a run writes its header meanwhile."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A run to complete in the folder `path`, as far as it is missing there."""
+
+    spec: RunSpec
+    given: tuple[str, ...]
+    path: str
+    command: tuple[str, ...] = ()
+    is_forced: bool = False
+    is_offline: bool = False
+
+
+class Ended(NamedTuple):
+    """The exit status of a process, None if it was stopped at its limit, and its last line."""
+
+    code: int | None
+    last: str
+
+
+def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = None) -> Run:
+    """Complete a run in this process, and return it. A complete one is left as it is.
+
+    Raises:
+        SpecbenchError: the run cannot be made, or it failed.
+    """
+    path = Path(order.path)
+    is_there = (path / HEADER).exists()
+    chosen = (resumed_run if is_there else new_run)(order.spec, order.given, path, path.parent)
+    if is_there:
+        stored = read_run(path)
+        if stored.header.status == "complete" and len(stored.records) == stored.header.num_records:
+            return stored
+    plan = make_plan(chosen.spec, is_offline=order.is_offline, setup_maker=setup_maker)
+    return run_plan(
+        plan, path, progress, given=chosen.given, command=order.command, is_forced=order.is_forced
+    )
+
+
+def complete_apart(order: Order, progress: Progress, limit_s: float | None) -> None:
+    """Complete a run in a process of its own, with a second try if it has a limit.
+
+    Raises:
+        SpecbenchError: it failed, or the user made a mistake.
+    """
+    command = (sys.executable, "-m", "specbench.measure.suite.runs")
+    tries = 1 if limit_s is None else 2
+    given = msgspec.json.encode(order)
+    run_tried(command, progress.message, limit_s=limit_s, given=given, tries=tries)
+
+
+def run_tried(
+    command: Sequence[str],
+    say: Callable[[str], object],
+    *,
+    limit_s: float | None,
+    given: bytes = b"",
+    tries: int = 2,
+) -> None:
+    """Run a command that goes on where it ended until it succeeds, as often as `tries`.
+
+    Raises:
+        SpecbenchError: it did not succeed, or the user made a mistake.
+    """
+    for left in reversed(range(tries)):
+        code, last = run_limited(command, say, limit_s=limit_s, given=given)
+        if code == 0:
+            return
+        reason = last or f"It ended with {code}."
+        if code is None:
+            reason = f"It was stopped at its limit of {limit_s:g} s."
+        if not left or code == UserError.exit_code:
+            raise SpecbenchError(reason)
+        say(f"{reason} Second try.")
+
+
+def run_limited(
+    command: Sequence[str],
+    say: Callable[[str], object],
+    *,
+    limit_s: float | None = None,
+    given: bytes = b"",
+) -> Ended:
+    """Run a command, and say its lines. All that it started ends with it.
+
+    At its limit, or with this process, it is interrupted, and killed GRACE_S later.
+    """
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdin and process.stdout
+    lines: list[str] = []
+
+    def read(output: IO[bytes]) -> None:
+        with output:
+            for line in output:
+                lines.append(line.decode(errors="replace").rstrip())
+                say(lines[-1])
+
+    reader = Thread(target=read, args=(process.stdout,), daemon=True)
+    reader.start()
+    code: int | None = None
+    try:
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(given)
+        code = process.wait(limit_s)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGTERM)  # background jobs ignore SIGINT
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        reader.join()
+    return Ended(code, next((line for line in reversed(lines) if line), ""))
+
+
+def main() -> int:
+    """Complete the run that is asked for on stdin; returns the exit code."""
+    wait_briefly()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    try:
+        complete(order, Messages(print))
+    except SpecbenchError as error:
+        print(f"{error.message} {error.hint}".strip().replace("\n", " "))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # of a library, or of a plug-in
+        traceback.print_exc()
+        print(describe_error(error))
+        return 1
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +242,7 @@ def run_suite(
         if run.name in failures:
             progress.message(f"{run.name} failed: {failures[run.name]}")
     return SuiteResult(tuple(done), failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,14 +24,16 @@ from specbench.zoo.heads import (
 )
 from specbench.zoo.stand_in.blueprint import (
     Blueprint,
+    Channels,
     Piece,
     Pieces,
     Small,
+    concat,
+    leading,
     linear,
     matrix,
     vector,
 )
-from specbench.zoo.stand_in.channels import Channels, concat, leading
 from specbench.zoo.stand_in.placement import Placement, place, read_config
 
 TARGET_GAIN, SPS_GAIN, EAGLE3_GAIN = 1024.0, 1.0, 4096.0

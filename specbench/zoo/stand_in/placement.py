@@ -14,8 +14,16 @@ from typing import Any
 import torch
 
 from specbench.types import Shape
-from specbench.zoo.stand_in.blueprint import Entry, Piece, matrix, vector
-from specbench.zoo.stand_in.channels import Channels, concat, leading, placed
+from specbench.zoo.stand_in.blueprint import (
+    Channels,
+    Entry,
+    Piece,
+    concat,
+    leading,
+    matrix,
+    placed,
+    vector,
+)
 
 ADDED_TOKEN_WEIGHT = -(2.0**15)
 """The weight of the constant channel in the rows of the added vocabulary."""

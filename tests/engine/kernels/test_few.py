@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.kernels.pick_products import LIMITS, off_by
+from specbench.engine.kernels.pick_ops import LIMITS, off_by
 from specbench.engine.kernels.products import FEW, LinearCall, Product
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import TORCH

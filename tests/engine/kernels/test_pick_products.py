@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.engine.kernels import pick_products
-from specbench.engine.kernels.pick_products import off_by, pick_launches
+from specbench.engine.kernels import pick_ops
+from specbench.engine.kernels.pick_ops import off_by, pick_launches
 from specbench.engine.kernels.products import FEW, ROW, Launch, LinearCall, Product
-from specbench.engine.layers import chain
+from specbench.engine.layers import stack
 from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.layers.stack import Stack
 from tests.support.models import random_llama
@@ -91,9 +91,9 @@ def few_is_fast(product: Product, launch: Launch) -> float:
 
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pick_products, "MEASURED_ROWS", (1, 3))
-    monkeypatch.setattr(chain, "COMMITTED", 20)
-    monkeypatch.setattr(chain, "CAPACITY", 32)
+    monkeypatch.setattr(pick_ops, "MEASURED_ROWS", (1, 3))
+    monkeypatch.setattr(stack, "COMMITTED", 20)
+    monkeypatch.setattr(stack, "CAPACITY", 32)
 
 
 def test_every_product_of_a_model_gets_the_launch_that_is_fastest_in_a_chain() -> None:

@@ -27,8 +27,7 @@ from safetensors.torch import load_file, save_file
 from specbench.cli import main
 from specbench.log.files import LineFile
 from specbench.training import command
-from specbench.training.loop import LogLine, Plan
-from specbench.training.optimizers import Schedule
+from specbench.training.loop import LogLine, Plan, Schedule
 from tests.faults.limits import file_size_limit
 from tests.faults.program import Said, model_folder, specbench
 from tests.support.checkpoint import save_checkpoint

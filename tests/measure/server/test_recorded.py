@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 import specbench
-from specbench.measure.server.client import Client
-from specbench.measure.server.counters import increase, read_counters
+from specbench.measure.server.client import Client, increase, read_counters
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.records import make_record
 from specbench.measure.server.stream import Answer, ChatRequest, Counts, RequestFailed, completions

@@ -21,14 +21,13 @@ import specbench
 from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.machine import Gpu
 from specbench.machine import environment
-from specbench.measure.server import process as process_module
+from specbench.measure.server import servers as process_module
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines import NAMES
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.find import FoundServer, find_server
-from specbench.measure.server.process import ServerProcess
-from specbench.measure.server.servers import Start, StartedServers, without_folders
+from specbench.measure.server.servers import ServerProcess, Start, StartedServers, without_folders
 from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec
@@ -163,7 +162,7 @@ def test_a_kill_of_this_program_leaves_no_process_behind(tmp_path: Path) -> None
     source = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from specbench.measure.server.process import ServerProcess\n"
+        "from specbench.measure.server.servers import ServerProcess\n"
         "ServerProcess(sys.argv[3:], {}, Path(sys.argv[2])); time.sleep(600)"
     )
     root = Path(process_module.__file__).parents[4]
