@@ -51,8 +51,7 @@ def main() -> None:
 
 
 def _figures(job: str, num: int) -> dict[str, dict[str, float]]:
-    from tools.zoo.accepted import mean_accepted
-    from tools.zoo.evaluate import evaluate
+    from tools.zoo.evaluate import evaluate, mean_accepted
 
     if job == "accepted":
         return mean_accepted(TINY, PROMPTS, num)

@@ -1,9 +1,14 @@
-"""Batches of generated chats. Batch `i` is a function of the seed and `i` alone."""
+"""Batches of generated chats, and losses over them.
+
+Batch `i` is a function of the seed and `i` alone.
+"""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from specbench.training.batches import Batch, Row, stack
 from tools.zoo.text import Dialogue, stream
@@ -62,3 +67,24 @@ def chat_rows(core: Tokenizer, dialogues: Sequence[Dialogue]) -> list[Row]:
 def _encode(core: Tokenizer, dialogue: Dialogue, request_weight: float) -> Row:
     ids, is_answer = encode_dialogue(core, dialogue)
     return Row(ids, [0.0, *(1.0 if answer else request_weight for answer in is_answer[1:])])
+
+
+def text_loss(logits: Tensor, batch: Batch) -> Tensor:  # [rows, length, vocab] -> []
+    """Cross entropy of every next token of the text."""
+    losses = F.cross_entropy(
+        logits[:, :-1].flatten(0, 1).float(), batch.ids[:, 1:].flatten(), reduction="none"
+    )
+    return _weighted_mean(losses, batch)
+
+
+def distillation_loss(logits: Tensor, teacher: Tensor, batch: Batch) -> Tensor:
+    """KL(teacher || model) of the next-token distributions, from logits [rows, length, vocab]."""
+    model = logits[:, :-1].flatten(0, 1).float().log_softmax(-1)
+    truth = teacher[:, :-1].flatten(0, 1).float().log_softmax(-1)
+    losses = F.kl_div(model, truth, reduction="none", log_target=True).sum(-1)
+    return _weighted_mean(losses, batch)
+
+
+def _weighted_mean(losses: Tensor, batch: Batch) -> Tensor:
+    weights = batch.weights[:, 1:].flatten()
+    return (losses * weights).sum() / weights.sum()

@@ -1,24 +1,85 @@
 """Figures of the trained models on held-out text, for the README.
 
 They are about the tokens that the models generate and draft, through transformers' own
-generation, and not about speed.
+generation, and not about speed. The mean accepted tokens of tiny's drafters are counted with
+specbench's engine, in greedy answers to the first turns of the bundled prompts.
 """
 
+import ast
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tools.zoo.batches import chats_in_rows
-from tools.zoo.checks import equations_hold, examples_pass, final_number, has_form
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Method
+from specbench.engine.load import load_target
+from specbench.engine.target import Target
+from specbench.registry import get, make_options, names
+from specbench.types import Request
+from tools.zoo.batches import chats_in_rows, text_loss
 from tools.zoo.held_out import EVALUATION_SEED, held_out_dialogues
-from tools.zoo.losses import text_loss
 from tools.zoo.models import load_model
 from tools.zoo.text import FAMILIES, Dialogue
 from tools.zoo.tokenizer import EOS_ID, load_tokenizer
+
+_EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
+_FINAL = re.compile(r"\n#### (\d+)$")
+_BUILTINS = {
+    word.__name__: word
+    for word in (abs, all, any, enumerate, int, len, list, max, min, range, sorted, str, sum, zip)
+}
+
+
+def equations_hold(answer: str) -> bool:
+    """True if every `a op b = c` of the answer is."""
+    for left, sign, right, result in _EQUATION.findall(answer):
+        a, b = int(left), int(right)
+        truth = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else None}[sign]
+        if truth != int(result):
+            return False
+    return True
+
+
+def final_number(answer: str) -> int | None:
+    """The number after `####`, or None if the answer does not end in one."""
+    found = _FINAL.search(answer)
+    return int(found[1]) if found else None
+
+
+def examples_pass(request: str, body: str) -> bool:
+    """True if the function of the request, with this body, gives its docstring's examples.
+
+    The code sees a few harmless builtins only. An answer that does not run does not pass.
+    """
+    source = request.removeprefix("Complete the code I provided.").lstrip("\n")
+    names: dict[str, object] = {"__builtins__": _BUILTINS, "List": list}
+    try:
+        exec(source.removeprefix("from typing import List") + body + "\n", names)
+        examples = re.findall(r">>> (.*)\n    (.*)\n", source)
+        return bool(examples) and all(
+            eval(call, names) == ast.literal_eval(value) for call, value in examples
+        )
+    except Exception:
+        return False
+
+
+def has_form(family: str, answer: str) -> bool:
+    """True if the answer looks like one of its family."""
+    if family == "gsm8k":
+        return final_number(answer) is not None and bool(_EQUATION.search(answer))
+    if family == "humaneval":
+        return answer.startswith("    ") and "return" in answer
+    if family == "cnn_dm":
+        return 2 <= len(re.findall(r"\.(?: |$)", answer)) <= 4
+    if family == "natural_questions":
+        return answer[:1].isupper() and answer.endswith(".")
+    return bool(answer.strip())
+
 
 DRAFT_LENGTH = 5
 _MAX_NEW_TOKENS = 200
@@ -125,3 +186,51 @@ def num_steps(draft: LlamaForCausalLM, answer: Answer) -> int:
             end += 1
         end += 1
     return steps
+
+
+_MAX_NEW_TOKENS = 128
+
+
+def mean_accepted(
+    models: Path, prompts: Path, limit: int, methods: Sequence[str] = ()
+) -> dict[str, dict[str, float]]:
+    """The emitted tokens per step of each method, for each family and over all, in float32.
+
+    `models` holds `target` and a folder for each kind of weights; methods without theirs are left
+    out. `prompts` holds a file for each family, of which the first `limit` lines are taken.
+    `methods` are all by default.
+    """
+    folder = models / "target"
+    target = load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
+    requests = {
+        family: _requests(folder, prompts / f"{family}.jsonl", limit) for family in FAMILIES
+    }
+    return {
+        method.name: _accepted(target, method, models, requests)
+        for method in map(get, methods or names())
+        if method.weights is None or (models / method.weights).is_dir()
+    }
+
+
+def _accepted(
+    target: Target, method: Method, models: Path, requests: Mapping[str, list[Request]]
+) -> dict[str, float]:
+    weights = models / method.weights if method.weights else None
+    drafter = method.build(make_options(method, {}), BuildContext(target, weights))
+    lengths = {
+        family: [n for request in some for n in decode(target, drafter, request).accept_lengths]
+        for family, some in requests.items()
+    }
+    lengths["all"] = [n for some in lengths.values() for n in some]
+    return {family: round(sum(some) / len(some), 3) for family, some in lengths.items()}
+
+
+def _requests(target_folder: Path, file: Path, limit: int) -> list[Request]:
+    tokenizer = load_tokenizer(target_folder)
+    requests = []
+    for line in file.read_text(encoding="utf-8").splitlines()[:limit]:
+        chat = [{"role": "user", "content": json.loads(line)["turns"][0]}]
+        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        requests.append(Request(tuple(ids), _MAX_NEW_TOKENS, eos_ids=frozenset({EOS_ID})))
+    return requests

@@ -12,9 +12,8 @@ from specbench.training.batches import Batch
 from specbench.training.files import locked_log
 from specbench.training.layer import register_attention
 from specbench.training.loop import Loss, Plan, Schedule, optimizers_for, train
-from tools.zoo.batches import ChatBatches, chats_in_rows
+from tools.zoo.batches import ChatBatches, chats_in_rows, distillation_loss, text_loss
 from tools.zoo.held_out import LOG_SEED, bundled_requests, held_out_dialogues
-from tools.zoo.losses import distillation_loss, text_loss
 from tools.zoo.models import new_model, sps_config, target_config
 from tools.zoo.text import FAMILIES
 

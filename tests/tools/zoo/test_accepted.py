@@ -8,7 +8,7 @@ import torch
 from specbench.log.store import read_run
 from specbench.zoo import TINY
 from tools.zoo.__main__ import PROMPTS
-from tools.zoo.accepted import mean_accepted
+from tools.zoo.evaluate import mean_accepted
 
 ROOT = Path(__file__).parents[3]
 

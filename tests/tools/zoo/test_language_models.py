@@ -8,8 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specbench.training.batches import Batch
-from tools.zoo.batches import ChatBatches, chats_in_rows
-from tools.zoo.losses import distillation_loss
+from tools.zoo.batches import ChatBatches, chats_in_rows, distillation_loss
 from tools.zoo.models import load_model, write_model
 from tools.zoo.text import stream
 from tools.zoo.tokenizer import BOS_ID, EOS_ID, train_tokenizer

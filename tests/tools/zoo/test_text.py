@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from tools.zoo.checks import examples_pass
+from tools.zoo.evaluate import examples_pass
 from tools.zoo.text import Dialogue, sample, stream
 from tools.zoo.text.templates import render
 

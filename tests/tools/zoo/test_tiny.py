@@ -10,8 +10,7 @@ from transformers import (
 )
 
 from specbench.zoo import TINY
-from tools.zoo.checks import has_form
-from tools.zoo.evaluate import Answer, answers, num_steps
+from tools.zoo.evaluate import Answer, answers, has_form, num_steps
 from tools.zoo.held_out import held_out_dialogues
 from tools.zoo.text import FAMILIES
 
