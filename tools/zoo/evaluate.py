@@ -188,7 +188,7 @@ def num_steps(draft: LlamaForCausalLM, answer: Answer) -> int:
     return steps
 
 
-_MAX_NEW_TOKENS = 128
+_NUM_COUNTED = 128
 
 
 def mean_accepted(
@@ -232,5 +232,5 @@ def _requests(target_folder: Path, file: Path, limit: int) -> list[Request]:
         chat = [{"role": "user", "content": json.loads(line)["turns"][0]}]
         text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        requests.append(Request(tuple(ids), _MAX_NEW_TOKENS, eos_ids=frozenset({EOS_ID})))
+        requests.append(Request(tuple(ids), _NUM_COUNTED, eos_ids=frozenset({EOS_ID})))
     return requests
