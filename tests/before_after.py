@@ -38,7 +38,8 @@ def make(folder: Path, count: int, seed: int) -> None:
         rng = random.Random(f"{seed}/{number}")
         source = rng.choice(sorted(RECORDED.iterdir()))
         header = json.loads((source / "run.json").read_text(encoding="utf-8"))
-        records = [json.loads(line) for line in (source / "samples.jsonl").open(encoding="utf-8")]
+        lines = (source / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
         header, records = _chosen(header, records, rng)
         place = folder / f"{number:03}-{source.name}"
         for name in ("a", "b"):

@@ -14,13 +14,7 @@ import numpy as np
 from specbench.analysis.columns import BASELINE
 from specbench.analysis.ratios import Places, RowRatio, cluster_sums
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import (
-    MIN_DEGREES,
-    Bootstrap,
-    Draws,
-    Ratio,
-    without_spread,
-)
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio, without_spread
 from specbench.analysis.stats.effects import EXACT, BoolArray, FloatArray
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.analysis.warnings import RunWarning
@@ -137,13 +131,7 @@ def _claimed(
     first = Draws(Bootstrap(), "first").estimates(ones)
     second = Draws(Bootstrap(), "second").estimates(others or {})
     pairs = {key: (one, second.get(key, without_spread(1.0))) for key, one in first.items()}
-    p_values = holm(
-        {
-            key: slower(*pair, limit, EXACT)
-            for key, pair in pairs.items()
-            if min(one.degrees for one in pair) >= MIN_DEGREES
-        }
-    )
+    p_values = holm({key: slower(*pair, limit, EXACT) for key, pair in pairs.items()})
     return {
         key: pairs[key][0].value / pairs[key][1].value
         for key, p_value in p_values.items()

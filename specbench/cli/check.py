@@ -27,6 +27,12 @@ Leaderboard = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON document.")]
 
 
+def _baseline(text: str) -> Path:
+    if not text:
+        raise UserError("--baseline is empty.", "Give the folder of a run.")
+    return run_folder(Path(text))
+
+
 @takes(*options(Limits))
 def check(
     run: RunArguments,
@@ -37,7 +43,7 @@ def check(
             metavar="RUN",
             help="The run to check against; several, as in --baseline A B C, show how far runs "
             "differ [default: check the files alone]",
-            callback=lambda paths: [run_folder(path) for path in paths or ()],
+            parser=_baseline,
             autocompletion=complete.runs,
         ),
     ] = None,
@@ -70,7 +76,7 @@ def check(
         _print(checked, json, "specbench check")
     if junit is not None:
         write_junit(checked, junit)
-    raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)
+    raise typer.Exit(max(one.exit_code for one in checked))
 
 
 def check_all_files(run: Sequence[Path], *, leaderboard: bool, json: bool) -> list[CheckedRun]:

@@ -18,7 +18,7 @@ from specbench.log.options import options
 def verify(run: RunArguments, leaderboard: Leaderboard = False, json: Json = False) -> None:
     """Check the files of runs."""
     checked = check_all_files(run, leaderboard=leaderboard, json=json)
-    raise typer.Exit(0 if all(one.is_passed for one in checked) else 1)
+    raise typer.Exit(max(one.exit_code for one in checked))
 
 
 @takes(*options(Audit, "model"), *options(Call, "full", "offline"))

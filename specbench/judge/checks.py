@@ -9,6 +9,10 @@ from specbench.analysis.stats.bootstrap import Value
 from specbench.report.texts import Note
 
 Status = Literal["passed", "failed", "skipped"]
+NUMBERS = ("MAT", "speed")
+"""The names of checks of a number, which needs samples to be judged."""
+TOO_FEW = "too few samples to judge"
+"""The start of the text of a number that was skipped for lack of samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,8 @@ class Check:
     `name` is the question: samples, output, audit, MAT or speed of one cell; or, without a cell,
     one about the whole run, such as hashes. `value` is the relative change for the worse (negative:
     better), from `before` in the baseline run to `now`, and `limit` the largest one allowed, where
-    a number is checked. `method` and `task` say in words what the cell is.
+    a number is checked. `needs` is the number of samples a task that would judge a number that
+    was skipped. `method` and `task` say in words what the cell is.
     """
 
     name: str
@@ -29,6 +34,7 @@ class Check:
     limit: float | None = None
     before: Value = NOT_RUN
     now: Value = NOT_RUN
+    needs: int | None = None
     method: str = ""
     task: str = ""
 
@@ -43,7 +49,7 @@ class CheckedRun:
     """All checks of a run. `summary` is their result in a sentence or two.
 
     `notes` stand below it, and `about` is in the JSON document only. The run may pass and
-    still be `is_doubtful`.
+    still be `is_doubtful`. It does not pass if nothing of what was asked for `is_judged`.
     """
 
     run: str
@@ -52,6 +58,7 @@ class CheckedRun:
     notes: tuple[Note, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     is_doubtful: bool = False
+    is_judged: bool = True
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -59,4 +66,8 @@ class CheckedRun:
 
     @property
     def is_passed(self) -> bool:
-        return not self.failures
+        return self.is_judged and not self.failures
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.failures else 0 if self.is_judged else 3

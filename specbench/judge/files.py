@@ -67,7 +67,7 @@ def _checked(
     return CheckedRun(
         run=name,
         checks=tuple(checks),
-        summary=f"{name}: {result}",
+        summary=f"{name}: {result} (files only)",
         notes=tuple(_notes(every, [*exclusions], unchecked, audit)),
         about={
             "num_records": len(run.records) if run else 0,

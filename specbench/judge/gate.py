@@ -19,11 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.judge.audited import check_audit
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN, compare
-from specbench.judge.gate_notes import caution_text, gate_notes, summary
+from specbench.judge.gate_notes import caution_text, gate_notes, summary, unjudged
 from specbench.judge.limits import Limits, SpeedRule
 from specbench.judge.outputs import check_outputs
 from specbench.judge.pairs import CellPair
@@ -79,14 +80,23 @@ def check(
         for one in (baseline, *more)
         if one.missing_text
     )
+    asked = _asked(baseline, no_speed)
     warnings = [*cut, *unshared, *map(caution_text, comparisons[0].cautions)]
     return CheckedRun(
         run=run.header.id,
         checks=ordered,
-        summary=summary(run.header.id, baseline.header.id, ordered, no_speed),
+        summary=summary(run.header.id, baseline.header.id, ordered, asked, no_speed),
         notes=tuple(gate_notes(ordered, warnings, no_speed, num_baselines=1 + len(more))),
         about={"baseline": baseline.header.id},
+        is_judged=not unjudged(ordered, asked),
     )
+
+
+def _asked(baseline: Run, no_speed: str | None) -> list[str]:
+    """The kinds of numbers that the check is asked to judge: of MAT, if the baseline has any."""
+    frame = make_table(baseline.records, baseline.run_of_repeat, baseline.header.blocks).frame
+    has_mat = (frame["mat_emitted"] > 0) & (frame["method"] != BASELINE)
+    return ["MAT"] * bool(has_mat.any()) + ["speed"] * (no_speed is None)
 
 
 def _complete(run: Run) -> Check:

@@ -1,29 +1,72 @@
 """The result of the gate in sentences: its summary, and the notes below."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from statistics import median_high
 
 from specbench.analysis.cells import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate
-from specbench.judge.checks import Check
+from specbench.judge.checks import NUMBERS, TOO_FEW, Check
 from specbench.judge.comparison import MEAN
 from specbench.log.differences import Difference
 from specbench.report.texts import Note
 
 
-def summary(run: str, baseline: str, checks: Sequence[Check], no_speed: str | None) -> str:
-    """The result in one or two sentences. `no_speed` is the reason if speed was not checked."""
+def unjudged(checks: Sequence[Check], asked: Sequence[str]) -> list[str]:
+    """The kinds of numbers that were asked for and of which none could be judged."""
+    judged = {check.name for check in checks if check.status != "skipped"}
+    return [name for name in asked if name not in judged]
+
+
+def summary(
+    run: str, baseline: str, checks: Sequence[Check], asked: Sequence[str], no_speed: str | None
+) -> str:
+    """The result in some sentences. `no_speed` is the reason if speed was not checked."""
     failures = [check for check in checks if check.status == "failed"]
-    if not failures:
-        cells = {check.cell for check in checks if check.cell and check.cell.task != MEAN}
-        num_methods = len({cell.method for cell in cells})
-        scope = f"{_count(len(cells), 'cell')} of {_count(num_methods, 'method')}"
-        without = "; speed was not checked" if no_speed else ""
-        return f"Passed: {run} is no worse than {baseline} in {scope}{without}."
-    reasons = [check.text for check in failures if not check.cell]
-    if methods := [check.method for check in failures if check.cell]:
-        count = _count(len(methods), "failed check")
-        reasons.append(f"{count}: {', '.join(dict.fromkeys(methods))}.")
-    return f"FAILED: {run} falls behind {baseline}. {' '.join(reasons)}"
+    numbers = [check for check in checks if check.name in NUMBERS]
+    judged = [check for check in numbers if check.status != "skipped"]
+    counted = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
+    without = "; speed was not checked" if no_speed else ""
+    kinds = unjudged(checks, asked)
+    blank = {kind: found for kind, found in _blank(numbers).items() if kind not in kinds}
+    texts = [f"{kind} of {', '.join(methods)}" for kind, methods in blank.items()]
+    named = f" Not judged: {'; '.join(texts)}." if texts else ""
+    if failures:
+        reasons = [check.text for check in failures if not check.cell]
+        if methods := [check.method for check in failures if check.cell]:
+            count = _count(len(methods), "failed check")
+            reasons.append(f"{count}: {', '.join(dict.fromkeys(methods))}.")
+        told = " ".join(reasons)
+        return f"FAILED: {run} falls behind {baseline}. {told} {counted}{without}.{named}"
+    if kinds:
+        one = kinds[0][0].upper() + kinds[0][1:]
+        what = f"{one} could not be judged" if judged else "Nothing was checked"
+        return f"{what}: {counted}{without}. {_remedy(numbers, kinds)}{named}"
+    return f"Passed: {counted}; {run} is no worse than {baseline} in these{without}.{named}"
+
+
+def _blank(numbers: Sequence[Check]) -> dict[str, list[str]]:
+    """By kind, the methods that have numbers of it, and none that was judged."""
+    found: dict[str, list[str]] = {}
+    for (kind, method), checks in groupby(sorted(numbers, key=_kind), key=_kind):
+        if all(check.status == "skipped" for check in checks):
+            found.setdefault(kind, []).append(method)
+    return found
+
+
+def _kind(check: Check) -> tuple[str, str]:
+    return check.name, check.method
+
+
+def _remedy(numbers: Sequence[Check], kinds: Sequence[str]) -> str:
+    """The samples that would judge numbers of these kinds, or the reason that none would."""
+    skipped = [check for check in numbers if check.name in kinds and check.status == "skipped"]
+    means = [check for check in skipped if check.cell and check.cell.task == MEAN]
+    if needs := [check.needs for check in means or skipped if check.needs]:
+        return f"Measure both runs with about {median_high(needs)} samples a task (--limit)."
+    reasons = dict.fromkeys(check.text for check in skipped)
+    return f"The reason: {'; '.join([*reasons][:2]) or 'the runs share no completion'}."
 
 
 def gate_notes(
@@ -37,9 +80,13 @@ def gate_notes(
     unclear = [check for check in skipped if check.text.startswith("cannot tell")]
     for check in unclear:
         yield Note(check.method, check.text, is_warning=True)
-    if num_skipped := len(skipped) - len(unclear):
-        reason = "too few samples, no audit, or nothing to measure"
-        yield Note("Skipped", f"{_count(num_skipped, 'number')} not judged ({reason})")
+    few = [check for check in skipped if check.text.startswith(TOO_FEW)]
+    if few:
+        text = f"{_count(len(few), 'number')} with {TOO_FEW}. {_remedy(few, NUMBERS)}"
+        yield Note("Skipped", text)
+    others = Counter(check.text for check in skipped if check not in (*few, *unclear))
+    for reason, number in others.items():
+        yield Note("Skipped", f"{_count(number, 'check')}: {reason}")
     yield Note(
         "Tests",
         "one-sided, over paired samples, corrected for their number: fewer than 1 of 100 equal "

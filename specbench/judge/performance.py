@@ -16,11 +16,17 @@ import numpy as np
 from specbench.analysis.cells import CellKey
 from specbench.analysis.columns import BASELINE, POOLED, REQUEST_KEY
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Estimate, Interval, quantile, without_spread
+from specbench.analysis.stats.bootstrap import (
+    Estimate,
+    Interval,
+    Value,
+    quantile,
+    without_spread,
+)
 from specbench.analysis.stats.effects import EXACT, FloatArray, Variance
-from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
+from specbench.analysis.stats.significance import GATE_ALPHA, holm, margin, slower
 from specbench.errors import UserError
-from specbench.judge.checks import Check, Status
+from specbench.judge.checks import TOO_FEW, Check, Status
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.limits import Limits
 from specbench.judge.pairs import Pair
@@ -31,19 +37,64 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+MOST_TIMES, MOST_UNSEEN = 10, 0.2
+"""A test must find a change of ten times its limit, or of this share if that is less."""
+LEAST_SAMPLES = 8
+"""Samples a task that have enough degrees of freedom for a test, whatever their lengths."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A number with its p-value, before all tests together decide which are significant.
+    """A number that may be worse by the share `limit`. All of its `pairs` must show that it is
+    worse; the first of them is the number. `num_samples` is that of a task.
 
     With `is_rise`, the value may not be higher than the limit.
     """
 
     cell: CellKey
     name: str
-    pair: Pair
+    pairs: tuple[Pair, ...]
     limit: float
-    p_value: float | None
+    num_samples: int
     is_rise: bool = False
+
+    @property
+    def _sides(self) -> list[tuple[Value, Value]]:
+        sides = [(pair.subject, pair.reference) for pair in self.pairs]
+        return [side[::-1] for side in sides] if self.is_rise else sides
+
+    @property
+    def p_value(self) -> float | None:
+        allowed = math.expm1(self._log(self.limit))  # as a rise of the ratio
+        return _largest([slower(*side, allowed, EXACT) for side in self._sides])
+
+    def smallest(self, level: float) -> float | None:
+        """The smallest change that would fail at this level."""
+        found = _largest([margin(*side, EXACT, level) for side in self._sides])
+        if found is None:
+            return None
+        whole = self._log(self.limit) + found
+        return -math.expm1(-whole) if self.name == "MAT" else math.expm1(whole)
+
+    @property
+    def most(self) -> float:
+        """The change that the test must find, or the number is not judged."""
+        return max(MOST_TIMES * self.limit, MOST_UNSEEN)
+
+    def samples_for(self, smallest: float) -> int:
+        """The samples that would find it, where these show no change below `smallest`."""
+        ends = [self._log(one) - self._log(self.limit) for one in (smallest, self.most)]
+        return math.ceil(self.num_samples * (ends[0] / ends[1]) ** 2)
+
+    def _log(self, change: float) -> float:
+        """The logarithm of the factor by which a value is worse after this change."""
+        is_drop = self.name == "MAT" and not self.is_rise
+        return -math.log1p(-min(change, 0.999)) if is_drop else math.log1p(change)
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    """The largest known one. A speedup may be unknown, seconds and MAT, which stand first, not."""
+    return None if values[0] is None else max(value for value in values if value is not None)
 
 
 def check_performance(
@@ -54,51 +105,54 @@ def check_performance(
     There is a comparison for each load; the tests of all of them are judged together. A MAT
     that rose is a check of its own only if it rose too much. One baseline does not show how
     far runs differ on a machine: the limits stand for that.
+
+    A number is skipped if its test would not have found a change of ten times its limit.
     """
     tests = [test for one in comparisons for test in _tests(one, limits, has_speed=has_speed)]
-    corrected = holm({i: test.p_value for i, test in enumerate(tests)})
-    for test, p_value in zip(tests, corrected.values(), strict=True):
+    p_values = {i: test.p_value for i, test in enumerate(tests)}
+    level = GATE_ALPHA / max(1, sum(p_value is not None for p_value in p_values.values()))
+    for test, p_value in zip(tests, holm(p_values).values(), strict=True):
         is_significant = p_value is not None and p_value <= GATE_ALPHA
         if is_significant or not test.is_rise:
-            yield _check(test, is_significant=is_significant)
+            yield _check(test, level, is_significant=is_significant)
 
 
 def _tests(comparison: Comparison, limits: Limits, *, has_speed: bool) -> Iterator[_Test]:
-    drop, rise, slowdown = limits.max_mat_drop, limits.max_mat_rise, limits.max_slowdown
     for key, cell in comparison.cells.items():
         if key.task == POOLED or (key.task == MEAN and len(comparison.tasks) == 1):
             continue
+        number = cell.num_samples // (len(comparison.tasks) if key.task == MEAN else 1)
         if key.method != BASELINE:
-            now, before = cell.mat.subject, cell.mat.reference
-            p_value = slower(now, before, 1 / (1 - drop) - 1, EXACT)
-            yield _Test(key, "MAT", cell.mat, drop, p_value)
-            p_value = slower(before, now, rise, EXACT)
-            yield _Test(key, "MAT", cell.mat, rise, p_value, is_rise=True)
+            yield _Test(key, "MAT", (cell.mat,), limits.max_mat_drop, number)
+            yield _Test(key, "MAT", (cell.mat,), limits.max_mat_rise, number, is_rise=True)
         if has_speed:
-            pairs = [cell.tokens_per_s, cell.speedup][: 1 if key.method == BASELINE else 2]
-            p_values = [slower(one.subject, one.reference, slowdown, EXACT) for one in pairs]
-            # Both seconds and speedup must show it. A speedup may be unknown, seconds may not.
-            known = [p for p in p_values if p is not None]
-            p_value = max(known) if p_values[0] is not None else None
-            yield _Test(key, "speed", cell.tokens_per_s, slowdown, p_value)
+            is_alone = key.method == BASELINE
+            pairs = (cell.tokens_per_s,) if is_alone else (cell.tokens_per_s, cell.speedup)
+            yield _Test(key, "speed", pairs, limits.max_slowdown, number)
 
 
-def _check(test: _Test, *, is_significant: bool) -> Check:
-    ratio = test.pair.ratio
+def _check(test: _Test, level: float, *, is_significant: bool) -> Check:
+    pair = test.pairs[0]
+    ratio, before, now = pair.ratio, pair.reference, pair.subject
     if not isinstance(ratio, Estimate):
         return Check(test.name, "skipped", ratio.reason, test.cell, limit=test.limit)
     change = _slowdown(ratio) if test.name == "speed" else _drop(ratio)
     text = _text(change, test.name)
+    needs: int | None = None
     status: Status = "failed" if is_significant else "passed"
     if is_significant:
         text += f"; {_percent(test.limit)} is allowed"
     if test.is_rise:
         text += ". Too lenient a rule would do that: audit the run, or record a new baseline"
-    if test.p_value is None:
-        status, text = "skipped", f"too few samples to judge: {text}"
-    before, now = test.pair.reference, test.pair.subject
+    smallest = test.smallest(level)
+    if not is_significant and (smallest is None or smallest > test.most):
+        status, needs = "skipped", LEAST_SAMPLES
+        text = f"{TOO_FEW}: {text}"
+        if smallest is not None:
+            text += f"; the smallest change that would fail is {_percent(smallest)}"
+            needs = max(needs, test.samples_for(smallest))
     return Check(
-        test.name, status, text, test.cell, change, limit=test.limit, before=before, now=now
+        test.name, status, text, test.cell, change, test.limit, before=before, now=now, needs=needs
     )
 
 
@@ -136,8 +190,6 @@ def _ends(change: Estimate) -> tuple[float, float]:
 
 LEAST_BASELINES = 3
 """The spread of two runs has one degree of freedom: it predicts nothing."""
-MOST_UNSEEN = 0.2
-"""A slowdown up to which a check must see; one that sees less cannot tell."""
 
 
 def check_speeds(

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.errors import UserError
-from specbench.judge.checks import Check, CheckedRun
+from specbench.judge.checks import NUMBERS, Check, CheckedRun
 from specbench.report import formats
 from specbench.report.export.json import plain
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
@@ -36,7 +36,8 @@ def print_checks(runs: Sequence[CheckedRun], console: Console | None = None) -> 
     for run in runs:
         failures = [check for check in run.failures if check.cell]
         parts += draw(_table(failures), console.width) if failures else []
-        colour = "red" if not run.is_passed else "yellow" if run.is_doubtful else "green"
+        is_sure = run.is_passed and not run.is_doubtful
+        colour = "red" if run.failures else "green" if is_sure else "yellow"
         parts += [Text(run.summary, style=f"bold {colour}"), *[Text()] * (len(runs) == 1)]
         parts.append(notes_grid(run.notes))
     print_parts(parts, console)
@@ -69,7 +70,7 @@ def to_json(runs: Sequence[CheckedRun], kind: str) -> str:
     listed = [
         {
             "run": one.run, **plain(one.about),
-            "is_passed": one.is_passed, "summary": one.summary,
+            "is_passed": one.is_passed, "is_judged": one.is_judged, "summary": one.summary,
             "checks": [_plain(check) for check in one.checks],
         }
         for one in runs
@@ -96,7 +97,8 @@ def _plain(check: Check) -> dict[str, Any]:
 def to_junit(runs: Sequence[CheckedRun]) -> bytes:
     """The XML document: a case for each cell of the baseline run and each check of a whole run.
 
-    A case fails if one of its checks fails, and is skipped if all are.
+    A case fails if one of its checks fails. It is skipped if all of its checks of numbers are,
+    or all checks if it has no number.
     """
     root = ElementTree.Element("testsuites")
     for run in runs:
@@ -139,12 +141,13 @@ def _case(check: Check) -> tuple[str, str]:
 
 def _fill(case: ElementTree.Element, checks: Sequence[Check]) -> None:
     failed = [check for check in checks if check.status == "failed"]
+    numbers = [check for check in checks if check.name in NUMBERS]
     told = [check for check in failed or checks if check.text]
     text = _clean("\n".join(f"{one.name}: {one.text}" if one.cell else one.text for one in told))
     first = text.partition("\n")[0]
     if failed:
         ElementTree.SubElement(case, "failure", message=first).text = text
-    elif all(check.status == "skipped" for check in checks):
+    elif all(one.status == "skipped" for one in numbers or checks):
         ElementTree.SubElement(case, "skipped", message=first).text = text
     elif text:
         ElementTree.SubElement(case, "system-out").text = text

@@ -92,11 +92,18 @@ def test_check_ends_with_0_or_1_and_writes_what_it_found(
         ("--max-mat-drop", "much"),
         ("--speed", "sometimes"),
         ("--baseline", "nowhere"),
+        ("--baseline", ""),
     ],
 )
-def test_check_ends_with_2_where_it_cannot_judge(
+def test_check_ends_with_2_where_it_is_asked_wrongly(
     specbench: Specbench, store: Store, wrong: tuple[str, str]
 ) -> None:
     said = specbench("check", store(RUN, "new"), "--baseline", store(RUN, "old"), *wrong)
     assert said.code == 2
-    assert wrong[1] in said.err
+    assert (wrong[1] or "--baseline is empty") in said.err
+
+
+def test_check_ends_with_3_if_nothing_could_be_judged(specbench: Specbench, store: Store) -> None:
+    one = store(full_run(tasks=("gsm8k",), num_samples=1), "one")
+    said = specbench("check", one, "--baseline", one)
+    assert (said.code, said.out.splitlines()[0].startswith("Nothing was checked")) == (3, True)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TypeVar
 
-from specbench.analysis.stats.bootstrap import MIN_DEGREES, Estimate, Missing, Value, quotient
+from specbench.analysis.stats.bootstrap import MIN_DEGREES, Missing, Value, quantile, quotient
 from specbench.analysis.stats.effects import Variance, total
 
 ALPHA = 0.05
@@ -25,16 +25,13 @@ def slower(a: Value, b: Value, limit: float, machine: Variance | None) -> float 
 
     `a` and `b` are speeds, or other numbers of which more is better, paired by prompts.
     `machine` is the variance that passes or runs add to log(a / b). None where it is unknown,
-    or where there are too few samples to know the spread over prompts: then nothing can be
+    or where there are too few samples for an interval over prompts: then nothing can be
     claimed. `EXACT` where the limit is what the machine is allowed to differ by.
     """
-    if machine is None or isinstance(a, Missing) or isinstance(b, Missing):
+    if (found := _log_ratio(a, b, machine)) is None:
         return None
-    ratio = quotient(a, b)
-    if ratio.prompts is None or ratio.degrees < 1:
-        return None
-    variance = total([ratio.prompts, machine])
-    distance, spread = math.log(ratio.value * (1 + limit)), math.sqrt(variance.value)
+    distance, variance = found[0] + math.log1p(limit), found[1]
+    spread = math.sqrt(variance.value)
     if spread < 1e-9:  # the same in every sample, as acceptance is if nothing changed
         return 0.5 if abs(distance) < 1e-9 else float(distance > 0)
     from scipy.special import ndtr, stdtr
@@ -43,15 +40,27 @@ def slower(a: Value, b: Value, limit: float, machine: Variance | None) -> float 
     return float(stdtr(degrees, score) if math.isfinite(degrees) else ndtr(score))
 
 
-def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
-    """The two-sided p-value of "`a` is as fast as `b`"; None as for `slower`, or if there are
-    too few samples for an interval.
-    """
-    p_value = slower(a, b, 0.0, machine)
-    degrees = [one.degrees for one in (a, b) if isinstance(one, Estimate)]
-    if p_value is None or min(degrees) < MIN_DEGREES:
+def margin(a: Value, b: Value, machine: Variance | None, level: float) -> float | None:
+    """How far log(a / b) has to be beyond a limit for `slower` to be below `level`."""
+    if (found := _log_ratio(a, b, machine)) is None:
         return None
-    return 2 * min(p_value, 1 - p_value)
+    return quantile(found[1].degrees, 1 - level) * math.sqrt(found[1].value)
+
+
+def _log_ratio(a: Value, b: Value, machine: Variance | None) -> tuple[float, Variance] | None:
+    """log(a / b) with its variance; None if that is unknown, or known from too few samples."""
+    if machine is None or isinstance(a, Missing) or isinstance(b, Missing):
+        return None
+    ratio = quotient(a, b)
+    if ratio.prompts is None or ratio.degrees < MIN_DEGREES:
+        return None
+    return math.log(ratio.value), total([ratio.prompts, machine])
+
+
+def differs(a: Value, b: Value, machine: Variance | None) -> float | None:
+    """The two-sided p-value of "`a` is as fast as `b`"; None as for `slower`."""
+    p_value = slower(a, b, 0.0, machine)
+    return None if p_value is None else 2 * min(p_value, 1 - p_value)
 
 
 def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float | None]:
