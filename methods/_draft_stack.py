@@ -89,6 +89,7 @@ class DraftStack:
         self._norms = [
             rms_norm(checkpoint, f"{name}.input_layernorm", config) for name in names[1:]
         ]
+        self._joined = ops.join(list(zip([None, *self._norms], self._layers, strict=True)))
         self.dtype, self._device, self._ops = checkpoint.dtype, checkpoint.device, ops
         self._nothing = torch.zeros(1, 0, dtype=self.dtype, device=self._device)
         self._rotary = Rotary(rotary, self._nothing, config.head_dim)
@@ -126,6 +127,10 @@ class DraftStack:
         """
         n, last = attended.shape[0], len(self._layers) - 1
         slots = self._slots(start + torch.arange(n, device=self._device))
+        if self._joined and n <= self._joined.max_rows:
+            every = torch.arange(n, device=self._device)
+            tree_mask = self._causal(every, n, start, cache_span)
+            return self._run(residual, attended, slots, tree_mask).index_select(0, wanted)
         for index in range(last):
             queries = self._write_kv(index, residual, attended, slots)
             tree_mask = self._causal(torch.arange(n, device=self._device), n, start, cache_span)
@@ -147,7 +152,16 @@ class DraftStack:
         `slots` is the level's entry of `tree_slots`. All nodes see the first `end` [] rows,
         those before the tree. `mask` [n, rows of the tree so far + n] is additive.
         """
-        tree_mask = TreeMask(end, mask, cache_span)
+        return self._run(residual, attended, slots, TreeMask(end, mask, cache_span))
+
+    def _run(
+        self, residual: Tensor, attended: Tensor, slots: CacheSlots, tree_mask: TreeMask
+    ) -> Tensor:
+        """All layers over n rows; returns [n, hidden]."""
+        caches = [self.cache.rows(index) for index in range(len(self._layers))]
+        if self._joined and residual.shape[0] <= self._joined.max_rows:
+            self._joined(residual, 0, caches, slots, tree_mask, attended)
+            return residual
         for index in range(len(self._layers)):
             queries = self._write_kv(index, residual, attended, slots)
             residual = self._see(index, residual, queries, tree_mask)

@@ -41,7 +41,7 @@ class Roofline:
     `cache_bytes` is the size of the last-level cache, 0 if unknown. `kv_share` is the bytes of
     keys and values / those of the weights, in vanilla's mean step. `no_limit` is the reason if
     there is no limit. `speedups` are the bandwidths / vanilla's of methods that decode with
-    other CPU threads.
+    other CPU threads. `block_bytes` were read or copied to measure the bandwidth, 0 if unknown.
     """
 
     bandwidth: float
@@ -51,6 +51,7 @@ class Roofline:
     kv_share: float
     no_limit: Missing | None = None
     speedups: Mapping[str, float] = field(default_factory=dict)
+    block_bytes: int = 0
 
     def limit(self, method: str, mat: Value) -> Value:
         """The limit of a method's decode speedup at the MAT that it has."""
@@ -89,6 +90,7 @@ def read_roofline(
             for method, num in (threads.own if threads else {}).items()
             if str(num) in about.bandwidth_by_threads
         },
+        block_bytes=about.block_bytes,
     )
 
 

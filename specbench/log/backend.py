@@ -53,6 +53,9 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     bandwidth_by_threads: Annotated[
         dict[str, float], doc("bandwidth by number of CPU threads; absent if all have one")
     ] = {}
+    block_bytes: Annotated[
+        int, doc("bytes that a CPU read, or a GPU copied, to measure it; 0 if unknown")
+    ] = 0
 
 
 class ProductChoice(Struct, frozen=True):

@@ -1,7 +1,8 @@
 """Memory bandwidth, measured on blocks larger than any cache.
 
 A GPU copies, which counts the bytes read and those written. A CPU reads, as a step reads weights:
-its copies are slower than its reads.
+its copies are slower than its reads. It reads huge pages, as weights lie in them: pages of 4 KB are
+read up to 40 % slower.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specbench.engine.huge_pages import huge_block
 from specbench.machine.memory import free_bytes
 
 MIB = 2**20
@@ -27,12 +29,18 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
-def bandwidth(device: torch.device) -> float:
+def bandwidth(device: torch.device, block: int | None = None) -> float:
     """Bandwidth of the device's memory in bytes/s: the best of several copies, or reads of a CPU.
 
-    A CPU uses torch's number of threads. Takes about a second and at most a gigabyte.
+    `block` is the number of bytes, by default `block_bytes`. A CPU uses torch's number of threads.
+    Takes about a second and at most a gigabyte.
     """
-    source = torch.ones(_block_bytes(device) // 8, dtype=torch.int64, device=device)
+    num = (block or block_bytes(device)) // 8
+    huge = huge_block(8 * num) if device.type == "cpu" else None
+    if huge is None:
+        source = torch.ones(num, dtype=torch.int64, device=device)
+    else:
+        source = huge.view(torch.int64).fill_(1)
     if device.type == "cuda":
         copied = torch.zeros_like(source)  # written once, so that all its pages exist
         seconds = _fastest(partial(copied.copy_, source), _timed_on_gpu)
@@ -67,12 +75,16 @@ def _fastest(work: Callable[[], Tensor], timed: Callable[[Callable[[], Tensor]],
     return min(times)
 
 
-def _block_bytes(device: torch.device) -> int:
-    """Size of the block: twice the cache or more, and at most a quarter of the free memory."""
+def block_bytes(device: torch.device, weights: int = 0) -> int:
+    """Size of the block: twice the cache or more, and at most a quarter of the free memory.
+
+    On a CPU it is that of the `weights` in bytes within these limits, as a cache helps larger
+    blocks less.
+    """
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         return max(MIB, min(GPU_BYTES, free // 4))
-    size = min(MOST_BYTES, max(LEAST_BYTES, 2 * cache_bytes(device)))
+    size = min(MOST_BYTES, max(LEAST_BYTES, 2 * cache_bytes(device), weights))
     return max(MIB, min(size, free_bytes("cpu") // 4))
 
 

@@ -269,6 +269,7 @@ def _memory(run: RunMetrics, roofline: Roofline) -> tuple[str, Numbers]:
     """The memory bandwidth and what follows from it."""
     return _NO_LIMITS[roofline.no_limit], {
         "bandwidth": roofline.bandwidth,
+        "block": roofline.block_bytes or None,
         "target_bytes": roofline.target_bytes,
         "cache_bytes": roofline.cache_bytes,
         "kv_share": roofline.kv_share,
@@ -432,11 +433,14 @@ def _differences(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
 
 def _slow_baseline(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
     """A baseline far below the memory bandwidth."""
-    shares = _bandwidth_shares(run, run.roofline) if isinstance(run.roofline, Roofline) else ()
-    slow = [one["share"] for one in shares if one["share"] < LEAST_SHARE]
-    cause = "gpu" if facts.is_on_gpu(run.info) else "cpu"
-    for share in slow[:1]:
-        yield "slow_baseline", {"share": share, "least": LEAST_SHARE, "cause": cause}
+    if not isinstance(roofline := run.roofline, Roofline):
+        return
+    kind = "gpu" if facts.is_on_gpu(run.info) else "cpu"
+    measured = {"bandwidth": roofline.bandwidth, "block": roofline.block_bytes or None}
+    shares = (one["share"] for one in _bandwidth_shares(run, roofline))
+    for share in [share for share in shares if share < LEAST_SHARE][:1]:
+        told = {"share": share, "least": LEAST_SHARE, "cause": kind, "way": kind}
+        yield "slow_baseline", {**told, **measured}
 
 
 def _served(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:

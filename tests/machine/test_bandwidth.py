@@ -10,7 +10,7 @@ import torch
 
 from specbench.engine.drafter import Drafter
 from specbench.machine import bandwidth as module
-from specbench.machine.bandwidth import MIB, bandwidth, cache_bytes
+from specbench.machine.bandwidth import MIB, bandwidth, block_bytes, cache_bytes
 from specbench.measure.local.traffic import draft_bytes, measure_traffic
 from specbench.types import Record
 from tests.analysis.run_factory import record
@@ -38,9 +38,8 @@ def test_the_bytes_of_the_fastest_read_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = itertools.chain([4.0, 2.0, 3.0], itertools.repeat(5.0))
-    monkeypatch.setattr(module, "_block_bytes", lambda device: 1000)
     monkeypatch.setattr(module, "_timed", lambda call: next(times))
-    assert bandwidth(CPU) == 1000 / 2.0
+    assert bandwidth(CPU, 1000) == 1000 / 2.0
 
 
 @pytest.mark.parametrize("cache", [0, 32 * MIB, 4096 * MIB])
@@ -48,22 +47,32 @@ def test_a_block_is_larger_than_the_cache_and_bounded(
     cache: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "cache_bytes", lambda device: cache)
-    size = module._block_bytes(CPU)
+    size = block_bytes(CPU)
     assert 64 * MIB <= size <= 512 * MIB
     assert size >= min(2 * cache, 512 * MIB)
+
+
+@pytest.mark.parametrize(("weights", "block"), [(0, 64), (10, 64), (269, 269), (16_000, 512)])
+def test_a_block_is_as_large_as_the_weights(
+    weights: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the cache; what a cache holds is read faster, and sets no limit."""
+    monkeypatch.setattr(module, "cache_bytes", lambda device: 32 * MIB)
+    assert block_bytes(CPU, weights * MIB) == block * MIB
 
 
 def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
     target = random_target()
     found = measure_traffic(target)
     assert found.bandwidth_bytes_per_s > 1e8
+    assert found.block_bytes == block_bytes(CPU, found.target_bytes)
     assert found.kv_bytes_per_token == 4 * 2 * 2 * 8 * 8  # layers, both, heads, size, float64
     assert found.target_bytes > found.kv_bytes_per_token
     assert found.is_mixture_of_experts is False
 
 
 def test_a_mixture_of_experts_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", lambda device: 1.0)
+    monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", lambda *given: 1.0)
     target = random_target()
     target.config.num_local_experts = 8
     assert measure_traffic(target).is_mixture_of_experts

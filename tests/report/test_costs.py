@@ -67,7 +67,10 @@ def test_a_run_with_phases_shows_them_and_no_speedup() -> None:
 def test_a_baseline_far_from_the_bandwidth_is_a_warning() -> None:
     slow = " ".join(drawn(run()).split())
     assert "Vanilla uses 40 % of the memory bandwidth, less than 60 %" in slow
-    assert "A slow baseline inflates every speedup" in slow
+    assert "A slow baseline inflates every speedup" in slow and "3 GB/s." in slow
+    told = " ".join(drawn(run(block_bytes=64_000_000)).split())
+    assert "less than 60 %: 3 GB/s, measured by reads of 64 MB." in told
+    assert "3 GB/s measured on 64 MB." in told
     assert "inflates" not in drawn(run(target_bytes=6_000_000))
     assert "inflates" not in drawn(with_phases(run()))
 

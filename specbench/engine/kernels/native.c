@@ -475,6 +475,90 @@ void product_each(
         );
 }
 
+/* ---- Best tokens ---------------------------------------------------------------------------- */
+
+enum { MOST = 64 }; /* tokens that are sought at most */
+
+typedef struct {
+    const Stored *logits; /* [num, size], rows `stride` apart */
+    long stride, num, size, count;
+    int64_t *ids;     /* [num, count], best first and the first of equals; NaN is the best */
+    float *log_probs; /* [num, count], or NULL */
+} Best;
+
+INLINE int is_any(Ints chosen) {
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask((__m512i)chosen, (__m512i)chosen) != 0;
+#elif defined(__AVX__)
+    return !_mm256_testz_si256((__m256i)chosen, (__m256i)chosen);
+#else
+    int64_t parts[2];
+    memcpy(parts, &chosen, sizeof parts);
+    return (parts[0] | parts[1]) != 0;
+#endif
+}
+
+/* The values and ids of the `count` best of a row, in order. */
+static void best_of(const Stored *row, long size, long count, float *values, int64_t *ids) {
+    long found = 0, step = 4 * WIDTH;
+    for (long i = 0; i < size; i += step) {
+        long to = i + step < size ? i + step : size;
+        if (found == count && i + step <= size) {
+            Ints hits = {0};
+            for (long k = i; k < to; k += WIDTH) {
+                Vec x = read(row + k);
+                hits |= (x > values[count - 1]) | (x != x);
+            }
+            if (!is_any(hits)) continue;
+        }
+        for (long k = i; k < to; k++) {
+            float x = value_of(row[k]);
+            long at = found;
+            for (; at && (x > values[at - 1] || (x != x && values[at - 1] == values[at - 1])); at--)
+                if (at < count) values[at] = values[at - 1], ids[at] = ids[at - 1];
+            if (at == count) continue;
+            values[at] = x, ids[at] = k;
+            found += found < count;
+        }
+    }
+}
+
+/* ln x for x >= 1, by Halley's method. */
+INLINE float logarithm(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, 4);
+    float y = (float)(bits - 0x3f800000) * 8.2629582e-8f; /* ln 2 / 2^23 */
+    for (int i = 0; i < 2; i++) {
+        float power = exponential(same(y))[0];
+        y += 2 * (x - power) / (x + power);
+    }
+    return y;
+}
+
+static void best(const Best *b, Team team) {
+    float values[MOST];
+    for (long i = team.member; i < b->num; i += team.size) {
+        const Stored *row = b->logits + i * b->stride;
+        best_of(row, b->size, b->count, values, b->ids + i * b->count);
+        if (!b->log_probs) continue;
+        Vec powers = {0};
+        long k = 0;
+        for (; k + WIDTH <= b->size; k += WIDTH) powers += exponential(read(row + k) - values[0]);
+        float total = sum(powers);
+        for (; k < b->size; k++) total += exponential(same(value_of(row[k]) - values[0]))[0];
+        float log = logarithm(total);
+        for (k = 0; k < b->count; k++) b->log_probs[i * b->count + k] = values[k] - values[0] - log;
+    }
+}
+
+void best_tokens(
+    const Stored *logits, long stride, long num, long size, long count, int64_t *ids,
+    float *log_probs, int threads
+) {
+    Best b = {logits, stride, num, size, count, ids, log_probs};
+    TOGETHER(num, num * size * (log_probs ? 16 : 4), threads, best(&b, team))
+}
+
 /* ---- Attention ------------------------------------------------------------------------------ */
 
 /* Queries, keys and values qkv [num, width], and where to keep them: `rows` of a cache. `turns`
@@ -691,6 +775,8 @@ typedef struct {
     Stored *const *caches;
     long count;
     Stored *x;
+    const Stored *attended; /* [num, size], which the first layer's attention reads; NULL: norm(x) */
+    long size;
     long num, hidden;
     Stored *work;
     const Stored *turns;
@@ -715,6 +801,10 @@ static void stack(const Stack *s, Team team) {
             {NULL, num, hidden, l->qkv, l->qkv_bias, work, width, PLAIN}, x, hidden,
             NORM(l->norm),
         };
+        if (i == 0 && s->attended) {
+            qkv.x = s->attended;
+            qkv.product.size = qkv.x_stride = s->size;
+        }
         Written written = {
             work, width, num, l->num_kv * l->group, l->num_kv, l->dim, s->turns, s->turn_stride,
             s->rows, cache, 2 * keys, NORM(l->head_norm),
@@ -747,11 +837,11 @@ static void stack(const Stack *s, Team team) {
 
 void run_layers(
     const Layer *layers, Stored *const *caches, long count, Stored *x, long num, long hidden,
-    Stored *work, const Stored *turns, long turn_stride, const int64_t *rows, long seen,
-    const Stored *bias, long own, int threads
+    const Stored *attended, long size, Stored *work, const Stored *turns, long turn_stride,
+    const int64_t *rows, long seen, const Stored *bias, long own, int threads
 ) {
-    Stack s = {layers, caches, count, x, num, hidden, work, turns, turn_stride, rows, seen, bias,
-               own};
+    Stack s = {layers, caches, count, x, attended, size, num, hidden, work, turns, turn_stride, rows,
+               seen, bias, own};
     TOGETHER(num, count * num * hidden * layers->inner, threads, stack(&s, team))
 }
 

@@ -51,9 +51,10 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
         _POINTER, _LONG, _FLOAT, _INT,
     ),
     "run_layers": (
-        _POINTER, _POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _POINTER, _LONG, _POINTER,
-        _LONG, _POINTER, _LONG, _INT,
+        _POINTER, _POINTER, _LONG, _POINTER, _LONG, _LONG, _POINTER, _LONG, _POINTER, _POINTER,
+        _LONG, _POINTER, _LONG, _POINTER, _LONG, _INT,
     ),
+    "best_tokens": (_POINTER, _LONG, _LONG, _LONG, _LONG, _POINTER, _POINTER, _INT),
 }  # fmt: skip
 """Functions of the library, and the types of their arguments."""
 

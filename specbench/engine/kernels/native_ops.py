@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from specbench.engine.kernels import huge_pages
+from specbench.engine import huge_pages
 from specbench.engine.kernels.native_build import BuildError, load_library
 from specbench.engine.layers.layer import FusedLayer
 from specbench.engine.layers.mlp import DenseMlp
@@ -26,6 +26,8 @@ from specbench.engine.layers.torch_attention import PLAIN, Scoring
 
 MAX_ROWS = 128
 """More rows are left to torch."""
+MOST_BEST = 64
+"""Best tokens of a row that `native.c` finds at most."""
 GATES = {silu: 2, gelu_tanh: 3}
 """Activations, as the numbers of `native.c`."""
 
@@ -55,7 +57,7 @@ class _Layer(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, norm: Norm, layer: FusedLayer, mlp: DenseMlp) -> _Layer:
+    def of(cls, norm: Norm | None, layer: FusedLayer, mlp: DenseMlp) -> _Layer:
         heads, scale = layer.heads, layer.scoring.scale
         weights = (
             layer.qkv, layer.qkv_bias, layer.o.weight, layer.o.bias,
@@ -74,7 +76,9 @@ class NativeLayers:
 
     max_rows = MAX_ROWS
 
-    def __init__(self, library: ctypes.CDLL, layers: Sequence[tuple[Norm, FusedLayer]]) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, layers: Sequence[tuple[Norm | None, FusedLayer]]
+    ) -> None:
         self._run = library.run_layers
         self._kept = layers  # the weights must outlive the pointers
         made = [_Layer.of(norm, layer, layer.mlp) for norm, layer in layers]  # type: ignore[arg-type]
@@ -86,21 +90,22 @@ class NativeLayers:
 
     def __call__(
         self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: CacheSlots,
-        tree_mask: TreeMask,
+        tree_mask: TreeMask, attended: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden] in place."""
         n, cos_sin, bias = x.shape[0], slots.cos_sin, tree_mask.bias.contiguous()
+        size = 0 if attended is None else attended.shape[1]
         pointers: Any = (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
         work = x.new_empty(n * self._width)
         self._run(
             ctypes.byref(self._layers, first * ctypes.sizeof(_Layer)), pointers, len(caches),
-            x.data_ptr(), *x.shape, work.data_ptr(), cos_sin.data_ptr(),
+            x.data_ptr(), *x.shape, None if attended is None else attended.data_ptr(), size,
+            work.data_ptr(), cos_sin.data_ptr(),
             cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0, slots.rows.data_ptr(),
             num_seen(tree_mask), bias.data_ptr(), bias.shape[1], torch.get_num_threads(),
         )  # fmt: skip
 
 
-def can_run(norm: Norm, layer: FusedLayer, dtype: torch.dtype, width: int) -> bool:
+def can_run(norm: Norm | None, layer: FusedLayer, dtype: torch.dtype, width: int) -> bool:
     """True if `native.c`, with vectors of `width` numbers, has all that the layer needs."""
     mlp = layer.mlp
     return (
@@ -109,7 +114,7 @@ def can_run(norm: Norm, layer: FusedLayer, dtype: torch.dtype, width: int) -> bo
         and layer.scoring.is_plain and layer.heads.dim % width == 0
         and all(one.dtype == dtype for one in (layer.qkv, layer.o.weight, mlp.weight))
         and layer.o.weight.is_contiguous() and mlp.down.weight.is_contiguous()
-        and norm.weight.is_contiguous()
+        and (norm is None or norm.weight.is_contiguous())
     )  # fmt: skip
 
 
@@ -135,12 +140,12 @@ class NativeOps(Ops):
         self._width: int = library.vector_width()
         self._product, self._product_each = library.product, library.product_each
         self._norm_rows, self._write_kv = library.norm_rows, library.write_kv
-        self._attend = library.attend
+        self._attend, self._best_tokens = library.attend, library.best_tokens
 
     def place(self, model: nn.Module) -> None:
         huge_pages.move(model)
 
-    def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
+    def join(self, layers: Sequence[tuple[Norm | None, Any]]) -> JoinedLayers | None:
         if not all(can_run(*layer, self._dtype, self._width) for layer in layers):
             return None
         return NativeLayers(self._library, layers)
@@ -189,6 +194,26 @@ class NativeOps(Ops):
         out = x.new_empty(x.shape[0], weight.shape[0] // 2)
         self._run(out, x, weight, bias, kind, norm)
         return out
+
+    def topk_logprobs(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if not self._has_best(logits, k):
+            return super().topk_logprobs(logits, k)
+        log_probs = logits.new_empty(logits.shape[0], k, dtype=torch.float32)
+        return log_probs, self._best(logits, k, log_probs)
+
+    def topk_ids(self, logits: Tensor, k: int) -> Tensor:
+        return self._best(logits, k) if self._has_best(logits, k) else super().topk_ids(logits, k)
+
+    def _has_best(self, logits: Tensor, k: int) -> bool:
+        return self._takes(logits) and k <= min(MOST_BEST, logits.shape[1])
+
+    def _best(self, logits: Tensor, k: int, log_probs: Tensor | None = None) -> Tensor:
+        ids = logits.new_empty(logits.shape[0], k, dtype=torch.long)
+        self._best_tokens(
+            logits.data_ptr(), logits.stride(0), *logits.shape, k, ids.data_ptr(),
+            None if log_probs is None else log_probs.data_ptr(), torch.get_num_threads(),
+        )  # fmt: skip
+        return ids
 
     def write_kv(
         self, qkv: Tensor, cached: CacheRows, slots: CacheSlots, heads: Heads,

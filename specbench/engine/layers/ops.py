@@ -35,9 +35,12 @@ class JoinedLayers(Protocol):
 
     def __call__(
         self, x: Tensor, first: int, caches: Sequence[CacheRows], slots: CacheSlots,
-        tree_mask: TreeMask,
+        tree_mask: TreeMask, attended: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden] in place."""
+        """Run the layers from `first` on, one for each of `caches`, over x [n, hidden] in place.
+
+        The first one's attention reads `attended` [n, input], if given, in place of norm(x).
+        """
 
 
 Chain: TypeAlias = Callable[[int], Callable[[], Tensor]]
@@ -75,8 +78,11 @@ class Ops:
     def place(self, model: nn.Module) -> None:
         """Move the model's weights to where they are read fastest."""
 
-    def join(self, layers: Sequence[tuple[Norm, Any]]) -> JoinedLayers | None:
-        """One call for fused layers without windows, each with the norm before it, if any does."""
+    def join(self, layers: Sequence[tuple[Norm | None, Any]]) -> JoinedLayers | None:
+        """One call for fused layers without windows, each with the norm before it, if any does.
+
+        Without a norm, a layer must be the first and its attention must get its input.
+        """
         return None
 
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:

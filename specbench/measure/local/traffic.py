@@ -24,13 +24,16 @@ def measure_traffic(target: Target) -> RooflineHeader:
     For a mixture of experts, the bytes are those of all experts, of which a step reads a part.
     """
     from specbench.engine.layers.weights import pass_bytes
-    from specbench.machine.bandwidth import bandwidth, cache_bytes
+    from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes
 
     experts = (getattr(target.config, name, None) or 1 for name in _EXPERTS)
+    weights = pass_bytes(target.model)
+    block = block_bytes(target.device, weights)
     return RooflineHeader(
-        bandwidth_bytes_per_s=bandwidth(target.device),
+        bandwidth_bytes_per_s=bandwidth(target.device, block),
+        block_bytes=block,
         cache_bytes=cache_bytes(target.device),
-        target_bytes=pass_bytes(target.model),
+        target_bytes=weights,
         kv_bytes_per_token=target.cache.bytes_per_token,
         is_mixture_of_experts=max(experts) > 1,
     )

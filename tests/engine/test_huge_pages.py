@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from specbench.engine.kernels import huge_pages
+from specbench.engine import huge_pages
 from specbench.engine.kernels.native_ops import native_ops
 from specbench.engine.layers.mlp import join
 from specbench.engine.layers.ops import Ops

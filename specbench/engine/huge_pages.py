@@ -27,7 +27,7 @@ def move(model: nn.Module) -> None:
     starts = [0]
     for first, *_ in shared.values():
         starts.append(starts[-1] + -(-first.nbytes // _ALIGNED) * _ALIGNED)
-    if starts[-1] < HUGE or (block := _huge(starts[-1])) is None:
+    if starts[-1] < HUGE or (block := huge_block(starts[-1])) is None:
         return
     for start, weights in zip(starts, shared.values(), strict=False):
         place = block[start : start + weights[0].nbytes].view(weights[0].dtype)
@@ -41,8 +41,8 @@ def _is_matrix(weight: Tensor) -> bool:
     return is_plain and weight.ndim == 2 and weight.is_contiguous()
 
 
-def _huge(size: int) -> Tensor | None:
-    """Memory [size] in bytes whose pages are to be huge ones."""
+def huge_block(size: int) -> Tensor | None:
+    """Memory [size] in bytes of huge pages; None where the system gives none on demand."""
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is None:
         return None
