@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler, best_ids
+from specbench.engine.accept import Sampler
 from specbench.engine.tree import DraftTree
 
 
@@ -24,7 +24,7 @@ def draft_chain(
     for _ in range(count):
         logits = read(unread)
         if sampler.sampling.is_greedy:
-            unread = best_ids(logits[None])
+            unread = sampler.best_ids(logits[None])
             scores.append(logits.gather(0, unread))
         else:
             rows.append(sampler.probs(logits[None])[0])

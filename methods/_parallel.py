@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler, best_ids
+from specbench.engine.accept import Sampler
 from specbench.engine.drafter import State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree
@@ -22,7 +22,7 @@ def draw_chain(root: Tensor, logits: Tensor, sampler: Sampler) -> tuple[Tensor, 
     none of them has seen the others.
     """
     if sampler.sampling.is_greedy:
-        return torch.cat([root, best_ids(logits)]), logits.amax()[None]
+        return torch.cat([root, sampler.best_ids(logits)]), logits.amax()[None]
     probs = sampler.probs(logits)
     tokens = torch.cat([root, sampler.draw(probs)])
     q = torch.cat([torch.zeros_like(probs[:1]), probs])

@@ -21,6 +21,7 @@ from transformers.generation.logits_process import (
 )
 
 from specbench.engine.execution import Execution
+from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.tree import DraftTree, TreeLayout, padded_size
 from specbench.errors import NonFiniteError
 from specbench.types import Sampling
@@ -101,19 +102,13 @@ class AcceptedPath(NamedTuple):
         return AcceptedPath(pad(self.path, (0, more)), pad(self.token_ids, (0, more)), self.last)
 
 
-def best_ids(logits: Tensor) -> Tensor:
-    """The best token [rows] of logits [rows, vocab], the first of equals.
-
-    As `argmax`, which takes four times as long for bfloat16 on a CPU.
-    """
-    return logits.max(-1).indices
-
-
 class Sampler:
     """Turns logits into distributions and tokens with transformers' logits processors."""
 
-    def __init__(self, sampling: Sampling, device: torch.device, seed: int = 0) -> None:
-        self.sampling = sampling
+    def __init__(
+        self, sampling: Sampling, device: torch.device, seed: int = 0, ops: Ops = TORCH
+    ) -> None:
+        self.sampling, self._ops = sampling, ops
         self.generator = torch.Generator(device).manual_seed(seed)
         self._processors = LogitsProcessorList()
         if sampling.is_greedy:
@@ -155,9 +150,13 @@ class Sampler:
         times.exponential_(generator=self.generator)
         return (probs / times).topk(count).indices
 
+    def best_ids(self, logits: Tensor) -> Tensor:
+        """The best token [rows] of logits [rows, vocab], the first of equals."""
+        return self._ops.best_ids(logits)
+
     def pick(self, logits: Tensor) -> Tensor:
         """The next token [rows] after `logits` [rows, vocab]: the best one, or a drawn one."""
-        return best_ids(logits) if self.sampling.is_greedy else self.draw(self.probs(logits))
+        return self.best_ids(logits) if self.sampling.is_greedy else self.draw(self.probs(logits))
 
 
 class Rule(Protocol):
@@ -274,7 +273,7 @@ def typical(
     the same as in `lossless`. Source: Cai et al. 2024, "Medusa", section 2.3.1; behaviour
     checked against Spec-Bench's model/medusa.
     """
-    next_ids = best_ids(logits)
+    next_ids = sampler.best_ids(logits)
     if sampler.sampling.is_greedy:
         return select(tree, tree.tokens == next_ids[tree.layout.parents], next_ids)
     p = sampler.probs(logits)
@@ -293,6 +292,8 @@ def select(
     after each node. Of equally deep paths the first wins or, given `likelihood` [nodes] in (0,
     1], the one with the largest product.
     """
+    if isinstance(tree.num_verify, int) and accepted.device.type == "cpu" and likelihood is None:
+        return _select_on_host(tree, tree.num_verify, accepted.tolist(), next_ids)
     ok = accepted & (torch.arange(tree.num_nodes, device=accepted.device) < tree.num_verify)
     ok[:1] = True  # a slice is filled on the device, an element is copied from the host
     is_path = ~(tree.layout.ancestors & ~ok).any(-1)
@@ -306,3 +307,19 @@ def select(
         best = torch.where(depths == depths.max(), total, -torch.inf).argmax()
     on_path = tree.layout.ancestors.index_select(0, best.view(1))[0]
     return torch.stack([on_path.long(), tree.tokens, next_ids])
+
+
+def _select_on_host(
+    tree: DraftTree, num_verify: int, accepted: list[bool], next_ids: Tensor
+) -> Tensor:
+    """`select` in a few operations: after a step over a model's weights each is slow to begin."""
+    parents, depths = tree.layout.parents.tolist(), tree.layout.depths.tolist()
+    is_path, best = [True] + [False] * (len(parents) - 1), 0
+    for node in range(1, min(num_verify, len(parents))):
+        is_path[node] = accepted[node] and is_path[parents[node]]
+        if is_path[node] and depths[node] > depths[best]:
+            best = node
+    on_path = [1] + [0] * (len(parents) - 1)
+    while best:
+        on_path[best], best = 1, parents[best]
+    return torch.stack([torch.tensor(on_path), tree.tokens, next_ids])

@@ -215,7 +215,9 @@ class Target:
 
     def sampler(self, sampling: Sampling, seed: int) -> Sampler:
         """The sampler for these settings, on this device and reseeded."""
-        sampler = self._samplers.setdefault(sampling, Sampler(sampling, self.device))
+        sampler = self._samplers.setdefault(
+            sampling, Sampler(sampling, self.device, ops=self.execution.ops)
+        )
         sampler.generator.manual_seed(seed)
         return sampler
 

@@ -201,6 +201,9 @@ class NativeOps(Ops):
         log_probs = logits.new_empty(logits.shape[0], k, dtype=torch.float32)
         return log_probs, self._best(logits, k, log_probs)
 
+    def best_ids(self, logits: Tensor) -> Tensor:
+        return self.topk_ids(logits, 1)[:, 0] if self._takes(logits) else super().best_ids(logits)
+
     def topk_ids(self, logits: Tensor, k: int) -> Tensor:
         return self._best(logits, k) if self._has_best(logits, k) else super().topk_ids(logits, k)
 

@@ -193,9 +193,7 @@ class EngineBackend:
             by_threads = {str(found.num): self._roofline.bandwidth_bytes_per_s}
             for count in sorted({*self._threads.own.values()}):
                 set_threads(count)
-                by_threads[str(count)] = bandwidth(
-                    self.target.device, self._roofline.block_bytes
-                )
+                by_threads[str(count)] = bandwidth(self.target.device, self._roofline.block_bytes)
             set_threads(found.num)
             self._roofline = replace_part(self._roofline, bandwidth_by_threads=by_threads)
 

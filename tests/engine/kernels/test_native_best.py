@@ -1,0 +1,79 @@
+"""Tests of the compiled operations of drafts: the best tokens, and the levels of heads."""
+
+import pytest
+import torch
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
+from specbench.engine.execution import Eager
+from specbench.engine.kernels import native_build
+from specbench.engine.kernels.native_build import BuildError, user_folder
+from specbench.engine.kernels.native_ops import NativeOps, native_ops
+from specbench.engine.layers.ops import TORCH
+from specbench.engine.load import load_target
+from specbench.registry import get, make_options
+from specbench.types import Request
+from specbench.zoo import TINY
+
+try:
+    native_build.compiler()
+except BuildError as reason:
+    pytest.skip(str(reason), allow_module_level=True)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", params=(torch.float32, torch.bfloat16), ids=str)
+def ops(request: pytest.FixtureRequest) -> NativeOps:
+    return native_ops(request.param, user_folder())
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 65, 1000, 4099])
+@pytest.mark.parametrize("k", [1, 3, 10, 64])
+def test_the_best_are_those_of_a_stable_sort(ops: NativeOps, size: int, k: int) -> None:
+    """Of equal logits, which are frequent in bfloat16, the first comes first."""
+    k = min(k, size)
+    logits = torch.randn(9, size + 3, generator=torch.Generator().manual_seed(size))
+    logits = (4 * logits).to(ops._dtype)[:, 1:-2]
+    order = logits.float().sort(dim=-1, descending=True, stable=True)
+    log_probs, ids = ops.topk_logprobs(logits, k)
+    assert torch.equal(ids, order.indices[:, :k])
+    assert torch.equal(ops.topk_ids(logits, k), ids)
+    assert torch.equal(ops.best_ids(logits), ids[:, 0])
+    expected = logits.double().log_softmax(-1).gather(1, ids)
+    assert (log_probs - expected).abs().max() < 1e-5 * (1 + expected.abs().max())
+    assert torch.equal(ops.topk_logprobs(logits[4:5], k)[0], log_probs[4:5])
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", [0, 70, 129])
+def test_logits_that_are_not_finite_win(ops: NativeOps, broken: float, place: int) -> None:
+    logits = torch.randn(3, 130, dtype=ops._dtype)
+    logits[1, place] = broken
+    logits[:, 5] = -torch.inf
+    log_probs, ids = ops.topk_logprobs(logits, 4)
+    assert torch.equal(ids[:, 0], TORCH.best_ids(logits)) and ids[1, 0] == place
+    assert log_probs[1].isnan().any() and log_probs[::2].isfinite().all()
+
+
+def test_more_than_there_is_room_for_is_left_to_torch(ops: NativeOps) -> None:
+    logits = torch.randn(2, 500, dtype=ops._dtype)
+    assert torch.equal(ops.topk_logprobs(logits, 65)[0], TORCH.topk_logprobs(logits, 65)[0])
+
+
+@pytest.mark.parametrize("name", ["sps", "medusa", "hydra", "eagle", "eagle2", "eagle3"])
+def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
+    """All levels of a draft in native code: the same trees, so the same steps."""
+    found = []
+    for used in (native_ops(torch.float32, user_folder()), TORCH):
+        target = load_target(
+            TINY / "target", dtype=torch.float32, device=CPU, execution=Eager(used)
+        )
+        method = get(name)
+        weights = TINY / (method.weights or "")
+        drafter = method.build(make_options(method, {}), BuildContext(target, weights))
+        request = Request(tuple(range(5, 45)), 40, eos_ids=frozenset())
+        done = decode(target, drafter, request)
+        found.append((done.token_ids, done.steps))
+    assert found[0] == found[1]
+    assert len(found[0][1]) < 39
