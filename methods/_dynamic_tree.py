@@ -1,6 +1,7 @@
 """EAGLE-2's dynamic tree: grown by the draft's confidence, then cut to its best nodes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -52,8 +53,9 @@ class CandidatePool:
         # Parent of each candidate, as an index among the expanded nodes, root first.
         self._expander = torch.where(is_below, 1 + place // top_k, 0)
         # Index of the first candidate in the level of each expanded node.
-        level = torch.arange(depth * top_k, device=device) // top_k
-        self._begins = torch.where(level > 0, 1 + top_k + (level - 1) * width, 1)
+        level = torch.arange(-1, depth * top_k, device=device) // top_k  # of the root: -1
+        begins = torch.where(level > 0, 1 + top_k + (level - 1) * width, 1)
+        self._begins = torch.where(level < 0, 0, begins)
         lowest = torch.finfo(dtype).min
         self._self = torch.full((top_k, top_k), lowest, dtype=dtype, device=device)
         self._self.fill_diagonal_(0)
@@ -88,7 +90,7 @@ class CandidatePool:
         """
         scores = torch.cat(self._scores)
         kept = self._ops.topk(scores, self.num_nodes)[1].sort().values
-        expanded = torch.cat([self._zero, torch.cat(self._expanded) + self._begins])
+        expanded = torch.cat([self._zero, *self._expanded]) + self._begins
         parents = torch.searchsorted(kept, expanded[self._expander[kept]])
         parents.clamp_(max=self.num_nodes - 1)  # NaN scores may have left a parent out
         return torch.cat(self._tokens)[kept], parents, self._depths[kept], scores[kept]
@@ -101,11 +103,18 @@ class Options:
     total_tokens: int = field(
         default=60, metadata={"help": "nodes of the tree, including the root", "min": 2}
     )
-    depth: int = field(default=7, metadata={"help": "expansions after the first level", "min": 1})
+    depth: int = field(default=7, metadata={"help": "expansions after the first level", "min": 0})
     top_k: int = field(
         default=10, metadata={"help": "nodes expanded per level, and children of each", "min": 1}
     )
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
+
+    def sized(self, rows: int) -> Self:
+        """These options with a tree of at most `rows` nodes, as deep as pays for so few."""
+        nodes = max(2, min(rows, self.total_tokens))
+        depth = min(self.depth, (nodes.bit_length() - 1) * 3 // 2 - 1)
+        top_k = min(self.top_k, max(2, nodes // 3))
+        return replace(self, total_tokens=nodes, depth=depth, top_k=top_k)
 
 
 class DynamicDrafter(EagleDrafter):

@@ -13,6 +13,8 @@ from torch import Tensor
 from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError, unknown_name
 
+NODES = {"help": "use only so many of its nodes, the root included; 0: all", "min": 0}
+"""Declaration of an option `nodes`."""
 Ranks = tuple[int, ...]
 """A node as the ranks on its path from the root; the root's path is empty."""
 
@@ -83,20 +85,32 @@ class StaticTree:
 
     @classmethod
     def load(
-        cls, name: str, device: torch.device, *, max_rank: int, max_depth: int | None = None
+        cls,
+        name: str,
+        device: torch.device,
+        *,
+        max_rank: int,
+        max_depth: int | None = None,
+        nodes: int = 0,
     ) -> "StaticTree":
         """Load a tree by name, shape or JSON file.
 
         Shape "4x2" has four nodes with two children each. A file lists paths of ranks:
         `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks of `max_rank` (the
-        vocabulary size) and above, depths above `max_depth` (the number of heads).
+        vocabulary size) and above, depths above `max_depth` (the number of heads). With `nodes`,
+        only so many are kept, the root included: those of the lowest ranks and depths.
 
         Raises:
             UserError: the name is unknown, or the file is not such a list.
         """
         try:
             paths = [path for path in _named_paths(name) if all(rank < max_rank for rank in path)]
-            return cls.from_paths([path[:max_depth] for path in paths], device)
+            paths = [path[:max_depth] for path in paths]
+            if nodes:  # a parent's sum is below its child's
+                paths = sorted({*paths}, key=lambda path: (len(path) + sum(path), path))[
+                    : nodes - 1
+                ]
+            return cls.from_paths(paths, device)
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
                 f"{name} is not a tree: {error}",

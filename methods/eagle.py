@@ -10,7 +10,7 @@ from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
-from specbench.methods._static_tree import StaticTree
+from specbench.methods._static_tree import NODES, StaticTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Options:
         default="eagle_25",
         metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
     )
+    nodes: int = field(default=0, metadata=NODES)
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
 
@@ -38,7 +39,9 @@ class Eagle(EagleDrafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
-        self._tree = tree = StaticTree.load(options.tree, target.device, max_rank=target.vocab_size)
+        self._tree = tree = StaticTree.load(
+            options.tree, target.device, max_rank=target.vocab_size, nodes=options.nodes
+        )
         self.tree_sizes = (tree.num_nodes,)
         self._sizes = [level.expanders.shape[0] for level in tree.levels]
         model, execution = EagleModel("eagle", context), target.execution

@@ -14,7 +14,7 @@ from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, padded_path_length
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
-from specbench.methods._static_tree import StaticTree
+from specbench.methods._static_tree import NODES, StaticTree
 
 FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", "model.safetensors", "pytorch_model.bin")
 ARCHITECTURES = ("mlp", "prefix-mlp")
@@ -29,6 +29,7 @@ class Options:
         default="mc_sim_7b_63",
         metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
     )
+    nodes: int = field(default=0, metadata=NODES)
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
 
@@ -118,7 +119,11 @@ class Hydra(Drafter):
         checkpoint.skip("input_embed_fn.weight", f"{_PREFIX}.embed_tokens.weight")
         checkpoint.close()
         self._tree = StaticTree.load(
-            options.tree, target.device, max_rank=target.vocab_size, max_depth=len(heads)
+            options.tree,
+            target.device,
+            max_rank=target.vocab_size,
+            max_depth=len(heads),
+            nodes=options.nodes,
         )
         self.tree_sizes = (self._tree.num_nodes,)
         self._heads = heads[: len(self._tree.levels)]

@@ -3,7 +3,8 @@
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 
@@ -20,6 +21,13 @@ class Options:
     level: int = field(default=5, metadata={"help": "n-gram size N", "min": 3})
     window: int = field(default=7, metadata={"help": "window size W", "min": 1})
     guesses: int = field(default=7, metadata={"help": "n-grams kept per token G", "min": 1})
+
+    def sized(self, rows: int) -> Self:
+        """These options with steps of at most about `rows` rows."""
+        level = min(self.level, 3 if rows < 24 else 4)
+        width = max(1, (rows - 1) // (2 * level - 2))
+        window, guesses = min(self.window, width), min(self.guesses, width)
+        return replace(self, level=level, window=window, guesses=guesses)
 
 
 class Lookahead(Drafter):

@@ -16,7 +16,7 @@ from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._head_fields import one_value
-from specbench.methods._static_tree import StaticTree
+from specbench.methods._static_tree import NODES, StaticTree
 
 FILES = (
     "medusa_lm_head.pt",
@@ -38,6 +38,7 @@ class Options:
         default="mc_sim_7b_63",
         metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
     )
+    nodes: int = field(default=0, metadata=NODES)
     acceptance: Literal["lossless", "typical"] = field(
         default="lossless",
         metadata={"help": "typical: accept tokens that are likely enough (at T > 0; lossy)"},
@@ -80,7 +81,11 @@ class Medusa(Drafter):
         if num_heads == 0:
             raise checkpoint.error(f"lacks 0.{num_blocks}.weight")
         self._tree = StaticTree.load(
-            options.tree, target.device, max_rank=target.vocab_size, max_depth=num_heads
+            options.tree,
+            target.device,
+            max_rank=target.vocab_size,
+            max_depth=num_heads,
+            nodes=options.nodes,
         )
         self.tree_sizes = (self._tree.num_nodes,)
         has_bias = self.weights_layout == "official" or "0.0.linear.bias" in checkpoint

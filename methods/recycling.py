@@ -9,7 +9,7 @@ from torch import Tensor
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import DraftTree
-from specbench.methods._static_tree import StaticTree
+from specbench.methods._static_tree import NODES, StaticTree
 
 ROWS = 128
 """Positions of the prompt whose logits are held at once."""
@@ -23,6 +23,7 @@ class Options:
         default="recycling_80",
         metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
     )
+    nodes: int = field(default=0, metadata=NODES)
     prompt: bool = field(
         default=False, metadata={"help": "also fill the table with the prompt's logits"}
     )
@@ -48,7 +49,9 @@ class Recycling(Drafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
-        tree = StaticTree.load(options.tree, target.device, max_rank=target.vocab_size)
+        tree = StaticTree.load(
+            options.tree, target.device, max_rank=target.vocab_size, nodes=options.nodes
+        )
         self._tree, self._width = tree, tree.num_candidates
         self.tree_sizes = (tree.num_nodes,)
         parents = tree.layout.parents

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, Self
 
 from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import UserError
-from specbench.methods import eagle2, recycling
+from specbench.methods import _dynamic_tree, eagle2, eagle3, recycling
 from specbench.methods._datastore import read_datastore
 from specbench.methods._occurrences import Occurrences
 
@@ -21,15 +21,21 @@ from specbench.methods._occurrences import Occurrences
 class Options:
     """Options of SAM-Decoding."""
 
-    other: Literal["recycling", "eagle2"] = field(
+    other: Literal["recycling", "eagle2", "eagle3"] = field(
         default="recycling", metadata={"help": "method that drafts where no match is long enough"}
+    )
+    nodes: int = field(
+        default=61, metadata={"help": "nodes of the other method's tree, at most", "min": 2}
+    )
+    depth: int = field(
+        default=5, metadata={"help": "of eagle2 and eagle3: expansions of the tree", "min": 0}
     )
     num_tokens: int = field(default=39, metadata={"help": "most tokens copied", "min": 1})
     threshold: int = field(default=5, metadata={"help": "tokens that must match", "min": 1})
     scope: Literal["request", "run"] = field(
         default="request", metadata={"help": "run: recycling keeps its table"}
     )
-    weights: str = field(default="", metadata={"help": "eagle2's checkpoint, folder or hub id"})
+    weights: str = field(default="", metadata={"help": "the other's checkpoint, folder or hub id"})
     datastore: str = field(
         default="", metadata={"help": "corpus to copy from too, by `specbench datastore build`"}
     )
@@ -38,9 +44,9 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        if self.datastore and self.other == "eagle2":
+        if self.datastore and self.other != "recycling":
             raise UserError(
-                "sam cannot read a datastore and eagle2's weights together.",
+                f"sam cannot read a datastore and {self.other}'s weights together.",
                 "Give other=recycling, or leave datastore= out.",
             )
 
@@ -48,7 +54,16 @@ class Options:
     def draft_weights(self) -> str | None:
         if self.datastore:
             return "datastore"
-        return eagle2.METHOD.weights if self.other == "eagle2" else None
+        return None if self.other == "recycling" else _EAGLES[self.other].METHOD.weights
+
+    def sized(self, rows: int) -> Self:
+        """These options with steps of at most `rows` rows."""
+        other = _dynamic_tree.Options(total_tokens=self.nodes, depth=self.depth).sized(rows)
+        copied = min(self.num_tokens, max(1, rows - 1))
+        return replace(self, num_tokens=copied, nodes=other.total_tokens, depth=other.depth)
+
+
+_EAGLES = {"eagle2": eagle2, "eagle3": eagle3}
 
 
 class SamDecoding(Drafter):
@@ -72,12 +87,13 @@ class SamDecoding(Drafter):
         self._options = options
         self._device = context.target.device
         context = replace(context, skipped_depth=options.num_tokens)
-        if options.other == "eagle2":
-            given = eagle2.METHOD.options(total_tokens=61, depth=5, weights=options.weights)
-            self._other: Drafter = eagle2.build(given, context)
+        if options.other == "recycling":
+            table = recycling.Options(tree="sam_60", prompt=True, nodes=options.nodes)
+            self._other: Drafter = recycling.Recycling(table, context)
         else:
-            table = recycling.Options(tree="sam_60", prompt=True)
-            self._other = recycling.Recycling(table, context)
+            eagle = _EAGLES[options.other]
+            tree = eagle.METHOD.options(total_tokens=options.nodes, depth=options.depth)
+            self._other = eagle.build(tree, context)
         self.needs, self.rule = self._other.needs, self._other.rule
         self.weights_notes = self._other.weights_notes
         self.tree_sizes = {*range(2, 2 + options.num_tokens), *self._other.tree_sizes}

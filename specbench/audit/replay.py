@@ -23,6 +23,7 @@ from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.methods import BASELINE
 from specbench.measure.plan import make_plan
 from specbench.measure.requests import make_chat, make_request, reply_key
+from specbench.measure.settings import PAPER
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import DTYPES
 from specbench.types import Record, RecordKey, Request, Sampling
@@ -65,6 +66,7 @@ class Replay:
             "dtype": dtype or _own_dtype(run.header),
             "phases": False,
             "trace": False,
+            "settings": PAPER,  # else those in the header
             **({"device": device, "execution": "auto"} if device else {}),
             **_NO_SERVER,
         }

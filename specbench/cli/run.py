@@ -27,12 +27,14 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     """Measure methods on tasks; keep the run and its report."""
     from specbench.cli.progress import progress_view
     from specbench.measure.preflight import starting
+    from specbench.measure.settings import AUTO, PAPER
     from specbench.measure.spec import RunSpec
 
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine"):
         values["backend"] = "server"
-    spec = RunSpec(**{"repeats": None} | values)
+    settings = PAPER if values.get("backend") else AUTO
+    spec = RunSpec(**{"repeats": None, "settings": settings} | values)
     view = progress_view(is_quiet=call.quiet)
     if not call.resume:
         view.message(starting(spec))

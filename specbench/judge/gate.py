@@ -51,6 +51,8 @@ def check(
     Raises:
         UserError: two runs are not comparable, or there are two baselines.
     """
+    if other_settings := _other_settings(run, baseline):
+        return other_settings
     limits = limits or Limits()
     no_speed = _no_speed_reason(run, baseline, limits.speed)
     comparisons, checks = [], []
@@ -97,6 +99,30 @@ def _asked(baseline: Run, no_speed: str | None) -> list[str]:
     frame = make_table(baseline.records, baseline.run_of_repeat, baseline.header.blocks).frame
     has_mat = (frame["mat_emitted"] > 0) & (frame["method"] != BASELINE)
     return ["MAT"] * bool(has_mat.any()) + ["speed"] * (no_speed is None)
+
+
+def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:
+    """The result for methods whose settings were chosen differently: nothing is judged.
+
+    Such runs are different programs. Options that nobody chose by measuring are the user's or
+    the version's own, and are judged.
+    """
+    headers = (baseline.header, run.header)
+    chosen = {label for one in headers for label, about in one.methods.items() if about.settings}
+    found = [
+        one
+        for one in CHECK.conflicts(*headers)
+        if one.field.startswith("methods.") and one.field[8:].rpartition(".")[0] in chosen
+    ]
+    if not found:
+        return None
+    text = (
+        f"Not judged: {'; '.join(one.describe('the baseline', 'this run') for one in found)}. "
+        f"Repeat the run with --settings {baseline.path or baseline.header.id}."
+    )
+    skipped = Check("settings", "skipped", text)
+    about = {"baseline": baseline.header.id}
+    return CheckedRun(run.header.id, (skipped,), text, about=about, is_judged=False)
 
 
 def _complete(run: Run) -> Check:

@@ -76,8 +76,8 @@ _CELLS = ("spec.methods", "spec.temperatures", "spec.concurrency", "spec.request
           "spec.backend", "spec.serving_engine")  # fmt: skip
 """Of these, runs that are compared may share a part."""
 COMPARE = Policy(equal=("work",), told=("method", "draw", "machine"), free=("hardware", *_CELLS))
-CHECK = Policy(equal=("work",), told=("hardware",), free=_CELLS)
-"""Speed is checked on equal hardware only."""
+CHECK = Policy(equal=("work", "methods.*.options"), told=("hardware",), free=_CELLS)
+"""Speed is checked on equal hardware only, and nothing if settings were chosen differently."""
 POOL = Policy(equal=("work", "spec.methods", "hardware"), told=("method", "draw", "machine"))
 MERGE = Policy(equal=("work", "method", "draw"), told=("machine",))
 RESUME = Policy(equal=("spec.*", "work", "method", "draw"), told=("machine",), is_exact=True)
@@ -234,6 +234,10 @@ def _texts(field: str, first: Any, second: Any) -> tuple[str, str] | None:
         return _file_texts(*(None if one is _MISSING else one for one in (first, second)))
     if first is _MISSING or second is _MISSING:
         return None
+    if field.endswith(".options"):  # an older version did not know every one
+        first, second = (
+            {k: one[k] for k in first.keys() & second.keys()} for one in (first, second)
+        )
     if field.endswith("sha256") and None in (first, second):
         return None
     if isinstance(first, PromptsHeader):
@@ -242,7 +246,11 @@ def _texts(field: str, first: Any, second: Any) -> tuple[str, str] | None:
 
 
 def _exact_texts(field: str, first: Any, second: Any) -> tuple[str, str] | None:
-    """Two values in JSON, if they differ. Older versions did not hash every file."""
+    """Two values in JSON, if they differ. Older versions did not hash every file, nor have every
+    option of a method.
+    """
+    if _MISSING in (first, second) and ".options." in field:
+        return None
     values = [None if one is _MISSING else to_builtins(one) for one in (first, second)]
     if values[0] == values[1] or (None in values and field.endswith("sha256")):
         return None

@@ -116,6 +116,21 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
         return dtype if in_dtype or self.quantization.startswith(_DEQUANTISED) else "bfloat16"
 
 
+class SettingsHeader(Struct, frozen=True, omit_defaults=True):
+    """The source of a method's options that are not its paper's."""
+
+    source: Annotated[
+        str,
+        doc("auto: fastest here; cut: the paper's, with the rows that are cheap; a file; a run"),
+    ]
+    paper: Annotated[dict[str, Any], doc("the paper's values of options that differ")] = {}
+    sha256: Annotated[str, doc("hash of the file; absent if the settings were chosen here")] = ""
+
+
+_UNITS = {"total_tokens": "nodes", "nodes": "nodes", "num_tokens": "tokens"}
+"""Options that say how large a draft is, the first one for labels, with their units."""
+
+
 class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """A method of the run."""
 
@@ -127,6 +142,25 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
     scope: Annotated[
         Scope, doc("run: it remembers earlier prompts of a repeat; absent: only the prompt")
     ] = "request"
+    settings: Annotated[
+        SettingsHeader | None,
+        role("note", "source of the options; absent for the paper's and the user's"),
+    ] = None
+
+    @property
+    def settings_text(self) -> str:
+        """The size of its drafts in words, if it is not the paper's: "12 nodes; paper: 60"."""
+        paper = self.settings.paper if self.settings else {}
+        sizes = [name for name in _UNITS if name in paper]
+        if not paper or not self.settings:
+            return ""
+        if sizes:
+            own = f"{self.options[sizes[0]]} {_UNITS[sizes[0]]}"
+            theirs = str(paper[sizes[0]] or "all")
+        else:
+            name = next(iter(paper))
+            own, theirs = f"{name}={self.options[name]}", str(paper[name])
+        return f"{own}{', cut' * (self.settings.source == 'cut')}; paper: {theirs}"
 
 
 class PromptsHeader(Struct, frozen=True, omit_defaults=True):
@@ -155,7 +189,8 @@ class MethodLabel(NamedTuple):
     """The names of a method in tables. `spelling` is its key in records: "pld:ngram=2".
 
     `threads` are its CPU threads if vanilla has another number; else 0. `others` are the
-    spellings of the run's other variants of the method.
+    spellings of the run's other variants of the method. `settings` is the size of its drafts in
+    words, if that is not its paper's.
     """
 
     spelling: str
@@ -163,17 +198,19 @@ class MethodLabel(NamedTuple):
     is_lossless: bool = True
     threads: int = 0
     others: tuple[str, ...] = ()
+    settings: str = ""
 
     @property
     def label(self) -> str:
-        """The title with the options that were given and threads of its own, and a star if the
-        output may differ. Options that all variants share are left out, and folders of the
-        machine before the part that tells a path from those of the others.
+        """The title with the options that were given, settings that were chosen and threads of
+        its own, and a star if the output may differ. Options that all variants share are left
+        out, and folders of the machine before the part that tells a path from the others'.
         """
         others = [_given(other) for other in self.others]
         own = _given(self.spelling)
         found = [one for one in own if not others or any(one not in each for each in others)]
         details = [_without_folders(one, [*chain(*others)]) for one in found]
+        details += [self.settings] if self.settings else []
         if self.threads:
             details.append(f"{self.threads} thread{'s' * (self.threads != 1)}")
         label = f"{self.title} ({', '.join(details)})" if details else self.title
@@ -288,7 +325,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
         threads = self.threads.own.get(spelling, 0) if self.threads else 0
         variants = (one for one in self.methods if one.partition(":")[0] == name)
         others = tuple(one for one in variants if one != spelling)
-        return MethodLabel(spelling, about.title, about.is_lossless, threads, others)
+        text = about.settings_text
+        return MethodLabel(spelling, about.title, about.is_lossless, threads, others, text)
 
     def task_title(self, task: str) -> str:
         """The column of a task: "MT-bench-like" over prompts written in its style."""

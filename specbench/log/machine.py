@@ -110,6 +110,10 @@ class Threads(Struct, frozen=True, omit_defaults=True):
         dict[str, dict[str, float]],
         doc("seconds of a step by method and number of threads tried; the same for equal trees"),
     ] = {}
+    row_step_s: Annotated[
+        dict[str, dict[str, float]],
+        doc("seconds of a step of the target by rows and number of threads tried"),
+    ] = {}
     num_changes: Annotated[
         int, doc("of older versions: times that the number changed between prompts")
     ] = 0

@@ -78,6 +78,10 @@ class SpecValues(Struct, frozen=True):
     history: Annotated[Literal["shared", "own"], option(
         "Earlier answers in a chat: vanilla's (shared) or the method's own.", "decoding",
         "work", "KIND", choices=("shared", "own"), is_told=True)] = "shared"
+    settings: Annotated[str, option(
+        "Sizes of drafts: auto (fastest here), paper, settings.toml, or a run's.", "measure",
+        "method", "auto|paper|FILE|RUN", unset="auto on a CPU, else paper",
+        backend="engine")] = "paper"
     is_baseline_run: Annotated[bool, option(
         "Run vanilla too, for speedups.", "measure", "method", parameter="baseline")] = True
     phases: Annotated[bool, option(

@@ -87,6 +87,7 @@ class BackendInfo:
     hooks: dict[str, HookTimes] = field(default_factory=dict)
     weights_print: WeightsPrint | None = None
     threads: Threads | None = None
+    methods: dict[str, MethodHeader] = field(default_factory=dict)
     roofline: RooflineHeader | None = None
     kernels: Kernels | None = None
     execution: dict[str, ExecutionHeader] = field(default_factory=dict)
@@ -107,6 +108,7 @@ class BackendInfo:
             header,
             **{
                 **parts,
+                "methods": {**header.methods, **self.methods},
                 "hooks": {**header.hooks, **self.hooks},
                 "weights_print": self.weights_print or header.weights_print,
                 "threads": self.threads or header.threads,

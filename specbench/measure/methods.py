@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +11,7 @@ from msgspec import structs
 
 from specbench import registry
 from specbench.errors import CheckpointError, UserError, printable
-from specbench.log.header import MethodHeader, WeightsHeader
+from specbench.log.header import MethodHeader, SettingsHeader, WeightsHeader
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import DraftWeights, ModelCard
 from specbench.models.checkpoints import check_checkpoint, identify
@@ -45,6 +45,26 @@ class RunMethod:
     method: Method
     options: Any
     weights: Path | Blueprint | None = None
+    settings: SettingsHeader | None = None
+
+    def tuned(self, options: Mapping[str, Any], source: str, sha256: str = "") -> RunMethod:
+        """The method with these options. Those that the user gave stay."""
+        paper = asdict(self.options)
+        ours = {
+            name: value
+            for name, value in options.items()
+            if name in paper and name not in self.asked.given
+        }
+        made = replace(self.options, **ours)
+        changed = {name: paper[name] for name, value in ours.items() if value != paper[name]}
+        return replace(self, options=made, settings=SettingsHeader(source, changed, sha256))
+
+    def as_before(self, before: MethodHeader | None) -> RunMethod:
+        """The method with the settings of a run that goes on."""
+        if before is None or before.settings is None:
+            return self
+        kept = {name: before.options[name] for name in before.settings.paper}
+        return replace(self.tuned(kept, ""), settings=before.settings)
 
     @property
     def label(self) -> str:
@@ -59,6 +79,7 @@ class RunMethod:
             is_lossless=self.method.is_lossless_with(self.options),
             weights=self._weights(),
             scope=self.scope,
+            settings=self.settings,
         )
 
     @property

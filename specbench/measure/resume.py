@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from specbench.errors import RunFolderError
 from specbench.log.differences import RESUME, Difference
-from specbench.log.header import RunHeader, Segment
+from specbench.log.header import MethodHeader, RunHeader, Segment
 from specbench.log.run import Run
 from specbench.measure.base import Plan
 
@@ -32,6 +32,10 @@ def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader
         )
     machine = before.segments[-1].environment if before.segments else before.environment
     latest = replace(before, environment=machine)
+    methods = {
+        label: _as_before(one, before.methods.get(label)) for label, one in now.methods.items()
+    }
+    now = replace(now, methods=methods)
     if inputs := RESUME.conflicts(latest, now):
         raise RunFolderError(
             f"The run in {stored.path} had other inputs: {_listed(inputs)}.",
@@ -60,6 +64,14 @@ def resumed_header(stored: Run, now: RunHeader, *, is_forced: bool) -> RunHeader
         segments=segments,
         warnings=tuple(dict.fromkeys((*warnings, *now.warnings))),
     )
+
+
+def _as_before(now: MethodHeader, before: MethodHeader | None) -> MethodHeader:
+    """The method with the settings that were chosen when its run began."""
+    if before is None or before.settings is None:
+        return now
+    kept = {name: before.options[name] for name in before.settings.paper}
+    return replace(now, options={**now.options, **kept}, settings=before.settings)
 
 
 def check_keys(plan: Plan, stored: Run) -> None:

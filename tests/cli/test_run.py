@@ -25,7 +25,7 @@ def test_a_run_prints_its_table_and_keeps_run_and_report(
     run = read_run(path)
     assert run.header.status == "complete"
     assert run.header.spec.given == (
-        "max_new_tokens", "method", "model", "offline", "prompts", "template"
+        "max_new_tokens", "method", "model", "offline", "prompts", "settings", "template"
     )  # fmt: skip
     labels = ["vanilla", "pld", "lookahead", "sps:weights=draft"]
     assert list(run.header.methods) == labels

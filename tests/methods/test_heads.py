@@ -47,6 +47,9 @@ VARIANTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("eagle2", {}, {"total_tokens": 2, "top_k": 1}),
     ("eagle2", {}, {"total_tokens": 500, "depth": 3}),
     ("eagle3", {"draft_vocab": 9}, {}),
+    ("eagle2", {}, {"depth": 0}),
+    ("eagle3", {}, {"depth": 0, "top_k": 3, "total_tokens": 3}),
+    ("hydra", {}, {"nodes": 5}),
     ("eagle3", {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]}, {"depth": 3, "top_k": 4}),
 ]
 """Method, what its checkpoint is made with, its options."""

@@ -67,6 +67,13 @@ def test_nodes_that_cannot_be_filled_are_left_out() -> None:
     assert tree.num_candidates == 3
 
 
+def test_a_tree_keeps_the_nodes_of_the_lowest_ranks_with_their_parents() -> None:
+    tree = StaticTree.load("mc_sim_7b_63", CPU, max_rank=100, nodes=6)
+    assert tree.layout.parents.tolist() == [0, 0, 0, 1, 1, 3]
+    assert tree.ranks.tolist() == [0, 0, 1, 0, 1, 0]
+    assert StaticTree.load("eagle_25", CPU, max_rank=100, nodes=60).num_nodes == 26
+
+
 def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tuple[Tensor, ...]:
     """A tree of random guesses, with the scores, tokens and parents of its pool."""
     rng = torch.Generator().manual_seed(seed)

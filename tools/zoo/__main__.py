@@ -10,7 +10,7 @@ from specbench.zoo import TINY
 PROMPTS = Path(__file__).parents[2] / "datasets" / "prompts"
 TOKENIZER_SEED, TOKENIZER_DIALOGUES = 7, 30_000
 HEADS = ("medusa", "hydra", "eagle", "eagle3")
-JOBS = ("prompts", "tokenizer", "target", "sps", *HEADS, "evaluate", "accepted")
+JOBS = ("prompts", "tokenizer", "target", "sps", *HEADS, "evaluate", "accepted", "acceptance")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,7 +38,12 @@ def main() -> None:
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    if arguments.job in ("evaluate", "accepted"):
+    if arguments.job == "acceptance":
+        from specbench.models.acceptance import FOLDER
+        from tools.zoo.acceptance import write_acceptance
+
+        write_acceptance(TINY, arguments.out or FOLDER / "tiny.json", num_prompts=2)
+    elif arguments.job in ("evaluate", "accepted"):
         print(json.dumps(_figures(arguments.job, arguments.num), indent=1))
     elif arguments.job == "tokenizer":
         from tools.zoo.tokenizer import train_tokenizer

@@ -24,6 +24,7 @@ from specbench.machine import environment
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, SetupInfo
 from specbench.measure.cluster.ray_cluster import RayCluster, WorkerLost
 from specbench.measure.cluster.worker import Job, Opening, RemoteSetup, Result
+from specbench.measure.settings import AUTO, PAPER
 from specbench.measure.spec import RunSpec
 from specbench.types import Record, Request, RequestKey, seed_of
 
@@ -44,6 +45,8 @@ def make_cluster_setup(cluster: RayCluster, spec: RunSpec, *, is_offline: bool) 
             "--ray is for methods that specbench runs itself, not for servers.",
             "Leave out --ray, or --backend and --engine.",
         )
+    if spec.settings == AUTO:  # measured on one machine
+        spec = msgspec.structs.replace(spec, settings=PAPER)
     reports = sorted(
         cluster.start(spec, is_offline=is_offline),
         key=lambda one: msgspec.json.encode(one.about.environment),

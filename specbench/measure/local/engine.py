@@ -28,12 +28,22 @@ from specbench.log.backend import (
 from specbench.log.header import RunHeader
 from specbench.log.machine import Threads
 from specbench.measure.base import BackendInfo, Log, Plan, Progress, outer_clock
-from specbench.measure.local.engine_load import LoadedEngine, layer_inputs, load_engine
-from specbench.measure.local.threads import choose_threads
+from specbench.measure.local.engine_load import (
+    LoadedEngine,
+    build_drafters,
+    layer_inputs,
+    load_engine,
+)
+from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.threads import choose_threads, set_threads, step_times
 from specbench.measure.local.traffic import draft_bytes, measure_traffic
+from specbench.measure.local.tuning import acceptance_of, tuned
 from specbench.measure.local.warm_up import warm_up
-from specbench.measure.methods import BASELINE
+from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.runner import Runner
+from specbench.measure.settings import AUTO
+from specbench.models.acceptance import find_acceptance
+from specbench.models.checkpoints import identify
 from specbench.types import Completion, Record, Request
 
 if TYPE_CHECKING:
@@ -46,6 +56,8 @@ if TYPE_CHECKING:
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""
+TUNING_TOKENS = 48
+"""Tokens of the answers that settings are tried on."""
 LATE_WARNING = (
     "{} CUDA graphs were captured while samples were timed, which slowed those samples down: the "
     "warm-up had not reached their sizes."
@@ -75,6 +87,9 @@ class EngineBackend:
         loaded: LoadedEngine | None = None,
         before: RunHeader | None = None,
     ) -> None:
+        if before:
+            kept = [one.as_before(before.methods.get(one.label)) for one in setup.methods]
+            setup = replace(setup, methods=tuple(kept), settings="paper")
         self._setup, self._is_metered, self._loaded = setup, is_metered, loaded
         self._before = before.threads if before else None
         self._threads: Threads | None = None
@@ -137,6 +152,7 @@ class EngineBackend:
         return BackendInfo(
             preparation=self._preparation,
             threads=self._threads,
+            methods={one.label: one.describe() for one in self._setup.methods if one.settings},
             hooks=self._hooks,
             weights_print=self._weights_print,
             roofline=self._roofline and replace_part(self._roofline, draft_bytes=read),
@@ -153,6 +169,8 @@ class EngineBackend:
         gc.freeze()  # torch before 2.9 collects garbage before each capture
         mode = self._setup.mode
         with without_cudnn_attention():
+            if self._setup.settings == AUTO and self._threads:
+                self._tune(requests[0], self._threads)
             reasons = warm_up(self.target, self._drafters, self._check, requests=requests)
             self._choose_threads(requests[0])
         for label, reason in reasons.items():
@@ -172,6 +190,35 @@ class EngineBackend:
         gc.freeze()  # a search through all that is loaded takes a fifth of a second, in some sample
         self._stack.callback(gc.unfreeze)
 
+    def _tune(self, request: Request, threads: Threads) -> None:
+        """Give methods the settings that are fastest here, and build their drafters anew."""
+        times = step_times(self.target, request.prompt_ids, threads)
+        self._threads = replace_part(threads, row_step_s=times.shown())
+        files = identify(self._setup.path).files
+        known = partial(acceptance_of, find_acceptance(self._setup.card.name, files))
+        step_s = partial(self._whole_step_s, request)
+        found = {
+            one.label: one
+            for one in tuned(self._setup.methods, self._drafters, times, known, step_s)
+        }
+        methods = tuple(found.get(one.label, one) for one in self._setup.methods)
+        self._setup = replace(self._setup, methods=methods)
+        seconds = dict[str, float]()
+        built = build_drafters(self.target, found.values(), self._ledger, seconds)
+        self._drafters = {**self._drafters, **built}
+        self._hooks |= {label: HookTimes(own) for label, own in seconds.items()}
+
+    def _whole_step_s(self, request: Request, method: RunMethod, threads: int) -> float:
+        """Seconds of a step of a method with its drafting: the mean over a short answer, twice."""
+        from specbench.engine.decode import decode
+
+        drafters = build_drafters(self.target, [method], MemoryLedger(self.target))
+        set_threads(threads)
+        short = replace(request, max_new_tokens=min(TUNING_TOKENS, request.max_new_tokens))
+        done = [decode(self.target, drafters[method.label], short) for _ in range(2)]
+        set_threads(self._threads.num if self._threads else threads)
+        return min(one.decode_s / len(one.accept_lengths) for one in done)
+
     def _choose_threads(self, request: Request) -> None:
         """Choose the threads of prefills and of each method, and measure the bandwidth with them.
 
@@ -181,7 +228,7 @@ class EngineBackend:
         if found is None or self._before or found.chosen_by != "measured":
             return
         from specbench.machine.bandwidth import bandwidth
-        from specbench.measure.local.threads import choose_for_methods, reading, set_threads
+        from specbench.measure.local.threads import choose_for_methods, reading
 
         self._threads = choose_for_methods(
             found,
@@ -254,7 +301,6 @@ class EngineBackend:
         threads = self._threads
         if not (threads and threads.methods):
             return decode()
-        from specbench.measure.local.threads import set_threads
 
         set_threads(threads.of_prefill)
         changed_s = 0.0

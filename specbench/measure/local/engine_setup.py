@@ -24,6 +24,7 @@ from specbench.measure.methods import (
     parse_methods,
     select_methods,
 )
+from specbench.measure.settings import AUTO, PAPER, read_settings
 from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import (
     STAND_IN_WARNING,
@@ -107,6 +108,7 @@ class EngineSetup(EngineParts):
             "dtype": self.dtype,
             "template": self.codec.template.name,
             "execution": self.mode.name,
+            "settings": self.settings,
         }
         warnings = (
             self.codec.template.warning,
@@ -160,8 +162,14 @@ def _setup_on(
         setup = _stand_in_setup(spec, card, methods, device=device, mode=mode)
     else:
         setup = _setup(spec, card, methods, device=device, mode=mode, is_offline=is_offline)
+    is_measured = device.kind == "cpu" and spec.weights == "hub"
+    settings = PAPER if spec.settings == AUTO and not is_measured else spec.settings
+    if settings not in (AUTO, PAPER):
+        chosen = read_settings(settings, card.name).of(setup.methods)
+        setup = replace(setup, methods=chosen)
     return replace(
         setup,
+        settings=settings,
         mode=mode,
         has_phases=spec.phases,
         is_traced=spec.trace,

@@ -24,7 +24,7 @@ class EngineParts:
     shape it takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run,
     and why. `quantize` is the format to which weights are quantised while they are loaded,
     `quantization` this format or the checkpoint's own. `need` is the memory that was found to
-    be free.
+    be free. With `settings` auto, methods get those that are fastest here.
     """
 
     card: ModelCard
@@ -44,3 +44,4 @@ class EngineParts:
     quantization: str = ""
     need: MemoryNeed | None = None
     threads: int | None = None
+    settings: str = "paper"

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from specbench.engine.clock import Phase, Stopwatch
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
+from specbench.measure.local.tuning import ROWS, StepTimes
 
 if TYPE_CHECKING:
     from specbench.engine.clock import Stopwatch
@@ -158,6 +159,8 @@ def set_threads(count: int) -> None:
 
 
 PROMPT = (1,) * 32
+ROWS_S, STEPS = 1.0, 7
+"""Seconds to time steps by rows, and steps of each number of rows if threads are given."""
 VANILLA_S, PREFILL_S, METHODS_S = 1.5, 1.0, 2.5
 """Seconds to choose vanilla's number, that of prefills, and those of all methods."""
 
@@ -188,6 +191,21 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     trial = Trial(counts, max(counts), VANILLA_S).measure(token_step(target))
     set_threads(trial.best)
     return Threads(trial.best, "measured", waiting(), _shown(trial))
+
+
+def step_times(target: Target, prompt_ids: tuple[int, ...], found: Threads) -> StepTimes:
+    """Times of steps of the target by rows, and by threads if their number is measured here."""
+    counts = thread_counts() if found.chosen_by == "measured" else [found.num]
+    seconds, best = dict[int, dict[int, float]](), dict[int, int]()
+    for rows in ROWS:
+        step_s = token_step(target, rows, prompt_ids)
+        trial = Trial(counts, found.num, ROWS_S / len(ROWS))
+        for _ in range(STEPS * (len(counts) == 1)):
+            trial.add(found.num, step_s())
+        trial.measure(step_s)
+        seconds[rows], best[rows] = trial.medians, trial.best
+    set_threads(found.num)
+    return StepTimes(seconds, best)
 
 
 def choose_for_methods(
@@ -233,16 +251,18 @@ def _shown(trial: Trial) -> dict[str, float]:
     return {str(count): round(seconds, 6) for count, seconds in trial.medians.items()}
 
 
-def token_step(target: Target) -> Callable[[], float]:
-    """A function that times a step of the target for one token."""
+def token_step(
+    target: Target, rows: int = 1, prompt_ids: tuple[int, ...] = PROMPT
+) -> Callable[[], float]:
+    """A function that times a step of the target over a chain of rows."""
     import torch
 
     from specbench.engine.attention import without_cudnn_attention
     from specbench.engine.tree import DraftTree
 
     with torch.inference_mode(), without_cudnn_attention():
-        target.prefill(PROMPT[: max(1, target.context - 1)], num_new=1)
-        tree = DraftTree.chain(torch.ones(1, dtype=torch.long, device=target.device))
+        target.prefill(prompt_ids[: max(1, target.context - rows)], num_new=rows)
+        tree = DraftTree.chain(torch.ones(rows, dtype=torch.long, device=target.device))
         target.forward(tree)
 
     def step_s() -> float:

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from specbench.data.toml_files import line_of, read_toml
 from specbench.errors import UserError
+from specbench.measure.settings import AUTO
 from specbench.measure.spec import RunSpec, make_spec
 
 
@@ -39,7 +40,8 @@ class RecipeFile(Struct, frozen=True, forbid_unknown_fields=True):
 class SuiteRun:
     """A run of a suite: the name of its folder, its values, and the names of those given.
 
-    One that `is_apart` is a process of its own, which ends after `limit_s` seconds.
+    One that `is_apart` is a process of its own, which ends after `limit_s` seconds. With
+    `settings_of`, methods have the settings of that earlier run.
     """
 
     name: str
@@ -47,6 +49,7 @@ class SuiteRun:
     given: tuple[str, ...]
     is_apart: bool = False
     limit_s: float | None = None
+    settings_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,17 @@ class Suite:
 
 def equal_runs(spec: RunSpec, given: Sequence[str], number: int) -> Suite:
     """Several runs of one spec, each in a process of its own."""
-    runs = [SuiteRun(f"run-{i + 1}", spec, tuple(given), is_apart=True) for i in range(number)]
+    follows = spec.settings == AUTO  # chosen once
+    runs = [
+        SuiteRun(
+            f"run-{i + 1}",
+            spec,
+            tuple(given),
+            is_apart=True,
+            settings_of="run-1" if i and follows else "",
+        )
+        for i in range(number)
+    ]
     return Suite("runs", f"{number} run{'s' * (number > 1)}", tuple(runs))
 
 

@@ -23,6 +23,7 @@ from threading import Thread
 from typing import IO, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from specbench.errors import RunFolderError, SpecbenchError, UserError, describe_error
 from specbench.log.run import Run
@@ -228,7 +229,10 @@ def run_suite(
     for number, run in enumerate(suite.runs, 1):
         progress.message(f"Run {number} of {len(suite.runs)}: {run.name}")
         path = str(folder / run.name)
-        order = Order(run.spec, run.given, path, tuple(command), is_forced, is_offline)
+        spec = run.spec
+        if run.settings_of:
+            spec = replace(spec, settings=str(folder / run.settings_of))
+        order = Order(spec, run.given, path, tuple(command), is_forced, is_offline)
         try:
             if run.is_apart:
                 complete_apart(order, progress, run.limit_s)

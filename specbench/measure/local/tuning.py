@@ -1,0 +1,142 @@
+"""The settings of methods that are fastest here: measured times of steps, known acceptance.
+
+Decided once, in the warm-up. Methods without known acceptance get their paper's draft, cut to the
+rows that are cheap here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specbench.measure.methods import BASELINE, RunMethod
+from specbench.models.acceptance import Acceptance, AcceptanceFile
+
+if TYPE_CHECKING:
+    from specbench.engine.drafter import Drafter
+
+ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
+"""Rows of a step whose time is measured."""
+WITHIN = 1.03
+"""The paper's settings stay, and else the smallest are taken, within this factor of the best."""
+CUT_COST = 1.5
+"""Cost of a step, in steps of vanilla, up to which a draft of unknown acceptance is cut."""
+
+
+class StepTimes(NamedTuple):
+    """Seconds of a step of the target by rows and number of threads, and the best number."""
+
+    seconds: dict[int, dict[int, float]]
+    threads: dict[int, int]
+
+    def at(self, rows: float) -> float:
+        """Seconds of a step over so many rows, linear between those measured."""
+        best = [(n, by_threads[self.threads[n]]) for n, by_threads in self.seconds.items()]
+        for (below, first), (above, second) in pairwise(best):
+            if rows <= above or above == best[-1][0]:
+                return first + (second - first) * (rows - below) / (above - below)
+        return best[0][1]
+
+    def threads_at(self, rows: float) -> int:
+        """The best number of threads for so many rows."""
+        return self.threads[min(self.threads, key=lambda n: abs(n - rows))]
+
+    def shown(self) -> dict[str, dict[str, float]]:
+        """As the header holds them."""
+        return {
+            str(n): {str(count): round(s, 6) for count, s in by_threads.items()}
+            for n, by_threads in self.seconds.items()
+        }
+
+
+def tuned(
+    methods: Sequence[RunMethod],
+    drafters: Mapping[str, Drafter],
+    times: StepTimes,
+    known: Callable[[RunMethod], Sequence[Acceptance]],
+    step_s: Callable[[RunMethod, int], float],
+) -> list[RunMethod]:
+    """Those of the methods that get settings.
+
+    Args:
+        methods: with the paper's options.
+        drafters: of these, by label.
+        times: of the target's steps.
+        known: the acceptance of a method with several settings, the paper's first.
+        step_s: seconds of a whole step of a method, drafting included, with a number of threads.
+    """
+    found = []
+    for one in methods:
+        with suppress(Exception):  # its samples will fail too
+            entries = known(one)
+            if one.method.name == BASELINE or _is_given(one, entries):
+                continue
+            if entries:
+                found.append(one.tuned(_fastest(one, entries, times, step_s), "auto"))
+            else:
+                found += _cut(one, drafters[one.label], times)
+    return found
+
+
+def _is_given(one: RunMethod, entries: Sequence[Acceptance]) -> bool:
+    """True if the user chose one of the options that are tuned."""
+    if entries:
+        return bool({name for entry in entries for name in entry.options} & {*one.asked.given})
+    small = _sized(one.options, 2)
+    return any(getattr(small, name) != getattr(one.options, name) for name in one.asked.given)
+
+
+def _fastest(
+    one: RunMethod,
+    entries: Sequence[Acceptance],
+    times: StepTimes,
+    step_s: Callable[[RunMethod, int], float],
+) -> dict[str, Any]:
+    """The options of the fastest settings. The paper's are measured too.
+
+    A step is never faster than the target's share of it, so that most settings need no trial.
+    """
+    paper, *others = entries
+    costs: list[tuple[Acceptance, float]] = []
+    for entry in [paper, *sorted(others, key=lambda entry: times.at(entry.rows) / entry.mat)]:
+        best = min((cost for _, cost in costs), default=float("inf"))
+        if times.at(entry.rows) / entry.mat > WITHIN * best:
+            continue
+        seconds = step_s(one.tuned(entry.options, ""), times.threads_at(entry.rows))
+        costs.append((entry, seconds / entry.mat))
+    best = min(cost for _, cost in costs)
+    near = [entry for entry, cost in costs if cost <= WITHIN * best]
+    return (paper if paper in near else min(near, key=lambda entry: entry.rows)).options
+
+
+def _cut(one: RunMethod, drafter: Drafter, times: StepTimes) -> list[RunMethod]:
+    """The method with its paper's draft cut to the rows that are cheap here, if it is larger."""
+    cheap = max(n for n in times.seconds if times.at(n) <= CUT_COST * times.at(1))
+    made = _sized(one.options, max(2, cheap))
+    if max(drafter.tree_sizes) <= cheap or made == one.options:
+        return []
+    names = type(made).__dataclass_fields__
+    return [one.tuned({name: getattr(made, name) for name in names}, "cut")]
+
+
+def _sized(options: Any, rows: int) -> Any:
+    """A method's options with steps of at most `rows` rows, in the paper's shape if possible."""
+    if hasattr(options, "sized"):
+        return options.sized(rows)
+    if hasattr(options, "nodes"):
+        return replace(options, nodes=rows)
+    if hasattr(options, "num_tokens"):
+        return replace(options, num_tokens=min(options.num_tokens, max(1, rows - 1)))
+    return options
+
+
+def acceptance_of(file: AcceptanceFile | None, one: RunMethod) -> Sequence[Acceptance]:
+    """The known acceptance of a method; none with options that change what it accepts."""
+    if file is None or {"weights", "datastore", "scope", "other"} & {*one.asked.given}:
+        return ()
+    weights = one.describe().weights
+    kind = one.method.weights_with(one.options)
+    return file.of(one.method.name, kind, weights.files if weights else {})

@@ -1,0 +1,61 @@
+"""`--settings auto` from the run to those who read it: resume, repeat, check, audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench.log.store import read_run
+from tests.cli.conftest import Specbench
+
+CALL = (
+    "run", "--method", "eagle2,pld:num_tokens=2", "--dataset", "gsm8k", "--limit", "2",
+    "--max-new-tokens", "12", "--repeats", "1", "--offline",
+)  # fmt: skip
+
+
+def options(folder: str) -> dict[str, dict[str, object]]:
+    return {label: one.options for label, one in read_run(Path(folder)).header.methods.items()}
+
+
+def test_settings_are_chosen_once_and_everybody_reads_them(
+    specbench: Specbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPECBENCH_RUN_SETTINGS")
+    said = specbench(*CALL, "--output", "tuned")
+    assert said.code == 0, said.err
+    header = read_run(Path("tuned")).header
+    eagle2 = header.methods["eagle2"]
+    assert eagle2.settings and eagle2.settings.source == "auto"
+    nodes = eagle2.options["total_tokens"]
+    assert nodes < 60 and eagle2.settings.paper["total_tokens"] == 60
+    assert header.method("eagle2").label == f"EAGLE-2 ({nodes} nodes; paper: 60)"
+    assert header.method("pld:num_tokens=2").label == "PLD (num_tokens=2)"
+    assert header.methods["pld:num_tokens=2"].settings is None
+    assert set(header.threads.row_step_s) >= {"1", "60"} if header.threads else False
+    used = {n for r in read_run(Path("tuned")).records if r.key.method == "eagle2"
+            for n in r.num_nodes}  # fmt: skip
+    assert used == {nodes}
+
+    # Another process could choose others: a resumed run goes on with its own.
+    monkeypatch.setattr("specbench.measure.local.engine.tuned", lambda *_: pytest.fail("chosen"))
+    lines = Path("tuned/samples.jsonl").read_text().splitlines(keepends=True)
+    Path("tuned/samples.jsonl").write_text("".join(lines[:-3]))
+    said = specbench("run", "--output", "tuned", "--resume")
+    assert said.code == 0, said.err
+    run = read_run(Path("tuned"))
+    assert len(run.records) == 6 and run.header.methods["eagle2"] == eagle2
+    assert {n for r in run.records if r.key.method == "eagle2" for n in r.num_nodes} == {nodes}
+
+    specbench(*CALL, "--settings", "tuned", "--output", "again")
+    assert options("again") == options("tuned")
+    specbench(*CALL, "--settings", "paper", "--output", "paper")
+    said = specbench("check", "paper", "--baseline", "tuned")
+    assert said.code == 3 and "Not judged" in said.out and "--settings tuned" in said.out
+    assert "Passed" in specbench("check", "again", "--baseline", "tuned", "--speed", "never").out
+    assert "options of eagle2" in specbench("compare", "tuned", "paper").out
+    said = specbench("merge", "tuned", "paper", "--out", "both")
+    assert said.code == 2 and "options of eagle2" in said.err
+    said = specbench("audit", "tuned", "--offline")
+    assert said.code == 0 and said.out.count(f"EAGLE-2 ({nodes} nodes; paper:") == 2, said.out

@@ -1,0 +1,163 @@
+"""Settings: which ones `auto` takes, and what a file of them may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.log.differences import COMPARE, MERGE
+from specbench.log.header import MethodHeader, RunHeader
+from specbench.measure.local.tuning import StepTimes, tuned
+from specbench.measure.methods import RunMethod, parse_methods
+from specbench.measure.settings import read_settings
+from specbench.models.acceptance import Acceptance, find_acceptance
+from specbench.models.checkpoints import identify
+from specbench.registry import get, make_options
+from specbench.zoo import TINY
+from tests.support.headers import make_header
+
+
+def times(seconds: dict[int, float]) -> StepTimes:
+    return StepTimes({n: {1: s} for n, s in seconds.items()}, dict.fromkeys(seconds, 1))
+
+
+LINEAR = times({n: 1.0 + n / 20 for n in (1, 4, 20, 40, 60)})
+PAPER = Acceptance({}, 60.0, 6.0)
+
+
+def sized(nodes: int, mat: float) -> Acceptance:
+    return Acceptance({"total_tokens": nodes}, float(nodes), mat)
+
+
+def chosen(entries: list[Acceptance], spelling: str = "eagle2", drafts: float = 0.0) -> Any:
+    """The options that EAGLE-2 gets if a step takes the target's time and that of drafts."""
+    (method,) = parse_methods([spelling])
+    tried: list[int] = []
+
+    def step_s(one: RunMethod, threads: int) -> float:
+        tried.append(one.options.total_tokens)
+        return LINEAR.at(one.options.total_tokens) + drafts
+
+    found = tuned([method], {}, LINEAR, lambda one: entries, step_s)
+    return (found[0].describe() if found else None), tried
+
+
+@pytest.mark.parametrize(("mats", "expected"), [
+    ({4: 2.0, 12: 3.0, 20: 3.2}, 12),  # 0.6, 0.533, 0.625 of vanilla's step a token
+    ({4: 1.2 / 0.56, 12: 3.0}, 12),  # 5 % slower
+    ({4: 1.2 / 0.54, 12: 3.0}, 4),  # 1.3 % slower: the smallest
+    ({4: 1.75, 12: 2.42}, 60),  # the paper's takes 0.667, the best 0.661
+])  # fmt: skip
+def test_the_papers_settings_stay_within_3_percent_else_the_smallest_do(
+    mats: dict[int, float], expected: int
+) -> None:
+    about, _ = chosen([PAPER, *(sized(nodes, mat) for nodes, mat in mats.items())])
+    assert about.options["total_tokens"] == expected
+    assert about.settings.source == "auto"
+    text = "" if expected == 60 else f"{expected} nodes; paper: 60"
+    assert about.settings_text == text
+
+
+def test_settings_whose_target_alone_is_too_slow_are_not_tried_and_drafting_counts() -> None:
+    entries = [PAPER, sized(4, 2.4), sized(40, 3.0), sized(20, 4.5)]
+    assert chosen(entries)[1] == [60, 20]
+    about, tried = chosen(entries, drafts=8.0)
+    assert (about.options["total_tokens"], tried) == (60, [60, 20, 4, 40])
+
+
+@pytest.mark.parametrize("given", ["eagle2:total_tokens=30", "eagle2:total_tokens=60"])
+def test_an_option_that_is_given_is_never_tuned(given: str) -> None:
+    about, tried = chosen([PAPER, sized(4, 4.0)], given)
+    assert (about, tried) == (None, [])
+
+
+@pytest.mark.parametrize(("spelling", "sizes", "expected"), [
+    ("medusa", (64,), {"nodes": 4}),
+    ("sps", (1, 2, 8, 16), {"num_tokens": 3}),
+    ("eagle2", (60,), {"total_tokens": 4, "depth": 2, "top_k": 2}),
+    ("pld:num_tokens=20", (1, 2, 8, 16), None),  # the user's
+    ("medusa", (3,), None),  # small enough
+])  # fmt: skip
+def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
+    spelling: str, sizes: tuple[int, ...], expected: dict[str, int] | None
+) -> None:
+    class Sizes:
+        tree_sizes = sizes
+
+    steep = times({1: 1.0, 4: 1.4, 20: 2.0, 40: 3.0, 60: 9.0})
+    (method,) = parse_methods([spelling])
+    drafters: Any = {method.label: Sizes()}
+    found = tuned([method], drafters, steep, lambda one: (), lambda one, threads: 0.0)
+    if expected is None:
+        assert found == []
+        return
+    about = found[0].describe()
+    assert about.options == method.describe().options | expected
+    assert ", cut; paper: " in about.settings_text
+
+
+def test_times_between_and_beyond_those_measured_are_on_a_line() -> None:
+    assert [LINEAR.at(n) for n in (1, 2.5, 30, 60, 80)] == pytest.approx([1.05, 1.125, 2.5, 4, 5])
+
+
+def test_the_shipped_acceptance_is_that_of_the_shipped_weights_and_of_real_options() -> None:
+    files = identify(TINY / "target").files
+    found = find_acceptance("tiny", files)
+    assert found and not find_acceptance("tiny", identify(TINY / "sps").files)
+    for name, entries in found.methods.items():
+        method = get(name)
+        weights = identify(TINY / method.weights).files if method.weights else {}
+        assert found.of(name, method.weights, weights) == entries
+        assert not method.weights or not found.of(name, method.weights, files)
+        assert entries[0].options == {} and len(entries) > 4
+        for entry in entries:
+            make_options(method, {key: str(value) for key, value in entry.options.items()})
+            assert 1 <= entry.mat <= entry.rows
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('model = "vicuna-7b"\n[methods.pld]\nnum_tokens = 2', "are those of vicuna-7b"),
+    ("[methods.pld]\nnum_token = 2", "num_token"),
+    ("[methods.pld]\nnum_tokens = 0", "too small"),
+    ("[methods.pdl]\nnum_tokens = 2", "pld"),
+    ("methods = 3", "cannot be read"),
+])  # fmt: skip
+def test_a_wrong_file_of_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_settings(str(path), "tiny")
+    with pytest.raises(UserError, match="neither a file nor a run"):
+        read_settings(str(tmp_path / "none"), "tiny")
+
+
+def test_a_file_changes_the_methods_it_names_but_no_option_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text("[methods.pld]\nnum_tokens = 2\nallow_shorter = true")
+    methods = parse_methods(["pld", "pld:num_tokens=5", "suffix"])
+    found = [one.describe() for one in read_settings(str(path), "tiny").of(methods)]
+    assert [about.options["num_tokens"] for about in found] == [2, 5, 24]
+    assert found[0].settings and found[0].settings.source == "settings.toml"
+    assert len(found[0].settings.sha256) == 64
+    assert [about.settings_text for about in found] == [
+        "2 tokens; paper: 10",
+        "allow_shorter=True; paper: False",
+        "",
+    ]
+
+
+def header(nodes: int) -> RunHeader:
+    made = make_header({"methods": {"eagle2": {"options": {"total_tokens": nodes}}}})
+    assert isinstance(made.methods["eagle2"], MethodHeader)
+    return made
+
+
+def test_other_options_are_told_by_compare_and_refused_by_merge() -> None:
+    found = COMPARE.cautions(header(12), header(60))
+    assert [one.field for one in found] == ["methods.eagle2.options"]
+    assert MERGE.conflicts(header(12), header(60))
+    older = make_header({"methods": {"eagle2": {"options": {}}}})  # does not know the option
+    assert not MERGE.conflicts(older, header(60))
