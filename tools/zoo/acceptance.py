@@ -76,7 +76,7 @@ def acceptance(models: Path, num_prompts: int) -> AcceptanceFile:
             found.append(Acceptance(given, round(mean, 2), round(mat, 3)))
             print(name, given, round(mean, 2), round(mat, 3), flush=True)
         methods[name] = tuple(found)
-    kinds = ("target", *sorted({get(name).weights for name in SETTINGS} - {None}))
+    kinds = ("target", *sorted({kind for name in SETTINGS if (kind := get(name).weights)}))
     hashes = {kind: _hash(models / kind) for kind in kinds}
     prompts = f"{len(requests)} held-out requests of {len(FAMILIES)} families, T=0"
     return AcceptanceFile("tiny", prompts, hashes, methods)
