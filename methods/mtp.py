@@ -11,8 +11,8 @@ from torch.nn.functional import embedding, pad
 from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.kv import KVCache
 from specbench.engine.layers.operands import Norm
+from specbench.engine.layers.torch_attention import attention_kinds
 from specbench.engine.layers.weights import weight_bytes
-from specbench.engine.layers.windows import attention_kinds
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._chain import draft_chain

@@ -29,8 +29,7 @@ def _main() -> None:
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     from specbench.cli.app import app
-    from specbench.cli.interrupts import Interrupted
-    from specbench.cli.streams import check_arguments, checked_streams
+    from specbench.cli.interrupts import Interrupted, check_arguments, checked_streams
     from specbench.errors import SpecbenchError, terminal_text
 
     words = sys.argv[1:]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from specbench.data.hub import failure_reason, is_offline, unreachable
+from specbench.data.cache import failure_reason, is_offline, unreachable
 from specbench.data.prompt_files import Prompt
 from specbench.data.tasks import HubSource
 from specbench.errors import UserError, printable, time_limit

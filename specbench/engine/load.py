@@ -18,7 +18,13 @@ from transformers import (
 )  # fmt: skip
 
 from specbench.engine.execution import Execution
-from specbench.engine.layers.windows import CHUNKED, FULL, RECURRENT, SLIDING, attention_kinds
+from specbench.engine.layers.torch_attention import (
+    CHUNKED,
+    FULL,
+    RECURRENT,
+    SLIDING,
+    attention_kinds,
+)
 from specbench.engine.probe import TESTED, replay_fault, tree_fault
 from specbench.engine.quantize import prepare_stored, quantization_config
 from specbench.engine.source import WeightSource, make_target, without_weights

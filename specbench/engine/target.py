@@ -23,7 +23,7 @@ from specbench.engine.kv import KVCache, layer_shapes
 from specbench.engine.layers.models import unsupported_reason
 from specbench.engine.layers.operands import CacheSpan, TreeMask, dense_mask
 from specbench.engine.layers.stack import Stack
-from specbench.engine.layers.windows import attention_kinds, windowed
+from specbench.engine.layers.torch_attention import attention_kinds, windowed
 from specbench.engine.model_parts import context_length, decoder, decoder_layers, with_first_layers
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.types import Sampling

@@ -1,6 +1,6 @@
 """Faults of a run's records that only show in several lines, or against the header.
 
-Faults of single lines are found while they are read (`log.checks`).
+Faults of single lines are found while they are read (`log.store`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError, describe_error
 from specbench.log.loads import Load
-from specbench.machine.pauses import PauseWatch
+from specbench.machine.sampler import PauseWatch
 from specbench.measure.base import Plan, Progress, RequestBackend, Sample, Sink
 from specbench.measure.requests import make_chat, make_request, token_ends
 from specbench.types import Record, RecordKey, seed_of

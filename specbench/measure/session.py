@@ -25,7 +25,7 @@ from specbench.log.run import Run
 from specbench.log.spec import SpecHeader
 from specbench.log.store import RunFolder, read_header, read_run
 from specbench.machine import environment
-from specbench.machine.cpu_sampler import CpuSampler
+from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress
 from specbench.measure.requests import warm_up_requests
 from specbench.types import Record

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench.data.hub import TIMEOUT_S, HubFailure, is_offline
+from specbench.data.cache import TIMEOUT_S, HubFailure, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.log.header import HUB_ID
 from specbench.models.cards import DraftWeights, ModelCard

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.cli.streams import check_arguments
+from specbench.cli.interrupts import check_arguments
 from specbench.errors import UserError
 from tests.packaging.shell import ROOT
 

@@ -14,7 +14,7 @@ from specbench.engine import target as target_module
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
-from specbench.engine.layers.windows import attention_kinds, windowed
+from specbench.engine.layers.torch_attention import attention_kinds, windowed
 from specbench.engine.load import load_target
 from specbench.engine.model_parts import decoder, decoder_layers, with_first_layers
 from specbench.engine.probe import TESTED, replay_fault, tree_fault

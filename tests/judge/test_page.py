@@ -20,7 +20,7 @@ from specbench.log.run import Run
 from specbench.log.store import RunFolder
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
-from tests.report.browser import Browser, check_page
+from tests.report.browser import Browser, problems_of
 from tests.report.test_html import Outline
 
 FEW = Bootstrap(50)
@@ -210,4 +210,4 @@ def test_the_address_keeps_the_view_and_a_click_on_a_heading_sorts(
 def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
     site: Path, chromium: Browser
 ) -> None:
-    check_page(chromium, site / "index.html")
+    assert problems_of(chromium, site / "index.html") == []

@@ -75,8 +75,13 @@ def test_a_value_out_of_the_limits_is_refused(name: str, value: object, message:
 
 
 def test_defaults_are_within_their_limits() -> None:
+    refused = []
     for name, value in structs.asdict(SpecValues()).items():
-        OPTIONS[name].check(value)
+        try:
+            OPTIONS[name].check(value)
+        except UserError as error:
+            refused.append(error.message)
+    assert not refused
 
 
 def test_options_are_named_in_the_order_of_the_struct() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from specbench.log.machine import CpuUse, Span
-from specbench.machine.cpu_sampler import CpuMoment, CpuSampler, read_moment
+from specbench.machine.sampler import CpuMoment, CpuSampler, read_moment
 
 
 def sampled(*moments: CpuMoment) -> CpuUse | None:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from specbench.machine.pauses import LEAST_S, Moment, PauseWatch
+from specbench.machine.sampler import LEAST_S, Moment, PauseWatch
 
 
 @pytest.mark.parametrize(

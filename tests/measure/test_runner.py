@@ -9,7 +9,7 @@ import pytest
 
 from specbench.data.prompts import Prompt
 from specbench.log.loads import NO_LOAD
-from specbench.machine.pauses import PauseWatch
+from specbench.machine.sampler import PauseWatch
 from specbench.measure.runner import MethodOrder, Runner
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request, seed_of

@@ -101,17 +101,19 @@ def browser() -> Iterator[Browser]:
         driver.wait(30)
 
 
-def check_page(opened: Browser, page: Path) -> None:
-    """Check that a page shows without an error, a sideways scroll or a request, light and dark."""
+def problems_of(opened: Browser, page: Path) -> list[str]:
+    """Errors, sideways scrolls and requests of a page, light and dark, wide and narrow."""
+    found: list[str] = []
     for scheme, width in product(("light", "dark"), (1280, 390)):
         opened.colours(scheme)
         opened.resize(width)
         opened.open(page)
-        assert opened.console() == []
+        found += map(str, opened.console())
         widest = opened.run("return document.documentElement.scrollWidth")
-        assert widest <= width, f"{widest} pixels at a width of {width}"
+        found += [f"{widest} pixels at a width of {width}"] * (widest > width)
         loaded = "return performance.getEntriesByType('resource').map(e => e.name)"
-        assert [url for url in opened.run(loaded) if not url.startswith("data:")] == []
+        found += [url for url in opened.run(loaded) if not url.startswith("data:")]
+    return found
 
 
 def _wait(address: str) -> None:

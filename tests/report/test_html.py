@@ -15,7 +15,7 @@ from specbench.log.run import Run
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.build import make_report
 from tests.analysis.run_factory import failed, full_run, header, make_run, record
-from tests.report.browser import Browser, check_page
+from tests.report.browser import Browser, problems_of
 from tests.report.drawing import (
     EVERY_RUN,
     render,
@@ -150,7 +150,7 @@ def test_a_browser_shows_the_page_without_an_error_or_a_sideways_scroll(
 ) -> None:
     path = tmp_path / "report.html"
     path.write_text(page_of(name), encoding="utf-8")
-    check_page(chromium, path)
+    assert problems_of(chromium, path) == []
     images = chromium.run(
         "return [...document.images].map(i => [i.alt.length, i.naturalWidth, i.width])"
     )

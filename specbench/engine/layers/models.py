@@ -13,8 +13,7 @@ from specbench.engine.layers.layer import FusedLayer, Projections, activation
 from specbench.engine.layers.mlp import DenseMlp, Mlp, SparseMlp
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import Ops
-from specbench.engine.layers.torch_attention import Scoring
-from specbench.engine.layers.windows import FULL, SLIDING, attention_kinds
+from specbench.engine.layers.torch_attention import FULL, SLIDING, Scoring, attention_kinds
 
 _MODELS = frozenset({
     "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration",

@@ -2,6 +2,8 @@
 
 The inputs' shapes determine every shape and no value reaches the host, so a call can be
 replayed as a CUDA graph.
+
+Linear layers over few rows on a CPU, as one product for each thread.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
-from specbench.engine.layers.cpu_products import in_parts, num_parts_of
 from specbench.engine.layers.experts import Experts, mix
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
 from specbench.engine.layers.torch_attention import (
@@ -24,6 +25,28 @@ from specbench.engine.layers.torch_attention import (
     masked,
     unstacked,
 )
+
+
+def num_parts_of(x: Tensor, weight: Tensor) -> int:
+    """Number of parts for which a product is fastest: on a CPU with few rows, one per thread.
+
+    There, BLAS uses one core for a single row and distributes few rows badly. A part is worth
+    a thread from about 30,000 weights.
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32 or x.shape[0] > 64:
+        return 1
+    num_parts = min(torch.get_num_threads(), weight.numel() >> 15)
+    while num_parts > 1 and weight.shape[0] % num_parts:
+        num_parts -= 1
+    return max(num_parts, 1)
+
+
+def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None, num_parts: int) -> Tensor:
+    """A linear layer over x [n, input], with the weight's rows split into parallel products."""
+    parts = weight.unflatten(0, (num_parts, -1)).mT
+    out = torch.bmm(x.expand(num_parts, *x.shape), parts)
+    out = out.transpose(0, 1).reshape(x.shape[0], -1)
+    return out if bias is None else out.add_(bias)
 
 
 class JoinedLayers(Protocol):

@@ -22,7 +22,7 @@ from specbench.engine.layers.layer import FusedLayer, Rotary
 from specbench.engine.layers.models import fused_layer, norm_of, text_model
 from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Norm, TreeMask
 from specbench.engine.layers.ops import Ops
-from specbench.engine.layers.windows import attention_kinds
+from specbench.engine.layers.torch_attention import attention_kinds
 
 LEAST_BYTES = 2**28
 """Minimum weights of a chain: more than any hardware cache holds."""

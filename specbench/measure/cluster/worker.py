@@ -19,8 +19,8 @@ from specbench.errors import CheckpointError, SpecbenchError, UserError, describ
 from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Environment
 from specbench.machine import environment
-from specbench.machine.cpu_sampler import CpuSampler
 from specbench.machine.environment import VARIABLES
+from specbench.machine.sampler import CpuSampler
 from specbench.machine.threads import wait_briefly
 from specbench.measure.backends import make_setup
 from specbench.measure.base import BackendInfo, Codec, Plan, Sample, Setup, SetupInfo
