@@ -7,10 +7,13 @@ file.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -112,6 +115,31 @@ def describe_error(error: BaseException) -> str:
     """The class and first line of an error that is not ours: "KeyError: 'weights'"."""
     first = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+_LIBRARIES = {*sys.stdlib_module_names, "specbench", "torch", "transformers", "numpy"}
+
+
+def describe_fault(error: BaseException) -> str:
+    """The error as above, and the last line of a method's or plug-in's code that it passed:
+    "KeyError: 'weights' (my_idea.py:21 in propose)".
+    """
+    places = [
+        f" ({Path(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_method(frame.f_globals.get("__name__", ""))
+    ]
+    return describe_error(error) + "".join(places[-1:])
+
+
+def _is_method(module: str) -> bool:
+    return module.startswith("specbench.methods.") or module.partition(".")[0] not in _LIBRARIES
+
+
+def debug_traceback(error: BaseException) -> str:
+    """The traceback, if --debug asks for it; else empty."""
+    is_asked = logging.getLogger("specbench").isEnabledFor(logging.DEBUG)
+    return "".join(traceback.format_exception(error)) if is_asked else ""
 
 
 _UNSEEN = {
@@ -237,7 +265,7 @@ def containing(what: str) -> Iterator[None]:
     except (SpecbenchError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a plug-in can raise anything, and exit
-        raise MethodFault(f"{what}: {describe_error(error)}") from error
+        raise MethodFault(f"{what}: {describe_fault(error)}") from error
 
 
 @contextmanager

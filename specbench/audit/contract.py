@@ -41,7 +41,7 @@ from specbench.audit.token_tests import (
 from specbench.audit.white_box import corrected
 from specbench.engine.drafter import BuildContext, Drafter
 from specbench.engine.tree import DraftTree, padded_size
-from specbench.errors import SpecbenchError, UserError, containing
+from specbench.errors import SpecbenchError, UserError, containing, debug_traceback
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit
 from specbench.measure.local.engine_load import load_model
 from specbench.measure.local.engine_setup import EngineSetup
@@ -365,6 +365,8 @@ def run_contract(
                 tests += check(subject)
         except SpecbenchError as error:
             faults.append(error.message)
+            if len(faults) == 1 and (traceback := debug_traceback(error)):
+                say(traceback)
     (result,) = corrected([MethodAudit(name, 0.0, 0.0, tests=tuple(tests))])
     status: AuditStatus = "no difference"
     if faults or result.failures:
@@ -374,7 +376,7 @@ def run_contract(
     return replace(
         result,
         status=status,
-        fault="; ".join(faults),
+        fault="\n".join(faults),
         num_tokens=len(found) if found else 0,
         smallest_tv=smallest_tv(found, ALPHA / num_tests) if found else None,
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit
@@ -42,8 +45,16 @@ def print_audit(audit: Audit, info: RunHeader, console: Console, *, is_full: boo
 def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> None:
     """Print the failed tests of a method, or all in full."""
     parts: list[RenderableType] = []
-    parts += _tests_table([(result.method, result)], console.width, is_full=is_full)
-    num, failed = len(result.tests), len(result.failures)
+    faults = result.fault.splitlines()
+    if is_full:
+        tests = replace(result, fault="")
+        parts += _tests_table([(result.method, tests)], console.width, is_full=True)
+    for name, _, why in (fault.partition(": ") for fault in faults):
+        parts += _failed(name, why)
+    for test in () if is_full else result.failures:
+        name, num, effect, bound = _test(test)
+        parts += _failed(name, f"{effect} in {num} ({'p = ' * (bound[0] != '<')}{bound})")
+    num, failed = len(result.tests) + len(faults), len(result.failures) + len(faults)
     if result.status == "no difference":
         parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))
     else:
@@ -59,6 +70,11 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
             )
         )
     print_parts(parts, console)
+
+
+def _failed(name: str, why: str) -> Iterable[RenderableType]:
+    """A failed test on one line, and what it found below."""
+    return (Text(f"FAILED  {name}", style="bold red"), Padding(Text(why), (0, 0, 0, 8)))
 
 
 def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:
@@ -135,12 +151,19 @@ def _methods(audit: Audit, info: RunHeader) -> Table:
             str(one.num_tokens or ""),
             "" if one.smallest_tv is None else f"{one.smallest_tv:.3f}",
         )
-        rows.append(_row(one.method, info.method(one.method).label, texts, one.status))
+        rows.append((one, texts))
     headings = (
         "T", "same\nagain", "logits\n(epsilon)", "p of\nguesses", "p of\ntokens", "p of\nrule",
-        "tokens\ntested", "smallest\nTV", "status",
+        "tokens\ntested", "smallest\nTV",
     )  # fmt: skip
-    return _table(headings, rows)
+    is_shown = [any(column) for column in zip(*(texts for _, texts in rows), strict=True)]
+    return _table(
+        [*compress(headings, is_shown), "status"],
+        [
+            _row(one.method, info.method(one.method).label, compress(texts, is_shown), one.status)
+            for one, texts in rows
+        ],
+    )
 
 
 def _largest(one: MethodAudit, name: str) -> str:

@@ -33,12 +33,15 @@ def _main() -> None:
     from specbench.errors import SpecbenchError, terminal_text
 
     words = sys.argv[1:]
+    is_debug = _DEBUG in words or bool(os.environ.get("SPECBENCH_DEBUG"))
+    if is_debug:
+        logging.getLogger("specbench").setLevel(logging.DEBUG)
     try:
         with checked_streams():
             check_arguments(words)
             app([word for word in words if word != _DEBUG], prog_name="specbench")
     except SpecbenchError as error:
-        if _DEBUG in words or os.environ.get("SPECBENCH_DEBUG"):
+        if is_debug:
             raise
         is_error = not isinstance(error, Interrupted)
         text = f"Error: {error.message}" if is_error else error.message

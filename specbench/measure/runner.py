@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from specbench.data.prompts import Prompt
-from specbench.errors import SpecbenchError, describe_error
+from specbench.errors import SpecbenchError, debug_traceback, describe_fault
 from specbench.log.loads import Load
 from specbench.machine.sampler import PauseWatch
 from specbench.measure.base import Plan, Progress, RequestBackend, Sample, Sink
@@ -49,7 +49,8 @@ def williams_rows(number: int) -> Sequence[tuple[int, ...]]:
 class Runner:
     """Completes a plan's samples with a backend, except those that are done.
 
-    A completion during which the machine paused is marked.
+    A completion during which the machine paused is marked. `told` are the errors whose
+    traceback --debug has shown.
     """
 
     plan: Plan
@@ -57,6 +58,7 @@ class Runner:
     sink: Sink
     progress: Progress
     watch: PauseWatch = field(default_factory=PauseWatch)
+    told: set[str] = field(default_factory=set)
 
     def run(self, done: Iterable[Record] = ()) -> Iterator[Record]:
         """Run all samples. Yields each new record after it is stored."""
@@ -102,7 +104,10 @@ class Runner:
             is_paused = self.watch.take() > 0
             self.backend.remember(key.method)
         except Exception as error:  # any method, any plug-in, any model
-            text = error.message if isinstance(error, SpecbenchError) else describe_error(error)
+            text = error.message if isinstance(error, SpecbenchError) else describe_fault(error)
+            if text not in self.told and (traceback := debug_traceback(error)):
+                self.told.add(text)
+                self.progress.message(traceback)
             return Record(key, "error", len(prompt_ids), seed=seed, error=text)
         text = codec.text(done.token_ids)
         return Record(

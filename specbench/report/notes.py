@@ -50,10 +50,15 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     gaps = [one for one in notes if one.key in ("cpu_trees", "missing", "lossy")]
     warnings = [one for one in notes if one.is_warning]
     num_more = len(warnings) - _MOST_WARNINGS
-    kept = [replace(one, text=_gist(one.text)) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
+    kept = [_short(one) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
     scope = next((one.numbers["scope"] for one in notes if one.key == "intervals"), "")
     more = [note("more_warnings", number=num_more)] if num_more > 0 else []
     return (note("short_speedup", scope=scope), note("short_mat"), *kept, *more)
+
+
+def _short(one: Note) -> Note:
+    """The note with its gist alone; what failed is told whole."""
+    return one if one.key == "failed_completions" else replace(one, text=_gist(one.text))
 
 
 def _gist(text: str) -> str:
@@ -407,7 +412,7 @@ def _failed(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
         errors = (overall.pooled.first_error for overall in run.overall.values())
         first = next((error for error in errors if error), "no reason given")
         methods = [{"method": method, "failed": number} for method, number in failures.items()]
-        yield "failed_completions", {"methods": methods, "error": first_line(first)}
+        yield "failed_completions", {"methods": methods, "error": first_line(first, most=500)}
     if run.left_out:
         yield "left_out", {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
 
