@@ -52,8 +52,8 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
     for name, _, why in (fault.partition(": ") for fault in faults):
         parts += _failed(name, why)
     for test in () if is_full else result.failures:
-        name, num, effect, bound = _test(test)
-        parts += _failed(name, f"{effect} in {num} ({'p = ' * (bound[0] != '<')}{bound})")
+        name, out_of, effect, bound = _test(test)
+        parts += _failed(name, f"{effect} in {out_of} ({'p = ' * (bound[0] != '<')}{bound})")
     num, failed = len(result.tests) + len(faults), len(result.failures) + len(faults)
     if result.status == "no difference":
         parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))

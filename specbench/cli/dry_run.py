@@ -9,8 +9,10 @@ import typer
 
 from specbench.cli.options import RUNS
 from specbench.errors import UserError
+from specbench.measure.folder import earlier_runs, expected_seconds
 
 if TYPE_CHECKING:
+    from specbench.measure.base import Plan
     from specbench.measure.spec import RunSpec
     from specbench.measure.suite.recipe import Suite
 
@@ -39,7 +41,7 @@ def print_dry_run(suite: Suite) -> None:
                 _number(one.num_samples, "{:,.0f}"),
                 _number(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
                 _number(one.memory_bytes, "{:.1f} GB", 1e9),
-                _time(one.max_seconds),
+                time_text(one.max_seconds),
             ]
         )
     headings = ["run", "methods", "answers", "download", "memory", "at most"]
@@ -54,12 +56,8 @@ def print_dry_run(suite: Suite) -> None:
 
 
 def print_power(spec: RunSpec, *, is_offline: bool) -> None:
-    """Print what a run would do, and what the newest stored run of the model says it could show."""
-    from specbench.analysis.metrics import measure
-    from specbench.log.header import RunHeader
-    from specbench.log.store import list_runs, read_run
+    """Print what a run would do, about how long it would take, and what it could show."""
     from specbench.measure.plan import make_plan
-    from specbench.report.power import pilot_of, power_lines
 
     made = make_plan(spec, is_offline=is_offline)
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
@@ -72,26 +70,36 @@ def print_power(spec: RunSpec, *, is_offline: bool) -> None:
         f"Prompts: {num_prompts} ({counts}); passes: {made.repeats}; "
         f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}"
     )
-    for listed in list_runs(RUNS):
-        header = listed.header
-        if not isinstance(header, RunHeader) or header.status != "complete":
-            continue
-        if header.model.label != made.about.model.label:
-            continue
-        metrics = measure(read_run(listed.path, is_lenient=True))
-        typer.echo("\n".join(power_lines(listed.path.name, metrics)))
-        if found := pilot_of(metrics):
-            shown = found.smallest(max(num_prompts, 2), max(made.repeats, 2))
-            typer.echo(f"This run would show differences of {shown * 100:.1f} % and more.")
-        return
-    typer.echo(f"{RUNS} has no complete run of this model, so its variance is unknown.")
+    if seconds := expected_seconds(made, RUNS):
+        typer.echo(f"About {time_text(seconds)}, by the newest run of this model.")
+    typer.echo(_power(made))
+
+
+def _power(plan: Plan) -> str:
+    """The smallest difference that a run could show, by the newest run that can tell."""
+    from specbench.analysis.metrics import measure
+    from specbench.log.store import read_run
+    from specbench.measure.passes import has_interval, least_prompts
+    from specbench.report.power import pilot_of
+
+    prompts = [len(one) for one in plan.prompts.values()]
+    if not has_interval(prompts):
+        least = least_prompts(len(prompts))
+        return f"No difference can be shown: use --limit {least}, or more prompts."
+    for path, _ in earlier_runs(plan, RUNS):
+        if found := pilot_of(measure(read_run(path, is_lenient=True))):
+            shown = found.smallest(sum(prompts), max(plan.repeats, 2))
+            if shown < 1:
+                return f"It would show differences of {shown * 100:.1f} % and more."
+    return "No earlier run of this model tells which differences it would show."
 
 
 def _number(value: float | None, shown: str, unit: float = 1) -> str:
     return "?" if value is None else shown.format(value / unit)
 
 
-def _time(seconds: float | None) -> str:
+def time_text(seconds: float | None) -> str:
+    """A time: 40 s, 2.5 min or 3.0 h; "?" without one."""
     if seconds is None or seconds >= 3600:
         return _number(seconds, "{:,.1f} h", 3600)
     return _number(seconds, "{:.1f} min", 60) if seconds >= 60 else f"{seconds:.0f} s"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -21,6 +21,9 @@ from specbench.log.store import HEADER, list_runs, read_header
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups
+
+if TYPE_CHECKING:
+    from specbench.measure.base import Plan
 
 RUNS = Path("results/runs")
 """Default folder of runs."""
@@ -95,6 +98,28 @@ def _newest_unfinished(spec: RunSpec, given: Collection[str], root: Path) -> Pat
         f"{root} has no unfinished run with these options.",
         "See `specbench list runs`, and name one with --output DIR --resume.",
     )
+
+
+def earlier_runs(plan: Plan, root: Path) -> Iterator[tuple[Path, RunHeader]]:
+    """The complete runs of a plan's model on its device, the newest first."""
+    about = plan.about
+    for listed in list_runs(root):
+        header = listed.header
+        if isinstance(header, RunHeader) and header.status == "complete":
+            device = about.values.get("device", plan.spec.device)
+            if (header.model.label, header.spec.values.device) == (about.model.label, device):
+                yield listed.path, header
+
+
+def expected_seconds(plan: Plan, root: Path) -> float | None:
+    """Seconds that a plan takes, by the newest run that was made in one go; None without one."""
+    for _, header in earlier_runs(plan, root):
+        if header.finished and header.num_records and not header.segments:
+            began, ended = map(datetime.fromisoformat, (header.created, header.finished))
+            budget = header.spec.values.max_new_tokens or plan.max_new_tokens
+            work = plan.num_records * plan.max_new_tokens / (header.num_records * budget)
+            return (ended - began).total_seconds() * work
+    return None
 
 
 def _differences(spec: RunSpec, given: Collection[str], header: RunHeader) -> list[str]:

@@ -81,6 +81,10 @@ def make_plan(
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
     _check_loads(spec, sets)
+    if spec.until_ci:
+        from specbench.measure.passes import check_goal  # imports numpy
+
+        check_goal(spec, len(setup.labels), [len(one.prompts) for one in sets])
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     if isinstance(setup, ChecksMemory):

@@ -1,24 +1,20 @@
 """A run from plan to records: header, backend, warm-up, samples.
 
 The header of a run that is about to start, from its plan.
-
-The end of a run's passes over the prompts: all were made, or intervals are narrow enough.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from msgspec import structs
 from msgspec.structs import replace
 
-from specbench.analysis.metrics import measure
 from specbench.errors import CheckpointError, RunFolderError
 from specbench.log.header import RunHeader, Status
 from specbench.log.run import Run
@@ -27,6 +23,7 @@ from specbench.log.store import RunFolder, read_header, read_run
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress
+from specbench.measure.passes import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
 from specbench.types import Record
 
@@ -100,49 +97,6 @@ def control_warning(plan: Plan) -> str | None:
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-LEAST_PASSES = 3
-"""Passes before --until-ci may end a run: with fewer, their variance is hardly known."""
-
-
-def never_enough(records: Sequence[Record]) -> bool:
-    """All passes are wanted."""
-    return False
-
-
-def until_width(header: RunHeader) -> Callable[[Sequence[Record]], bool]:
-    """A test of whether the records of whole passes meet the run's `until_ci`.
-
-    It is met if every mean speedup has an interval of at most this relative half width.
-    """
-    most = header.spec.values.until_ci
-    if most is None:
-        return never_enough
-
-    def is_enough(records: Sequence[Record]) -> bool:
-        metrics = measure(Run(header, tuple(records)))
-        if metrics.scope.number < LEAST_PASSES:
-            return False
-        means = [value for one in metrics.rankings.values() for value in one.speedups.values()]
-        return all(
-            mean.interval is not None and mean.interval.half_width <= most * mean.value
-            for mean in means
-        )
-
-    return is_enough
-
-
-def finished_header(header: RunHeader, records: Sequence[Record]) -> RunHeader:
-    """The header of a complete run: after --until-ci, with the passes that it took."""
-    spec = header.spec
-    if spec.values.until_ci is None:
-        return header
-    repeats = 1 + max((record.key.repeat for record in records), default=0)
-    asked = spec.asked and structs.replace(spec.asked, repeats=repeats)
-    values = structs.replace(spec.values, repeats=repeats)
-    spec = structs.replace(spec, values=values, asked=asked)
-    return structs.replace(header, spec=spec, num_records=len(records))
 
 
 def run_plan(
@@ -237,10 +191,10 @@ def _check_unchanged(plan: Plan) -> None:
 
 
 def _run(plan: Plan, log: _FolderLog, progress: Progress) -> None:
-    is_enough = until_width(log.header)
     pass_size = plan.num_records // plan.repeats
     missing = plan.num_records - len(log.done)
-    if not missing or (len(log.done) % pass_size == 0 and is_enough(log.done)):
+    width = width_after(log.header, log.done) if len(log.done) % pass_size == 0 else None
+    if not missing or (width and width.is_enough):
         return
     progress.message("Warming up …")
     log.backend.warm_up(warm_up_requests(plan))
@@ -252,7 +206,10 @@ def _run(plan: Plan, log: _FolderLog, progress: Progress) -> None:
         for count, record in enumerate(runner.run(log.done), len(log.done) + 1):
             if plan.spec.until_ci:  # else a run of any length needs no more memory
                 records.append(record)
-            if count % pass_size == 0 and is_enough(records):
+            width = width_after(log.header, records) if count % pass_size == 0 else None
+            if width:
+                progress.message(str(width).capitalize())
+            if width and width.is_enough:
                 break
     finally:
         progress.finished()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
         ["run-1", "3", "72"],
         ["run-2", "3", "72"],
     ]
-    assert "variance is unknown" in dry.out
+    assert "No earlier run of this model tells" in dry.out and "About" not in dry.out
     assert not Path("results").exists()
     assert specbench(*call).code == 0
     (path,) = Path("results/runs").iterdir()
@@ -77,7 +78,11 @@ def test_a_plan_counts_prompts_and_a_dry_run_makes_none(
     assert "prompts and 3 passes" in planned.out
     shares = [line.split("%")[0].strip() for line in planned.out.splitlines()[4:7]]
     assert shares == ["2", "5", "10"]
-    assert "This run would show differences of" in specbench(*call, "--dry-run").out
+    dry = specbench(*call, "--dry-run")
+    assert re.search(r"About \d+ s, by the newest run of this model", dry.out)
+    assert "It would show differences of" in dry.out and path.name not in dry.out
+    few = specbench(*call, "--limit", 1, "--dry-run")
+    assert "No difference can be shown: use --limit 6" in few.out
 
 
 @pytest.mark.slow

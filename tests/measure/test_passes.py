@@ -1,12 +1,18 @@
 """Passes that end by the width of intervals."""
 
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
 from msgspec import structs
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate
+from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
-from specbench.measure.session import finished_header, until_width
+from specbench.measure.passes import check_goal, finished_header, width_after
+from specbench.measure.spec import RunSpec
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import several
 
@@ -31,18 +37,52 @@ def test_passes_end_when_the_intervals_are_narrow_enough() -> None:
     speedup = measure(run).overall["pld", 0.0].speedup
     assert isinstance(speedup, Estimate) and speedup.interval is not None
     width = speedup.interval.half_width / speedup.value
-    assert until_width(until(width * 1.01, run))(run.records)
-    assert not until_width(until(width * 0.99, run))(run.records)
-    assert not until_width(until(None, run))(run.records)
+    enough = width_after(until(width * 1.01, run), run.records)
+    assert enough and enough.is_enough and str(enough).endswith(", reached")
+    not_yet = width_after(until(width * 0.99, run), run.records)
+    assert not_yet and not not_yet.is_enough and str(not_yet).startswith("pass 4: ± ")
+    assert width_after(until(None, run), run.records) is None
 
 
 def test_two_passes_are_never_enough_and_no_record_is_not() -> None:
-    assert not until_width(until(0.5, RUN))(())
-    run = passes(2, sd=0.0001)
-    assert not until_width(until(0.99, run))(run.records)
+    for header, records in (
+        (until(0.5, RUN), ()),
+        (until(0.99, run := passes(2, sd=0.0001)), run.records),
+    ):
+        width = width_after(header, records)
+        assert width and not width.is_enough
 
 
 def test_the_header_of_a_run_that_ended_early_has_the_passes_it_took() -> None:
     run = passes(4)
     ended = finished_header(until(0.5, run), run.records)
     assert (ended.spec.values.repeats, ended.num_records) == (4, len(run.records))
+
+
+def test_a_goal_that_was_not_reached_is_a_warning_of_the_run() -> None:
+    run = passes(4)
+    assert finished_header(until(0.9, run), run.records).warnings == run.header.warnings
+    (told,) = finished_header(until(0.0001, run), run.records).warnings
+    assert told.startswith("The goal of --until-ci was not reached: pass 4: ± ")
+
+
+@pytest.mark.parametrize(
+    ("methods", "prompts", "values", "message"),
+    [
+        (2, [3, 3], {}, "6 prompts in 2 tasks have no interval"),
+        (2, [5], {}, "Use 6 prompts a task or more"),
+        (1, [9], {}, "needs vanilla and another method"),
+        (2, [9], {"is_baseline_run": False}, "needs vanilla and another method"),
+        (2, [9], {"repeats": 2}, "--repeats 2 allows fewer"),
+        (2, [4, 4], {}, ""),
+        (2, [9], {"repeats": 3}, ""),
+    ],
+)
+def test_a_goal_that_cannot_be_reached_is_refused(
+    methods: int, prompts: list[int], values: dict[str, Any], message: str
+) -> None:
+    spec = RunSpec(until_ci=0.1, **{"repeats": None} | values)
+    with pytest.raises(UserError) if message else nullcontext() as caught:
+        check_goal(spec, methods, prompts)
+    if caught:
+        assert message in f"{caught.value.message} {caught.value.hint}"
