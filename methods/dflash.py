@@ -188,4 +188,5 @@ METHOD = Method(
     build=DFlash,
     weights="dflash",
     is_default=False,
+    colour="#6D0959",
 )

@@ -117,5 +117,5 @@ METHOD = Method(
     weights="eagle",
     head="eagle",
     paper_order=6,
-    colour="#CC6677",
+    colour="#D1413D",
 )

@@ -20,5 +20,5 @@ METHOD = Method(
     weights="eagle",
     head="eagle",
     paper_order=7,
-    colour="#882255",
+    colour="#6E323C",
 )

@@ -40,5 +40,5 @@ METHOD = Method(
     weights="eagle3",
     head="eagle3",
     paper_order=8,
-    colour="#332288",
+    colour="#232192",
 )

@@ -219,5 +219,5 @@ METHOD = Method(
     weights="hydra",
     head="hydra",
     paper_order=5,
-    colour="#117733",
+    colour="#22510A",
 )

@@ -75,4 +75,5 @@ METHOD = Method(
     options=Options,
     build=build,
     is_default=False,
+    colour="#F4CDA0",
 )

@@ -151,5 +151,5 @@ METHOD = Method(
     options=Options,
     build=Lookahead,
     paper_order=3,
-    colour="#999933",
+    colour="#86B9A3",
 )

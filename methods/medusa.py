@@ -196,5 +196,5 @@ METHOD = Method(
     weights="medusa",
     head="medusa",
     paper_order=4,
-    colour="#44AA99",
+    colour="#00A261",
 )

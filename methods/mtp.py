@@ -221,4 +221,5 @@ METHOD = Method(
     build=Mtp,
     weights="mtp",
     is_default=False,
+    colour="#1A5096",
 )

@@ -104,4 +104,5 @@ METHOD = Method(
     weights="pard",
     head="model",
     is_default=False,
+    colour="#15A4FC",
 )

@@ -120,4 +120,5 @@ METHOD = Method(
     build=PEagle,
     weights="peagle",
     is_default=False,
+    colour="#2206FE",
 )

@@ -76,5 +76,5 @@ METHOD = Method(
     options=Options,
     build=PromptLookup,
     paper_order=2,
-    colour="#DDCC77",
+    colour="#D9D137",
 )

@@ -123,4 +123,5 @@ METHOD = Method(
     paper="Luo et al. 2024, Token Recycling",
     options=Options,
     build=Recycling,
+    colour="#D67C1F",
 )

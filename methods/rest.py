@@ -107,4 +107,5 @@ METHOD = Method(
     build=Rest,
     weights="rest",
     is_default=False,
+    colour="#91D861",
 )

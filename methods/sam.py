@@ -149,4 +149,5 @@ METHOD = Method(
     paper="Hu et al. 2024, SAM Decoding",
     options=Options,
     build=SamDecoding,
+    colour="#2E7DFF",
 )

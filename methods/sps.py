@@ -121,5 +121,5 @@ METHOD = Method(
     weights="sps",
     head="model",
     paper_order=1,
-    colour="#88CCEE",
+    colour="#5ED1FE",
 )

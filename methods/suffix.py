@@ -158,4 +158,5 @@ METHOD = Method(
     paper="Oliaro et al. 2024, SuffixDecoding",
     options=Options,
     build=Suffix,
+    colour="#A16BA3",
 )

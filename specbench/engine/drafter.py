@@ -216,7 +216,7 @@ class Method:
     is_default: bool = True
     """False if a run that names no method leaves it out."""
     colour: str = ""
-    """Its colour in plots, one of `report.plots.style`; by default one that is free."""
+    """Its colour in plots, as "#RRGGBB"; by default one made from its name."""
 
     def is_lossless_with(self, options: Any) -> bool:
         """True if, with these options, its output has the target's own distribution.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from specbench import methods
 from specbench.methods import About, described
 from specbench.registry import entries, get, paper_methods
-from specbench.report.plots import style
 
 
 @pytest.mark.parametrize("name", described())
@@ -17,7 +17,7 @@ def test_the_description_of_a_method_is_its_own(name: str) -> None:
     method, about = get(name), described()[name]
     for field in ("weights", "head", "paper_order", "is_default", "colour"):
         assert getattr(about, field) == getattr(method, field)
-    assert about.colour in ("", *style._COLOURS) and about.summary
+    assert about.summary and re.fullmatch("#[0-9A-F]{6}", about.colour or "#777777")
 
 
 def test_papers_come_first_in_their_order() -> None:

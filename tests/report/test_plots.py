@@ -8,6 +8,7 @@ from io import BytesIO
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
@@ -17,8 +18,9 @@ from matplotlib.text import Text
 
 from specbench.analysis.calibration import calibrate
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.methods import described
 from specbench.report.build import make_report
-from specbench.report.plots import make_plots
+from specbench.report.plots import make_plots, style
 from specbench.report.plots.style import Plot, looks, save
 from specbench.report.report import Report
 from specbench.types import TracedStep
@@ -98,11 +100,11 @@ def test_an_svg_is_reproducible_and_keeps_text_as_text() -> None:
 
 
 def test_control_characters_in_names_are_drawn_as_escapes() -> None:
-    described = values_of(report_of(nine_methods).sources[0].info)
-    described["methods"]["pld"]["title"] = "P\u241b[31mLD"
-    described["columns"] = {task: f"\x1b{title}" for task, title in described["columns"].items()}
-    described["id"] = "\x7f"
-    report = make_report(make_run(nine_methods().records, described))
+    about = values_of(report_of(nine_methods).sources[0].info)
+    about["methods"]["pld"]["title"] = "P\u241b[31mLD"
+    about["columns"] = {task: f"\x1b{title}" for task, title in about["columns"].items()}
+    about["id"] = "\x7f"
+    report = make_report(make_run(nine_methods().records, about))
     svgs = [save(picture).svg for _, picture in drawn(report).values()]
     assert any(b"P\\x1b[31mLD" in svg for svg in svgs)
     assert not any(sign in svg for svg in svgs for sign in (b"\x1b", b"\x7f", "\u241b".encode()))
@@ -148,26 +150,94 @@ def test_no_texts_overlap(make: Any) -> None:
             assert width < 2 or height < 2, f"{name}: {word!r} and {other_word!r}"
 
 
-def grey(colour: str) -> float:
-    red, green, blue = to_rgb(colour)
-    return 0.299 * red + 0.587 * green + 0.114 * blue
+VISIONS = {  # Machado, Oliveira and Fernandes 2009, at full severity, on linear RGB
+    "normal": np.eye(3),
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+}
+XYZ = [[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]]
 
 
-def test_methods_differ_in_grey_and_keep_their_look_in_every_report() -> None:
+def cielab(colour: str, vision: Any) -> np.ndarray:
+    """CIE L*, a* and b* of a colour as somebody sees it, for white of D65."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = np.array(XYZ) @ np.clip(np.array(vision) @ linear, 0, 1) / (0.9505, 1, 1.0888)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize(
+    ("vision", "least"), [("normal", 30), ("deuteranopia", 19), ("protanopia", 19)]
+)
+def test_colours_of_methods_stay_apart_for_any_colour_vision(vision: str, least: float) -> None:
+    """A distance of 2.3 in CIELAB is just noticed."""
+    colours = {name: style._colour(name) for name in described()}
+    seen = {name: cielab(colour, VISIONS[vision]) for name, colour in colours.items()}
+    for (one, here), (other, there) in combinations(seen.items(), 2):
+        assert np.linalg.norm(here - there) > least, f"{one} and {other}"
+    assert all(np.linalg.norm(each - (100, 0, 0)) > 20 for each in seen.values())  # from white
+
+
+def test_methods_keep_their_look_in_every_report() -> None:
     every = looks(report_of(nine_methods).results)
-    for one, other in combinations(every.values(), 2):
-        is_apart = abs(grey(one.colour) - grey(other.colour)) > 0.05 or one.hatch != other.hatch
-        assert is_apart, f"{one.label} and {other.label}"
-        assert one.marker != other.marker
+    assert len({look.marker for look in every.values()}) == len(every)
     few = looks(make_report(full_run(("vanilla", "eagle2", "pld"), ("gsm8k",))).results)
     assert few == {method: every[method] for method in few}
 
 
-def test_two_spellings_of_a_method_and_an_unknown_one_have_looks_of_their_own() -> None:
+def test_variants_share_a_colour_and_are_numbered_and_an_unknown_method_has_its_own() -> None:
     spellings: Sequence[str] = ["vanilla", "pld:ngram=2", "pld", "bigram", *list(TITLES)[2:]]
-    described = header(["vanilla"], ("gsm8k",))
-    described["spec"]["values"]["methods"] = list(spellings)
-    run = make_run([record(spelling) for spelling in spellings], described)
+    about = header(["vanilla"], ("gsm8k",))
+    about["spec"]["values"]["methods"] = list(spellings)
+    run = make_run([record(spelling) for spelling in spellings], about)
     found = looks(make_report(run).results)
     assert set(found) == set(spellings)
-    assert len({(look.colour, look.hatch) for look in found.values()}) == len(spellings)
+    assert [found[one].marker for one in ("pld:ngram=2", "pld")] == ["$1$", "$2$"]
+    assert len({look.colour for look in found.values()}) == len(spellings) - 1
+
+
+def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    swept = [
+        f"pld:ngram={n},num_tokens={k},min_ngram=1" for n in range(1, 6) for k in range(2, 13, 2)
+    ]
+    report = make_report(full_run(("vanilla", *swept), ("gsm8k", "alpaca"), num_samples=2))
+    pictures = drawn(report)
+    for _, picture in pictures.values():
+        images = save(picture)
+        assert b"min_ngram" not in images.svg
+        for axes in picture.axes:
+            assert axes.get_window_extent().width > 250 and axes.get_window_extent().height > 150
+    names = [text.get_text() for text in pictures["speedup"][1].axes[0].get_yticklabels()]
+    assert len(names) == 30 and not recwarn.list
+    bars = [patch.get_width() for patch in pictures["speedup"][1].axes[0].patches]
+    assert bars == sorted(bars, reverse=True)
+
+
+@pytest.mark.parametrize(("number", "is_lying"), [(3, False), (7, False), (8, True)])
+def test_bars_lie_from_eight_methods_on_and_the_mean_stands_first(
+    number: int, is_lying: bool
+) -> None:
+    methods = ("vanilla", *(f"m{i}" for i in range(number)))
+    records = [
+        record(method, sample, task=task)
+        for method in methods
+        for sample in ("a", "b")
+        for task in ("gsm8k", "alpaca")
+    ]
+    about = header(["vanilla"], ("gsm8k", "alpaca"))
+    about["spec"]["values"]["methods"] = list(methods)
+    (axes,) = drawn(make_report(make_run(records, about)))["speedup"][1].axes
+    ticks = axes.get_yticklabels() if is_lying else axes.get_xticklabels()
+    first = ["m0", "m1"] if is_lying else ["Mean", "GSM8K"]
+    assert [text.get_text() for text in ticks][:2] == first

@@ -4,7 +4,7 @@ from specbench.report.build import make_report
 from specbench.report.plots import make_plots
 from specbench.report.plots.style import save
 from specbench.report.plots.sweeps import sweeps
-from tests.analysis.run_factory import full_run
+from tests.analysis.run_factory import full_run, make_run, record
 
 
 def test_a_swept_option_is_plotted_with_its_front() -> None:
@@ -20,3 +20,22 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
 
 def test_a_run_without_a_sweep_has_no_such_plot() -> None:
     assert sweeps(make_report(full_run(("vanilla", "eagle2", "pld")))) == []
+
+
+def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
+    """A line that is slower and accepts less everywhere has no ringed point."""
+    speeds = {"eagle2:depth=3,top_k=1": 1.5, "eagle2:depth=5,top_k=1": 2.0}
+    slow = {"eagle2:depth=3,top_k=9": 4.0, "eagle2:depth=5,top_k=9": 5.0}
+    records = [
+        record(method, sample, decode_s=seconds, accept_lengths=lengths)
+        for sample in ("a", "b")
+        for method, seconds, lengths in [
+            ("vanilla", 3.0, (1,) * 6),
+            *((method, seconds, (3, 3)) for method, seconds in speeds.items()),
+            *((method, seconds, (2, 2, 2)) for method, seconds in slow.items()),
+        ]
+    ]
+    run = make_run(records, full_run(("vanilla", *speeds, *slow), ("gsm8k",)).header)
+    (plot, *_) = [one for one in sweeps(make_report(run)) if one.name.endswith("depth")]
+    rings = [line for line in plot.figure.axes[0].get_lines() if line.get_markersize() == 12]
+    assert [[*line.get_xdata()] for line in rings] == [[3]]

@@ -15,8 +15,8 @@ from specbench.report.plots.style import (
     Plot,
     figure,
     frame,
-    legend,
     looks,
+    name_rows,
     panels,
     points,
     rows_of_axes,
@@ -78,15 +78,15 @@ def _draw_histogram(report: Report, found: _Panels) -> Figure:
     for axes, (title, cells) in zip(rows_of_axes(drawn, rows), found, strict=True):
         for i, (method, cell) in enumerate(cells.items()):
             _draw_shares(axes, cell, -i, longest=longest, look=shown[method])
-        axes.set_yticks([-i for i in range(len(cells))], [shown[m].label for m in cells])
+        name_rows(axes, [shown[method] for method in cells])
         names = [str(length) for length in range(1, longest + 1)]
         if any(max(cell.accept_histogram) > longest for cell in cells.values()):
             names[-1] += "+"
         axes.set_xticks(range(1, longest + 1), names)
         axes.set_xlim(0.4, longest + 0.6)
         axes.set_ylim(0.88 - len(cells), 0.95)
-        axes.tick_params(axis="y", length=0)
-        frame(axes, title, x="tokens emitted by a step", grid="x")
+        words = "tokens emitted by a step (each row has its own scale; the triangle is the mean)"
+        frame(axes, title, x=words, grid="x")
         axes.grid(visible=False)
         axes.spines[["left", "bottom"]].set_visible(False)
     return drawn
@@ -142,13 +142,15 @@ def positions(report: Report) -> Plot | None:
 def _draw_positions(report: Report, found: _Panels) -> Figure:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    drawn = figure("Acceptance by depth", report.results.caption, 0.5 + 2.9 * len(found))
-    grid = drawn.subplots(len(found), 2, squeeze=False, sharey=True, sharex="row")
     shown: Mapping[str, Look] = {
         m: look
         for m, look in looks(report.results).items()
         if any(m in cells for _, cells in found)
     }
+    height = 0.3 + 2.9 * len(found)
+    handles = points(shown.values())
+    drawn = figure("Acceptance by depth", report.results.caption, height, handles)
+    grid = drawn.subplots(len(found), 2, squeeze=False, sharey=True, sharex="row")
     for line, (title, cells) in zip(grid, found, strict=True):
         for method, cell in cells.items():
             known = [p for p in cell.acceptance_by_depth if p.num_reached >= _LEAST_STEPS]
@@ -163,7 +165,6 @@ def _draw_positions(report: Report, found: _Panels) -> Figure:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
             axes.set_ylim(0, 1.04)
             axes.tick_params(labelleft=True)
-    legend(drawn, points(shown.values()))
     return drawn
 
 

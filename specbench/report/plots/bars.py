@@ -8,18 +8,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.stats.bootstrap import Estimate, Interval, Missing, Value
 from specbench.report.formats import interval_of
 from specbench.report.plots.style import (
     INK,
     LINE,
+    MANY,
     Look,
     Plot,
     drawable,
     figure,
     frame,
-    legend,
     looks,
+    name_rows,
     panels,
     patches,
     rows_of_axes,
@@ -29,9 +30,12 @@ from specbench.report.results import MEAN, RunResults, Task, TaskResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import Container
     from matplotlib.figure import Figure
 
 _ERROR_BAR: dict[str, Any] = {"color": INK, "elinewidth": 0.8, "capsize": 1.5, "capthick": 0.8}
+_POINT: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 4}
+_POINT |= {"color": "white", "markeredgecolor": INK, "markeredgewidth": 0.8}
 _SMALL: dict[str, Any] = {"fontsize": 7, "ha": "center", "va": "bottom"}
 _GROUP_WIDTH, _MOST_BAR_WIDTH = 0.84, 0.3
 _MOST_LABELLED = 24
@@ -110,21 +114,66 @@ def by_task(report: Report, quantity: Quantity) -> Plot | None:
 
 
 def _draw(report: Report, quantity: Quantity) -> Figure:
-    found, title = panels(report.results), report.results.caption
-    shown = {m: look for m, look in looks(report.results).items() if m != BASELINE}
-    height = 0.5 + (3.2 if len(found) < 2 else 2.7 * len(found))
-    drawn = figure(quantity.title, title, height)
-    for axes, panel in zip(rows_of_axes(drawn, [1] * max(1, len(found))), found, strict=False):
-        _draw_run(axes, panel.run, report.results.tasks, quantity=quantity, shown=shown)
-        frame(axes, panel.title, y=quantity.axis)
-    legend(drawn, [*patches(shown.values()), _vanilla_line()])
+    found, results = panels(report.results), report.results
+    shown = {m: look for m, look in looks(results).items() if m != BASELINE}
+    is_lying = len(shown) >= MANY or len({look.colour for look in shown.values()}) < len(shown)
+    handles = [_entry("a task", _POINT)] if is_lying else patches(shown.values())
+    heights = [0.8 + 0.29 * len(shown) if is_lying else 2.9] * max(1, len(found))
+    handles += [_entry("Vanilla", LINE)]
+    drawn = figure(quantity.title, results.caption, sum(heights), handles)
+    for axes, panel in zip(rows_of_axes(drawn, heights), found, strict=False):
+        if is_lying:
+            _draw_rows(axes, panel.run, quantity=quantity, shown=shown)
+            frame(axes, panel.title, x=f"{quantity.axis}: bars are means of the tasks", grid="x")
+        else:
+            _draw_run(axes, panel.run, results.tasks, quantity=quantity, shown=shown)
+            frame(axes, panel.title, y=quantity.axis)
     return drawn
 
 
-def _vanilla_line() -> Any:
+def _entry(label: str, style: Mapping[str, Any]) -> Any:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label="Vanilla", **LINE)
+    return Line2D([], [], label=label, **style)
+
+
+def _draw_rows(
+    axes: Axes, run: RunResults, *, quantity: Quantity, shown: Mapping[str, Look]
+) -> None:
+    """A lying bar a method, the largest on top: the mean of the tasks, which are points on it."""
+    methods = [method for method in run.methods if method.method in shown and method.tasks]
+    methods.sort(key=lambda method: -_number(quantity.of(method.tasks[-1])))
+    for i, method in enumerate(methods):
+        value = quantity.of(method.tasks[-1])
+        if isinstance(value, Missing):
+            reason = f" {drawable(value.reason)}"
+            axes.text(0, -i, reason, color="0.35", fontsize=8, va="center")
+            continue
+        axes.barh(-i, value.value, height=0.72, **shown[method.method].bar)
+        each = [_number(quantity.of(task)) for task in method.tasks[:-1]]
+        around = interval_of(value) or Interval(value.value, value.value)
+        ends = [[value.value - around.low], [around.high - value.value]]
+        _with_halo(axes.errorbar(value.value, -i, xerr=ends, **_ERROR_BAR))
+        axes.plot(each, [-i] * len(each), **_POINT)
+        at, text = (max(around.high, *each, 0), -i), f"   {value.value:.2f}"
+        axes.annotate(text, at, fontsize=8, va="center")
+    axes.axvline(1.0, zorder=3, **LINE)
+    name_rows(axes, [shown[method.method] for method in methods])
+    axes.set_ylim(0.6 - max(1, len(methods)), 0.6)
+    axes.set_xlim(left=0)
+    axes.margins(x=0.07)
+
+
+def _with_halo(interval: Container) -> None:
+    """Make an interval visible on dark bars."""
+    from matplotlib.patheffects import withStroke
+
+    for line in interval.get_children():
+        line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+
+
+def _number(value: Value) -> float:
+    return value.value if isinstance(value, Estimate) else 0.0
 
 
 def _draw_run(
@@ -135,20 +184,21 @@ def _draw_run(
     quantity: Quantity,
     shown: Mapping[str, Look],
 ) -> None:
+    """A group of bars a task, the mean first."""
     methods = [method for method in run.methods if method.method in shown]
+    order = sorted(range(len(tasks)), key=lambda i: tasks[i].name != MEAN)
     width = min(_MOST_BAR_WIDTH, _GROUP_WIDTH / max(1, len(methods)))
     for i, method in enumerate(methods):
         offset = (i + 0.5 - len(methods) / 2) * width
-        bars = [
-            _Bar(j + offset, width * 0.92, quantity.of(task)) for j, task in enumerate(method.tasks)
-        ]
+        values = [quantity.of(method.tasks[task]) for task in order]
+        bars = [_Bar(j + offset, width * 0.92, value) for j, value in enumerate(values)]
         _draw_bars(axes, bars, shown[method.method])
         if len(methods) * len(tasks) <= _MOST_LABELLED:
             _draw_values(axes, bars)
     axes.axhline(1.0, zorder=3, **LINE)
     if tasks and tasks[-1].name == MEAN:
-        axes.axvline(len(tasks) - 1.5, color="0.7", linewidth=0.8)
-    axes.set_xticks(range(len(tasks)), [drawable(task.title) for task in tasks])
+        axes.axvline(0.5, color="0.7", linewidth=0.8)
+    axes.set_xticks(range(len(tasks)), [drawable(tasks[task].title) for task in order])
     axes.set_xlim(-0.55, max(1, len(tasks)) - 0.45)
     axes.set_ylim(bottom=0)
     axes.margins(y=0.1)
@@ -165,7 +215,7 @@ def _draw_bars(axes: Axes, bars: Sequence[_Bar], look: Look) -> None:
         axes.bar(bar.centre, bar.value.value, bar.width, **look.bar)
         if interval := interval_of(bar.value):
             around = [[bar.value.value - interval.low], [interval.high - bar.value.value]]
-            axes.errorbar(bar.centre, bar.value.value, around, **_ERROR_BAR)
+            _with_halo(axes.errorbar(bar.centre, bar.value.value, around, **_ERROR_BAR))
 
 
 def _draw_values(axes: Axes, bars: Sequence[_Bar]) -> None:
@@ -215,7 +265,8 @@ def _rates(report: Report, temperature: float) -> dict[str, dict[str, Value]]:
 
 def _draw_machines(report: Report) -> Figure:
     blocks, shown = report.results.blocks, looks(report.results)
-    drawn = figure(_MACHINES, report.results.caption, 0.5 + 2.9 * len(blocks))
+    height = 0.3 + 2.9 * len(blocks)
+    drawn = figure(_MACHINES, report.results.caption, height, patches(shown.values()))
     width = min(_MOST_BAR_WIDTH, _GROUP_WIDTH / len(shown))
     for axes, block in zip(rows_of_axes(drawn, [1] * len(blocks)), blocks, strict=True):
         rates = _rates(report, block.temperature)
@@ -230,7 +281,6 @@ def _draw_machines(report: Report) -> Figure:
         axes.set_xlim(-0.55, len(names) - 0.45)
         axes.tick_params(axis="x", length=0)
         frame(axes, block.heading, y="tokens per second")
-    legend(drawn, patches(shown.values()))
     return drawn
 
 

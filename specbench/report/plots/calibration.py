@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.calibration import ALL_DEPTHS, Calibration
-from specbench.report.plots.style import INK, LINE, Plot, frame, legend, tiles
+from specbench.report.plots.style import INK, LINE, Plot, frame, shades, tiles
 from specbench.report.report import MethodAt, Report, Source
 
 if TYPE_CHECKING:
@@ -52,36 +52,33 @@ def _panel_title(report: Report, source: Source, method_at: MethodAt) -> str:
 
 
 def _draw(report: Report, found: _Panels) -> Figure:
-    drawn, every_axes = tiles(
-        _TITLE, report.results.caption, len(found), most_columns=3, height=3.0, share=True
-    )
-    handles: dict[int, Any] = {}
+    from matplotlib.lines import Line2D
+
+    depths = sorted({one.depth for _, several in found for one in several[: _MOST_DEPTHS + 1]})
+    handles = [Line2D([], [], **_depth_style(depth)) for depth in depths]
+    words = (_TITLE, report.results.caption, len(found))
+    drawn, every_axes = tiles(*words, most_columns=3, height=3.0, share=True, handles=handles)
     for axes, (title, calibrations) in zip(every_axes, found, strict=False):
-        handles |= _draw_panel(axes, calibrations)
+        _draw_panel(axes, calibrations)
         title = f"{title}   ECE {calibrations[0].error:.2f}"
         frame(axes, title, x="confidence", y="accepted", grid="both")
-    legend(drawn, [handles[depth] for depth in sorted(handles)])
     return drawn
 
 
-def _draw_panel(axes: Axes, calibrations: Sequence[Calibration]) -> Mapping[int, Any]:
-    """A line for all depths and one for each of the first depths; legend entries by depth."""
-    from matplotlib.lines import Line2D
+def _draw_panel(axes: Axes, calibrations: Sequence[Calibration]) -> None:
+    """A line for all depths and one for each of the first depths."""
     from matplotlib.ticker import PercentFormatter
 
-    handles = {}
     axes.plot([0, 1], [0, 1], **LINE)
     for each in reversed(calibrations[: _MOST_DEPTHS + 1]):
-        style = _depth_style(each.depth)
         bins = [one for one in each.bins if one.num_nodes >= _LEAST_NODES]
-        axes.plot([one.confidence for one in bins], [one.share for one in bins], **style)
-        handles[each.depth] = Line2D([], [], **style)
+        shares = [one.share for one in bins]
+        axes.plot([one.confidence for one in bins], shares, **_depth_style(each.depth))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.tick_params(labelbottom=True, labelleft=True)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.04)
-    return handles
 
 
 def _depth_style(depth: int) -> Mapping[str, Any]:
@@ -89,11 +86,7 @@ def _depth_style(depth: int) -> Mapping[str, Any]:
     if depth == ALL_DEPTHS:
         style = {"color": INK, "linewidth": 2, "marker": "o", "markersize": 5}
         return {**style, "label": "all depths"}
-    from matplotlib import colormaps
-
-    shade = colormaps["cividis"](0.05 + 0.85 * (depth - 1) / (_MOST_DEPTHS - 1))
-    marker = "sD^vP"[(depth - 1) % 5]
-    style = {"color": shade, "linewidth": 1, "marker": marker, "markersize": 4}
+    style = {**shades(_MOST_DEPTHS)[depth - 1].point, "linewidth": 1, "markersize": 4}
     return {**style, "label": f"depth {depth}"}
 
 

@@ -15,7 +15,6 @@ from specbench.report.plots.style import (
     Look,
     Plot,
     frame,
-    legend,
     looks,
     panels,
     points,
@@ -75,10 +74,9 @@ def _has_limits(report: Report) -> bool:
 
 def _draw(report: Report) -> Figure:
     found = panels(report.results)
-    drawn, every_axes = tiles(
-        _TITLE, report.results.caption, len(found), most_columns=2, height=3.6
-    )
     shown = {m: look for m, look in looks(report.results).items() if m != BASELINE}
+    words, handles = (_TITLE, report.results.caption), points(shown.values(), has_line=False)
+    drawn, every_axes = tiles(*words, len(found), most_columns=2, height=3.6, handles=handles)
     for axes, panel in zip(every_axes, found, strict=False):
         for method in panel.run.methods:
             if method.method in shown:
@@ -86,16 +84,16 @@ def _draw(report: Report) -> Figure:
         _draw_equality(axes)
         x, y = "mean accepted tokens (per step)", "speedup (times)"
         frame(axes, panel.title, x=x, y=y, grid="both")
-    legend(drawn, points(shown.values(), has_line=False))
     return drawn
 
 
 def _draw_method(axes: Axes, method: MethodResults, tasks: tuple[Task, ...], *, look: Look) -> None:
+    small_mark = "." if look.is_numbered else look.marker
     for task, result in zip(tasks, method.tasks, strict=True):
         speedup, mat = result.speedup, result.mat
         if task.name != MEAN and isinstance(speedup, Estimate) and isinstance(mat, Estimate):
             small: dict[str, Any] = {"markersize": 4, "alpha": 0.55, "markeredgewidth": 0}
-            axes.plot(mat.value, speedup.value, look.marker, color=look.colour, **small)
+            axes.plot(mat.value, speedup.value, marker=small_mark, color=look.colour, **small)
     speedup, mat = method.overall.speedup, method.overall.mat
     if not (isinstance(speedup, Estimate) and isinstance(mat, Estimate)):
         return

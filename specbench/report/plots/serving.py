@@ -10,7 +10,7 @@ from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.log.loads import Load, loads_of
 from specbench.report.formats import interval_of
-from specbench.report.plots.style import LINE, Plot, figure, frame, legend, looks, points
+from specbench.report.plots.style import LINE, Plot, figure, frame, looks, points
 from specbench.report.plots.style import rows_of_axes as rows
 from specbench.report.report import Report
 
@@ -121,9 +121,9 @@ def _texts(report: Report, lines: _Lines, unit: str) -> str:
 def _draw(
     report: Report, lines: _Lines, title: str, *, x: str, y: str, is_speedup: bool = False
 ) -> Figure:
-    drawn = figure(title, report.results.caption, 4.2)
-    axes = rows(drawn, [1])[0]
     shown = {method: look for method, look in looks(report.results).items() if method in lines}
+    drawn = figure(title, report.results.caption, 4.0, points(shown.values()))
+    axes = rows(drawn, [1])[0]
     for method, look in shown.items():
         own = lines[method]
         axes.plot([one.x for one in own], [one.y.value for one in own], linewidth=1.2, **look.point)
@@ -141,28 +141,16 @@ def _draw(
         axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     frame(axes, x=x, y=y, grid="both")
-    legend(drawn, points(shown.values()))
     return drawn
 
 
 def _name_loads(axes: Axes, points: Sequence[_Point]) -> None:
-    """Write the load beside each point, once for equal loads of points close together."""
-    right, top = max(one.x for one in points), max(one.y.value for one in points)
-    axes.set_ylim(0, 1.1 * top)
-    named: list[tuple[str, float, float]] = []
+    """Write the load beside each point."""
+    axes.set_ylim(0, 1.1 * max(one.y.value for one in points))
     for one in points:
         label = str(one.load.concurrency or f"{one.load.request_rate:g}/s")
-        at = (label, one.x / right, one.y.value / top)
-        if any(_is_close(at, other) for other in named):
-            continue
-        named.append(at)
-        axes.annotate(
-            label, (one.x, one.y.value), xytext=(5, 4), textcoords="offset points", fontsize=7.5
-        )
-
-
-def _is_close(one: tuple[str, float, float], other: tuple[str, float, float]) -> bool:
-    return one[0] == other[0] and abs(one[1] - other[1]) < 0.05 and abs(one[2] - other[2]) < 0.1
+        at = (one.x, one.y.value)
+        axes.annotate(label, at, xytext=(5, 4), textcoords="offset points", fontsize=7.5)
 
 
 PLOTS = ((10, frontier), (11, speedup_by_load))

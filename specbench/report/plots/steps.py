@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ from specbench.report.plots.style import (
     Plot,
     figure,
     frame,
-    legend,
     looks,
+    name_rows,
     panels,
     rows_of_axes,
 )
@@ -23,12 +22,7 @@ from specbench.types import Phases
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLES: Mapping[str, tuple[str, str]] = {
-    "draft": ("#4477AA", ""),
-    "verify": ("#DDCC77", "///"),
-    "commit": ("#66CCEE", "xx"),
-    "host": ("#DDDDDD", "--"),
-}
+_COLOURS = {"draft": "#4477AA", "verify": "#DDCC77", "commit": "#66CCEE", "host": "#DDDDDD"}
 _NAMES = tuple(field.name.removesuffix("_s") for field in fields(Phases))
 _TITLE = "Time of a step by phase"
 
@@ -69,7 +63,8 @@ def _draw(report: Report, found: _Panels) -> Figure:
     from matplotlib.patches import Patch
 
     rows = [len(methods) for _, methods in found]
-    drawn = figure(_TITLE, report.results.caption, sum(0.95 + 0.3 * n for n in rows))
+    handles = [Patch(label=name, **_bar(name)) for name in _NAMES]
+    drawn = figure(_TITLE, report.results.caption, sum(0.8 + 0.3 * n for n in rows), handles)
     for axes, (title, methods) in zip(rows_of_axes(drawn, rows), found, strict=True):
         for i, phases in enumerate(methods.values()):
             left = 0.0
@@ -85,18 +80,14 @@ def _draw(report: Report, found: _Panels) -> Figure:
                 va="center",
                 color=FAINT,
             )
-        labels = [looks(report.results)[method].label for method in methods]
-        axes.set_yticks([-i for i in range(len(methods))], labels)
-        axes.tick_params(axis="y", length=0)
+        name_rows(axes, [looks(report.results)[method] for method in methods])
         axes.margins(x=0.08)
         frame(axes, title, x="milliseconds per step", grid="x")
-    legend(drawn, [Patch(label=name, **_bar(name)) for name in _NAMES])
     return drawn
 
 
 def _bar(name: str) -> dict[str, Any]:
-    colour, hatch = _STYLES[name]
-    return {"facecolor": colour, "hatch": hatch, "edgecolor": EDGE, "linewidth": 0.5}
+    return {"facecolor": _COLOURS[name], "edgecolor": EDGE, "linewidth": 0.5}
 
 
 PLOTS = ((7, step_time),)

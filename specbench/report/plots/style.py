@@ -3,19 +3,21 @@
 Uses matplotlib's objects only. Its global settings change while a file is written, and are put
 back.
 
-The colours are Paul Tol's "muted" ("Colour Schemes", SRON 2021): distinct for any colour
-vision and visible on white. Markers and hatches are distinct in grey.
+A colour is one method's in every report. Those of `methods/` are far apart for any colour vision
+and visible on white, as a test computes. Variants of a method share it, and are numbered.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from colorsys import hls_to_rgb
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from io import BytesIO
-from itertools import chain, count
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,15 +32,10 @@ if TYPE_CHECKING:
 WIDTH = 9.0
 """Inches. Text is legible where a page shows the plot 800 pixels wide."""
 _DPI = 120
-_COLOURS = (
-    "#88CCEE", "#DDCC77", "#999933", "#44AA99", "#117733", "#CC6677", "#882255", "#332288",
-    "#AA4499",
-)  # fmt: skip
-_HATCHES = ("", "///", "xx", "---", "\\\\\\", "", "///", "", "||")
-_DARK = frozenset({"#117733", "#882255", "#332288", "#AA4499"})
-"""Colours on which hatches and outlines are white."""
-_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<")
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
 _BASELINE_COLOUR = "#777777"
+MANY = 8
+"""Methods from which on bars lie, with names on their axis and no legend."""
 _PLAIN_TEXT: Any = {"text.parse_math": False}
 """Names from outside may have a "$", which begins a formula otherwise."""
 _ESCAPES = {
@@ -53,27 +50,25 @@ LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Colour, hatch and marker of a method."""
+    """Colour and marker of a method."""
 
     label: str
     colour: str
-    hatch: str
     marker: str
 
     @property
     def bar(self) -> dict[str, Any]:
-        edge = "white" if self.colour in _DARK else EDGE
-        face = {"facecolor": self.colour, "hatch": self.hatch}
-        return {**face, "edgecolor": edge, "linewidth": 0.5}
+        return {"facecolor": self.colour, "edgecolor": EDGE, "linewidth": 0.4}
+
+    @property
+    def is_numbered(self) -> bool:
+        return self.marker.startswith("$")
 
     @property
     def point(self) -> dict[str, Any]:
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "markeredgecolor": EDGE,
-            "markeredgewidth": 0.5,
-        }
+        face = INK if self.is_numbered else self.colour
+        edge = {"markerfacecolor": face, "markeredgecolor": EDGE, "markeredgewidth": 0.5}
+        return {"color": self.colour, "marker": self.marker, **edge}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +129,9 @@ def panels(results: Results) -> list[Panel]:
 
 
 def looks(results: Results) -> dict[str, Look]:
-    """The look of every method with any number. A method has the same look in all reports;
-    other spellings of it, with other options, take those that are free.
+    """The look of every method with any number, which is the same in all reports.
+
+    Variants of a method have its colour and their number as marker.
     """
     labels = {
         method.method: drawable(method.label)
@@ -143,45 +139,72 @@ def looks(results: Results) -> dict[str, Look]:
         for method in block.methods
         if not method.reason
     }
-    known: dict[str, int] = {}
-    for spelling in labels:
-        about = described().get(spelling.partition(":")[0])
-        if about and about.colour and _COLOURS.index(about.colour) not in known.values():
-            known[spelling] = _COLOURS.index(about.colour)
-    unused = [i for i in reversed(range(len(_COLOURS))) if i not in known.values()]
-    free = chain(unused, count(len(_COLOURS)))
-    return {
-        spelling: _look(label, known[spelling] if spelling in known else next(free))
-        if spelling != BASELINE
-        else Look(label, _BASELINE_COLOUR, hatch="", marker="h")
-        for spelling, label in labels.items()
-    }
+    names = [spelling.partition(":")[0] for spelling in labels]
+    times, seen, found = Counter(names), Counter[str](), {}
+    for name, (spelling, label) in zip(names, labels.items(), strict=True):
+        seen[name] += 1
+        marker = f"${seen[name]}$" if times[name] > 1 else _marker(name)
+        found[spelling] = Look(label, _colour(name), marker)
+    return found
 
 
-def _look(label: str, number: int) -> Look:
-    """The look of this number; beyond the last colour they repeat with other hatches."""
-    colour = number % len(_COLOURS)
-    other = (number + number // len(_COLOURS)) % len(_COLOURS)
-    return Look(label, _COLOURS[colour], hatch=_HATCHES[other], marker=_MARKERS[other])
+def _colour(name: str) -> str:
+    """The colour that the method declares, or one made from the name of any other."""
+    about = described().get(name)
+    if name == BASELINE or (about and about.colour):
+        return about.colour if about and about.colour else _BASELINE_COLOUR
+    hue, light = (byte / 255 for byte in sha256(name.encode()).digest()[:2])
+    parts = hls_to_rgb(hue, 0.3 + 0.35 * light, 0.6)
+    return "#" + "".join(f"{round(255 * part):02X}" for part in parts)
 
 
-def figure(title: str, subtitle: str, height: float) -> Figure:
-    """An empty figure of the common width, with titles above `height` inches."""
+def _marker(name: str) -> str:
+    known = list(described())
+    place = known.index(name) if name in known else sum(name.encode())
+    return "h" if name == BASELINE else _MARKERS[place % len(_MARKERS)]
+
+
+def shades(number: int) -> list[Look]:
+    """Looks of this number of lines in an order, the later the lighter."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    steps = [colormaps["cividis"](0.05 + 0.85 * i / max(1, number - 1)) for i in range(number)]
+    return [Look("", to_hex(step), _MARKERS[i % len(_MARKERS)]) for i, step in enumerate(steps)]
+
+
+def figure(title: str, subtitle: str, height: float, handles: Sequence[Any] = ()) -> Figure:
+    """An empty figure of the common width: titles above `height` inches, a legend below."""
     from matplotlib.figure import Figure
 
     lines = wrap(drawable(subtitle), 118)
+    words = [str(handle.get_label()).splitlines() for handle in handles]
+    widest = max((len(line) for label in words for line in label), default=0)
+    columns = max(1, min(len(handles), 110 // (widest + 7)))
+    columns = -(-len(handles) // -(-len(handles) // columns)) if handles else 1
+    rows = -(-len(handles) // columns) * max(map(len, words), default=0)
     head = 0.4 + 0.16 * len(lines)
-    total = height + head
+    total = height + head + 0.17 * rows
     drawn = Figure(figsize=(WIDTH, total), dpi=_DPI, layout="constrained")
     room = (0.0, 0.0, 1.0, 1 - head / total)
     drawn.get_layout_engine().set(h_pad=0.06, w_pad=0.06, rect=room)  # type: ignore[union-attr, call-arg]
-    words = (
+    shown = (
         drawn.text(0.008, 1 - 0.07 / total, title, fontsize=12, color=INK, weight="bold", va="top"),
         drawn.text(0.008, 1 - 0.32 / total, "\n".join(lines), fontsize=8.5, color=FAINT, va="top"),
     )
-    for each in words:
+    for each in shown:
         each.set_in_layout(False)
+    if handles:
+        where: Any = {"loc": "outside lower center", "ncols": columns}
+        drawn.legend(handles=handles, **where, frameon=False, fontsize=8.5)
     return drawn
+
+
+def name_rows(axes: Axes, shown: Sequence[Look]) -> None:
+    """Write the names of methods on the y axis, where row i is at -i."""
+    names = ["\n".join(wrap(look.label, 38)) for look in shown]
+    axes.set_yticks([-i for i in range(len(names))], names)
+    axes.tick_params(axis="y", length=0)
 
 
 def rows_of_axes(drawn: Figure, heights: Sequence[float]) -> Sequence[Axes]:
@@ -197,11 +220,12 @@ def tiles(
     most_columns: int,
     height: float,
     share: bool = False,
+    handles: Sequence[Any] = (),
 ) -> tuple[Figure, Sequence[Axes]]:
     """A figure with this number of equal axes, `height` inches each."""
     columns = max(1, min(most_columns, number))
     rows = -(-number // columns)
-    drawn = figure(title, subtitle, 0.5 + height * rows)
+    drawn = figure(title, subtitle, 0.3 + height * rows, handles)
     grid = drawn.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
     every = list(grid.ravel())
     for axes in every[number:]:
@@ -223,21 +247,6 @@ def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = 
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend(drawn: Figure, handles: Sequence[Any]) -> None:
-    """Draw the legend of the whole figure in rows below it."""
-    widest = max((len(str(handle.get_label())) for handle in handles), default=0)
-    most = max(1, min(len(handles), 110 // (widest + 7)))
-    rows = -(-len(handles) // most)
-    columns = -(-len(handles) // max(1, rows))
-    drawn.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=max(1, columns),
-        frameon=False,
-        fontsize=8.5,
-    )
-
-
 def patches(shown: Iterable[Look]) -> list[Any]:
     """Legend entries for bars."""
     from matplotlib.patches import Patch
@@ -252,7 +261,8 @@ def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
     line: Literal["-", ""] = "-" if has_line else ""
 
     return [
-        Line2D([], [], label=_short(look.label), linestyle=line, **look.point) for look in shown
+        Line2D([], [], label=_short(look.label), linestyle=line, markersize=7, **look.point)
+        for look in shown
     ]
 
 

@@ -17,10 +17,9 @@ from specbench.report.plots.style import (
     Plot,
     drawable,
     frame,
-    legend,
-    looks,
     panels,
     points,
+    shades,
     tiles,
 )
 from specbench.report.report import Report
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 _CAPTION = (
     "Points are means over the tasks, with their intervals. Ringed points are the Pareto "
-    "front: no other value of the line has both a higher speedup and more accepted tokens."
+    "front: no other point has both a higher speedup and more accepted tokens."
 )
 
 _RING: Mapping[str, Any] = {
@@ -62,12 +61,8 @@ class _Point:
 class _Line:
     """The points of one setting of the other options, in the order of the values."""
 
-    look: Look
+    label: str
     points: Sequence[_Point]
-
-    @property
-    def front(self) -> list[_Point]:
-        return [one for one in self.points if not any(map(one.is_beaten_by, self.points))]
 
 
 _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
@@ -76,12 +71,10 @@ _Panels: TypeAlias = Mapping[str, Sequence[_Line]]
 
 def sweeps(report: Report) -> list[Plot]:
     """A plot for each option of a method that a run has with several numbers."""
-    if not (shown := looks(report.results)):
-        return []
     found: dict[tuple[str, str], dict[str, list[_Line]]] = defaultdict(lambda: defaultdict(list))
     for panel in panels(report.results):
         for (title, option, _), members in _members(report, panel).items():
-            line = _line(option, members, shown)
+            line = _line(option, members)
             if len(line.points) > 1:
                 found[title, option][panel.title].append(line)
     return [_plot(report, title, option, lines) for (title, option), lines in found.items()]
@@ -105,24 +98,20 @@ def _members(
     return found
 
 
-def _line(
-    option: str, members: Sequence[tuple[float, MethodResults]], shown: Mapping[str, Look]
-) -> _Line:
+def _line(option: str, members: Sequence[tuple[float, MethodResults]]) -> _Line:
     found = [
         _Point(value, method.overall.speedup, method.overall.mat)
         for value, method in sorted(members, key=lambda member: member[0])
         if isinstance(method.overall.speedup, Estimate) and isinstance(method.overall.mat, Estimate)
     ]
-    method = members[0][1]
-    given = method.method.partition(":")[2].split(",")
-    others = ", ".join(one for one in given if one.partition("=")[0] != option)
-    look = shown.get(method.method) or next(iter(shown.values()))
-    return _Line(replace(look, label=drawable(others) or "other options: default"), found)
+    label = members[0][1].label.partition(" (")[2].rstrip(")*")
+    others = ", ".join(one for one in label.split(", ") if one.partition("=")[0] != option)
+    return _Line(drawable(others) or "other options: default", found)
 
 
 def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
     texts = [
-        f"{heading}, {line.look.label}, {option}={one.value:g}: {one.speedup.value:.2f} times as "
+        f"{heading}, {line.label}, {option}={one.value:g}: {one.speedup.value:.2f} times as "
         f"fast, {one.mat.value:.2f} tokens per step"
         for heading, several in lines.items()
         for line in several
@@ -141,45 +130,36 @@ def _plot(report: Report, title: str, option: str, lines: _Panels) -> Plot:
 def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     from matplotlib.lines import Line2D
 
-    drawn, every_axes = tiles(
-        title, report.results.caption, 2 * len(lines), most_columns=2, height=2.6
-    )
+    labels = list(dict.fromkeys(line.label for several in lines.values() for line in several))
+    named = zip(labels, shades(len(labels)), strict=True)
+    shown = {label: replace(look, label=label) for label, look in named}
+    front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
+    handles, words = [*points(shown.values()), front], (title, report.results.caption)
+    drawn, every_axes = tiles(*words, 2 * len(lines), most_columns=2, height=2.6, handles=handles)
     for i, (heading, several) in enumerate(lines.items()):
+        every = [one for line in several for one in line.points]
+        best = [one for one in every if not any(map(one.is_beaten_by, every))]
         for axes, name, y in (
             (every_axes[2 * i], "speedup", "speedup (times)"),
             (every_axes[2 * i + 1], "mat", "mean accepted tokens"),
         ):
             for line in several:
-                _draw_line(axes, line, name)
+                _draw_line(axes, line, name, shown[line.label])
+            heights = [getattr(one, name).value for one in best]
+            axes.plot([one.value for one in best], heights, linestyle="", **_RING)
             frame(axes, heading, x=drawable(option), y=y, grid="both")
             axes.margins(0.08, 0.12)
-            axes.set_xticks(sorted({one.value for line in several for one in line.points}))
-    front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
-    legend(drawn, [*points(_distinct(lines)), front])
+            axes.set_xticks(sorted({one.value for one in every}))
     return drawn
 
 
-def _distinct(lines: _Panels) -> list[Look]:
-    """One look for each label: panels repeat them."""
-    return list(
-        {line.look.label: line.look for several in lines.values() for line in several}.values()
-    )
-
-
-def _draw_line(axes: Axes, line: _Line, name: str) -> None:
+def _draw_line(axes: Axes, line: _Line, name: str, look: Look) -> None:
     values = [one.value for one in line.points]
     heights = [getattr(one, name) for one in line.points]
-    look: dict[str, Any] = line.look.point
-    axes.plot(values, [one.value for one in heights], linewidth=1.2, **look)
+    axes.plot(values, [one.value for one in heights], linewidth=1.2, **look.point)
     for value, estimate in zip(values, heights, strict=True):
         if interval := interval_of(estimate):
-            axes.vlines(value, interval.low, interval.high, color=line.look.colour, linewidth=1)
-    axes.plot(
-        [one.value for one in line.front],
-        [getattr(one, name).value for one in line.front],
-        linestyle="",
-        **_RING,
-    )
+            axes.vlines(value, interval.low, interval.high, color=look.colour, linewidth=1)
 
 
 PLOTS = ((4, sweeps),)
