@@ -220,7 +220,7 @@ def test_thirty_variants_have_plots_that_are_as_high_as_they_need_and_say_nothin
             assert axes.get_window_extent().width > 250 and axes.get_window_extent().height > 150
     names = [text.get_text() for text in pictures["speedup"][1].axes[0].get_yticklabels()]
     assert len(names) == 30 and not recwarn.list
-    bars = [patch.get_width() for patch in pictures["speedup"][1].axes[0].patches]
+    bars = [patch.get_extents().width for patch in pictures["speedup"][1].axes[0].patches]
     assert bars == sorted(bars, reverse=True)
 
 

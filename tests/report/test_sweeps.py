@@ -1,5 +1,7 @@
 """The plot of a swept option."""
 
+import numpy as np
+
 from specbench.report.build import make_report
 from specbench.report.plots import make_plots
 from specbench.report.plots.style import save
@@ -38,4 +40,4 @@ def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
     run = make_run(records, full_run(("vanilla", *speeds, *slow), ("gsm8k",)).header)
     (plot, *_) = [one for one in sweeps(make_report(run)) if one.name.endswith("depth")]
     rings = [line for line in plot.figure.axes[0].get_lines() if line.get_markersize() == 12]
-    assert [[*line.get_xdata()] for line in rings] == [[3]]
+    assert [np.asarray(line.get_xdata()).tolist() for line in rings] == [[3]]

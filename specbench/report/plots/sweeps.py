@@ -135,7 +135,7 @@ def _draw(report: Report, title: str, option: str, lines: _Panels) -> Figure:
     shown = {label: replace(look, label=label) for label, look in named}
     front = Line2D([], [], label="Pareto front", linestyle="", **_RING)
     handles, words = [*points(shown.values()), front], (title, report.results.caption)
-    drawn, every_axes = tiles(*words, 2 * len(lines), most_columns=2, height=2.6, handles=handles)
+    drawn, every_axes = tiles(*words, 2 * len(lines), most_columns=2, height=2.8, handles=handles)
     for i, (heading, several) in enumerate(lines.items()):
         every = [one for line in several for one in line.points]
         best = [one for one in every if not any(map(one.is_beaten_by, every))]
