@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.faults.suite import area_names, load_area, run_areas, table
+from tests.faults.suite import area_names, load_area, missing, run_areas, table
 
 
 def main() -> int:
@@ -20,6 +20,9 @@ def main() -> int:
         parser.error(f"no area {', '.join(sorted(unknown))}; there are {', '.join(area_names())}")
     asked = {}
     for name in given.areas or area_names():
+        if needs := missing(name):
+            print(f"{load_area(name).name}: skipped, {needs} is not installed")
+            continue
         tries = given.tries or load_area(name).scaled(given.scale)
         asked[name] = range(given.seed, given.seed + tries)
     results = run_areas(asked, given.jobs)

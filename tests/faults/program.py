@@ -10,10 +10,20 @@ from dataclasses import dataclass
 from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from specbench.cli import main
+from specbench.data.prompts import Prompt
+from specbench.log.audit import write_audit
+from specbench.log.store import RunFolder, read_run
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
+from specbench.types import Completion, Phases, Request, Step, TracedStep
+from tests.support.audits import failed_audit, passed_audit, stored_audit
+from tests.support.backend import fake_plan
 from tests.support.checkpoint import save_checkpoint
+from tests.support.watching import Watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +65,40 @@ def model_folder() -> Path:
     """A small model, saved once a process."""
     folder = Path(tempfile.mkdtemp(prefix="fault-model-"))
     return save_checkpoint(folder / "model")
+
+
+def written_report(folder: Path) -> dict[str, bytes]:
+    """The files of a report by name."""
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@cache
+def run_folder() -> Path:
+    """A small run with everything that a record can have."""
+    folder = Path(tempfile.mkdtemp(prefix="fault-run-"))
+    prompts = {
+        "gsm8k": [Prompt("gsm8k/1", "", ("one", "two")), Prompt("gsm8k/2", "", ("three",))],
+        "alpaca": [Prompt("alpaca/1", "", ("four",))],
+    }
+    spec = RunSpec(temperatures=(0.0, 1.0))
+    plan = fake_plan({"vanilla": _answer(1), "pld:ngram=2": _answer(3)}, prompts, spec)
+    run_plan(plan, folder, Watcher(), given=("model",), command=("run",))
+    assert len(read_run(folder).records) == 16
+    with RunFolder(folder):
+        pass
+    write_audit(
+        folder, stored_audit(passed_audit("vanilla", 1.0), failed_audit("pld:ngram=2", 1.0))
+    )
+    return folder
+
+
+def _answer(length: int) -> Any:
+    def complete(request: Request) -> Completion:
+        steps = (Step(length, length), Step(length, length))
+        return Completion(
+            tuple(range(1 + 2 * length)), "eos", steps, 0.1, 0.2 / length,
+            phases=Phases(0.01, 0.02, 0.03, 0.04), peak_memory_bytes=100, energy_j=1.0,
+            trace=(TracedStep((0, 0), (0.0, -0.5), (0, 1)),),
+        )  # fmt: skip
+
+    return complete

@@ -6,15 +6,19 @@ An area is a module of `tests/faults/areas` with two names:
 - `attack(random, folder)`: one attack. It draws from `random`, works in `folder`, which is empty
   and its own, and raises if the program does not hold.
 
+`NEEDS` names a package that may be missing: then the area is skipped.
+
 A seed is one attack: `python -m tests.faults AREA --seed SEED --tries 1` repeats it.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import multiprocessing
 import pkgutil
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -60,6 +64,12 @@ def area_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(areas.__path__))
 
 
+def missing(name: str) -> str:
+    """The package that the area needs and this machine lacks; empty if there is none."""
+    needs: str = getattr(importlib.import_module(f"{areas.__name__}.{name}"), "NEEDS", "")
+    return needs if needs and importlib.util.find_spec(needs) is None else ""
+
+
 def load_area(name: str) -> Area:
     module = importlib.import_module(f"{areas.__name__}.{name}")
     return Area(name.replace("_", " "), module.TRIES, module.attack)
@@ -98,7 +108,9 @@ def run_area(area: Area, seeds: range) -> AreaResult:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # whatever an attack raises is its failure
-                result.failures[one] = f"{type(error).__name__}: {error}"
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{Path(at.filename).name}, line {at.lineno}"
+                result.failures[one] = f"{type(error).__name__} ({where}): {error}"
     result.seconds = perf_counter() - began
     return result
 

@@ -17,6 +17,7 @@ from specbench.machine import environment
 from specbench.measure.session import run_plan
 from specbench.types import Record, TracedStep
 from tests.faults.limits import file_size_limit
+from tests.faults.program import run_folder, specbench, written_report
 from tests.support.backend import answering, fake_plan
 from tests.support.headers import make_header
 from tests.support.records import record
@@ -27,7 +28,20 @@ NUM_RECORDS = 6
 
 
 def attack(random: Random, folder: Path) -> None:
-    (_attack_run if random.random() < 0.4 else _attack_files)(random, folder)
+    random.choice((_attack_run, _attack_files, _attack_report))(random, folder)
+
+
+def _attack_report(random: Random, folder: Path) -> None:
+    """Report on a disk with too little room, then with enough."""
+    report, command = folder / "report", ("report", run_folder(), "--out", "report")
+    with mock.patch("specbench.report.build.make_plots", lambda report: ()):
+        with file_size_limit(random.randrange(20_000)):
+            said = specbench(*command, folder=folder)
+        assert "cannot be written" in said.err or not said.code, said.err
+        left = written_report(report)
+        assert specbench(*command, folder=folder).code == 0
+    whole = written_report(report)
+    assert left.items() <= whole.items(), "half a file, or one that is left behind"
 
 
 def _attack_run(random: Random, folder: Path) -> None:

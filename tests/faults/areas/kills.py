@@ -6,33 +6,29 @@ that asks a run to end leaves `interrupted`.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 from specbench.cli.interrupts import interrupt_once
 from specbench.data.prompts import Prompt
 from specbench.log.store import HEADER, read_run
 from specbench.machine import environment
 from specbench.measure.session import run_plan
-from specbench.report.files import write_files
 from specbench.types import Completion, Record, Request, Step
+from tests.faults.processes import POLITE, end, finish, kill_at_a_write, start
+from tests.faults.program import run_folder, specbench, written_report
 from tests.support.backend import fake_plan
 from tests.support.headers import make_header
 from tests.support.watching import Watcher
 
 TRIES = 200
-POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PROMPTS = [Prompt(f"maths/{number}", "", ("one", "two")) for number in range(40)]
 LONGEST_S = 0.2
 """About the time of the work."""
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", __name__])
 
 
 def attack(random: Random, folder: Path) -> None:
@@ -49,7 +45,9 @@ def _attack_run(random: Random, folder: Path) -> None:
     status: str | None = None
     for number in range(random.randint(1, 3)):
         how = random.choice((signal.SIGKILL, *POLITE))
-        _kill(random, how, _measure, run, done, folder / f"ready {number}")
+        ready = folder / f"ready {number}"
+        process = start(_measure, run, done, ready)
+        end(process, how, ready, random.uniform(0, LONGEST_S))
         if not (run / HEADER).exists():
             assert not done.read_bytes(), "records without a header"
             continue
@@ -63,7 +61,7 @@ def _attack_run(random: Random, folder: Path) -> None:
         assert status in allowed, f"{how.name} left {status}"
         before = stored.records
         done.write_bytes(b"." * len(before))
-    _finish(_measure, run, done, folder / "ready")
+    finish(_measure, run, done, folder / "ready")
     stored = read_run(run)
     assert stored.header.status == "complete"
     assert stored.records[: len(before)] == before, "an older record has changed"
@@ -72,13 +70,15 @@ def _attack_run(random: Random, folder: Path) -> None:
 
 
 def _attack_report(random: Random, folder: Path) -> None:
-    report = folder / "report"
-    _finish(_write_report, report, b"old", folder / "ready 0")
-    _kill(random, signal.SIGKILL, _write_report, report, b"new", folder / "ready 1")
-    contents = {file.read_bytes() for file in report.iterdir() if file.suffix != ".new"}
-    assert contents <= {_content(b"old"), _content(b"new")}, "half a file"
-    _finish(_write_report, report, b"new", folder / "ready 2")
-    assert [file.read_bytes() for file in report.iterdir()] == [_content(b"new")] * 20
+    report, expected = folder / "report", folder / "expected"
+    _write_report(run_folder(), expected)
+    whole = written_report(expected)
+    is_killed = kill_at_a_write(random, folder, _write_report, run_folder(), report)
+    for file in report.glob("[!.]*"):
+        assert file.suffix == ".new" or file.read_bytes() == whole[file.name], "half a file"
+    if is_killed:
+        finish(_write_report, run_folder(), report)
+    assert written_report(report) == whole, "another report"
 
 
 def _measure(run: Path, done: Path, ready: Path) -> None:
@@ -105,35 +105,6 @@ def _answer(request: Request) -> Completion:
     return Completion((5, 0), "eos", (Step(1, 1),), 0.1, 0.2)
 
 
-def _write_report(report: Path, content: bytes, ready: Path) -> None:
-    ready.touch()
-    write_files(report, {f"table{number}.csv": _content(content) for number in range(20)})
-
-
-def _content(word: bytes) -> bytes:
-    return word * 10_000
-
-
-def _kill(
-    random: Random, how: signal.Signals, work: Callable[..., None], *arguments: object
-) -> None:
-    """Start the work and end it at a random moment."""
-    *_, ready = arguments
-    process = CONTEXT.Process(target=work, args=arguments)
-    process.start()
-    assert isinstance(ready, Path)
-    while not ready.exists() and process.is_alive():
-        time.sleep(1e-3)
-    time.sleep(random.uniform(0, LONGEST_S))
-    assert process.pid
-    with suppress(ProcessLookupError):  # it was faster
-        os.kill(process.pid, how)
-    process.join(60)
-    assert process.exitcode is not None, f"it goes on after {how.name}"
-
-
-def _finish(work: Callable[..., None], *arguments: object) -> None:
-    process = CONTEXT.Process(target=work, args=arguments)
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0, f"it ended with {process.exitcode}"
+def _write_report(run: Path, report: Path) -> None:
+    with patch("specbench.report.build.make_plots", lambda report: ()):  # they take seconds
+        assert specbench("report", run, "--out", report.name, folder=report.parent).code == 0

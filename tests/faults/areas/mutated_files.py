@@ -7,23 +7,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 from unittest import mock
 
-from specbench.data.prompts import Prompt
-from specbench.log.audit import write_audit
-from specbench.log.store import RunFolder, read_run
-from specbench.measure.session import run_plan
-from specbench.measure.spec import RunSpec
-from specbench.types import Completion, Phases, Request, Step, TracedStep
-from tests.faults.program import specbench
-from tests.support.audits import failed_audit, passed_audit, stored_audit
-from tests.support.backend import fake_plan
-from tests.support.watching import Watcher
+from tests.faults.program import run_folder, specbench
 
 TRIES = 1000
 FILES = {"run.json": 5, "samples.jsonl": 10, "trace.jsonl": 1, "audit.json": 2}
@@ -59,8 +48,8 @@ MARKS = (b"1e400", b"NaN", b"-Infinity", b"[" * 5000 + b"]" * 5000, b'"\xff\xfe"
 
 def attack(random: Random, folder: Path) -> None:
     runs = folder / "results" / "runs"
-    shutil.copytree(_whole_run(), runs / "whole")
-    shutil.copytree(_whole_run(), runs / "damaged")
+    shutil.copytree(run_folder(), runs / "whole")
+    shutil.copytree(run_folder(), runs / "damaged")
     name = _draw(random, FILES)
     file = runs / "damaged" / name
     file.write_bytes(_damaged(random, file.read_bytes()))
@@ -72,7 +61,7 @@ def attack(random: Random, folder: Path) -> None:
 
 def _damaged(random: Random, content: bytes) -> bytes:
     """The content with one to three changes of one kind."""
-    change = random.choice((_change_bytes, _change_lines, _change_value, _change_value))
+    change = random.choice((_change_bytes, _change_lines, change_value, change_value))
     for _ in range(random.randint(1, 3)):
         content = change(random, content)
     return content
@@ -97,7 +86,7 @@ def _change_lines(random: Random, content: bytes) -> bytes:
     return b"".join(lines)
 
 
-def _change_value(random: Random, content: bytes) -> bytes:
+def change_value(random: Random, content: bytes) -> bytes:
     """Give one value of the file another value, or remove it."""
     is_header = content.startswith(b"{\n")
     parts = [content] if is_header else content.splitlines()
@@ -132,35 +121,3 @@ def _refuse(*arguments: object, **options: object) -> Any:
     from specbench.errors import UserError
 
     raise UserError("A resumed run got as far as its model.")
-
-
-@cache
-def _whole_run() -> Path:
-    """A small run with everything that a record can have."""
-    folder = Path(tempfile.mkdtemp(prefix="fault-run-"))
-    prompts = {
-        "gsm8k": [Prompt("gsm8k/1", "", ("one", "two")), Prompt("gsm8k/2", "", ("three",))],
-        "alpaca": [Prompt("alpaca/1", "", ("four",))],
-    }
-    spec = RunSpec(temperatures=(0.0, 1.0))
-    plan = fake_plan({"vanilla": _answer(1), "pld:ngram=2": _answer(3)}, prompts, spec)
-    run_plan(plan, folder, Watcher(), given=("model",), command=("run",))
-    assert len(read_run(folder).records) == 16
-    with RunFolder(folder):
-        pass
-    write_audit(
-        folder, stored_audit(passed_audit("vanilla", 1.0), failed_audit("pld:ngram=2", 1.0))
-    )
-    return folder
-
-
-def _answer(length: int) -> Any:
-    def complete(request: Request) -> Completion:
-        steps = (Step(length, length), Step(length, length))
-        return Completion(
-            tuple(range(1 + 2 * length)), "eos", steps, 0.1, 0.2 / length,
-            phases=Phases(0.01, 0.02, 0.03, 0.04), peak_memory_bytes=100, energy_j=1.0,
-            trace=(TracedStep((0, 0), (0.0, -0.5), (0, 1)),),
-        )  # fmt: skip
-
-    return complete

@@ -7,13 +7,10 @@ attack runs in a process of its own, which half a library would end.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
 import tempfile
-import time
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -24,10 +21,9 @@ import torch
 from specbench.engine.kernels.native_build import compiler
 from specbench.engine.kernels.pick_ops import pick_native_ops
 from tests.faults.limits import file_size_limit
+from tests.faults.processes import end, finish, start
 
 TRIES = 200
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", __name__])
 COMPILER = """#!/bin/sh
 test $1 = --version && {{ printf '{version}'; exit; }}
 for last; do :; done
@@ -74,19 +70,11 @@ def _kill_or_wait(random: Random, folder: Path, limit: int) -> None:
     """Pick the operations in a process that may be killed the first time."""
     (folder / "scratch").mkdir()
     if random.random() < 0.2:
-        process = CONTEXT.Process(target=_pick, args=(folder, _compiler(), -1))
-        process.start()
-        time.sleep(random.uniform(0, 0.3))
-        assert process.pid
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-        process.join(60)
+        process = start(_pick, folder, _compiler(), -1)
+        end(process, signal.SIGKILL, None, random.uniform(0, 0.3))
         for one in (folder / "scratch").iterdir():  # of the system's folder, not ours
             shutil.rmtree(one, ignore_errors=True)
-    process = CONTEXT.Process(target=_pick, args=(folder, _compiler(), limit))
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0, f"it ended with {process.exitcode}"
+    finish(_pick, folder, _compiler(), limit)
 
 
 def _pick(folder: Path, cc: Path, limit: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -14,6 +13,7 @@ from specbench.log.store import read_run
 from specbench.machine import environment
 from specbench.measure.session import run_plan
 from specbench.types import Completion, Request, Step
+from tests.faults.processes import start
 from tests.support.backend import fake_plan
 from tests.support.headers import make_header
 from tests.support.watching import Watcher
@@ -21,13 +21,10 @@ from tests.support.watching import Watcher
 TRIES = 200
 WORK_S, PAUSE_S = 0.05, 0.5
 PROMPTS = [Prompt(f"maths/{number}", "", ("one",)) for number in range(8)]
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.faults.areas.kills"])
 
 
 def attack(random: Random, folder: Path) -> None:
-    process = CONTEXT.Process(target=_measure, args=(folder / "run", folder / "ready"))
-    process.start()
+    process = start(_measure, folder / "run", folder / "ready")
     assert process.pid
     while not (folder / "ready").exists():
         time.sleep(1e-3)

@@ -7,13 +7,11 @@ training goes on to the head of one that nothing disturbed.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import cache, partial
@@ -29,14 +27,12 @@ from specbench.log.files import LineFile
 from specbench.training import command
 from specbench.training.loop import LogLine, Plan, Schedule
 from tests.faults.limits import file_size_limit
+from tests.faults.processes import POLITE, end, start
 from tests.faults.program import Said, model_folder, specbench
 from tests.support.checkpoint import save_checkpoint
 
 TRIES = 200
 NUM_STEPS, SAVE_EVERY = 6, 2
-POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", __name__, "specbench.training.command"])
 
 
 def attack(random: Random, folder: Path) -> None:
@@ -52,17 +48,9 @@ def killed(random: Random, folder: Path) -> None:
         how = random.choice((signal.SIGKILL, *POLITE))
         ready, said = folder / f"ready{number}", folder / f"said{number}"
         is_resumed = (folder / "head" / "training" / "settings.json").exists()
-        process = CONTEXT.Process(target=_train_apart, args=(folder, is_resumed, ready, said))
-        process.start()
-        while not ready.exists() and process.is_alive():
-            time.sleep(1e-3)
-        time.sleep(random.uniform(0, 0.6))
-        assert process.pid
-        with suppress(ProcessLookupError):  # it has ended
-            os.kill(process.pid, how)
-        process.join(60)
-        assert process.exitcode is not None, f"it goes on after {how.name}"
-        assert process.exitcode in (0, 130, -how), (how, process.exitcode, said.read_text())
+        process = start(_train_apart, folder, is_resumed, ready, said)
+        code = end(process, how, ready, random.uniform(0, 0.6))
+        assert code in (0, 130, -how), (how, code, said.read_text())
         assert "Traceback" not in said.read_text() and "ignored" not in said.read_text()
     _ends_well(folder)
 

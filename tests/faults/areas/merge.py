@@ -1,0 +1,155 @@
+"""Attacks on merge: measurements given twice in a disguise, cut runs, kills, a full disk.
+
+What is not one run is refused by name. Whatever ends a merge, nothing says that it is complete
+before it is, and it can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from specbench.log.store import HEADER, SAMPLES, read_run
+from tests.analysis.run_factory import full_run
+from tests.faults.limits import file_size_limit
+from tests.faults.processes import kill_at_a_write
+from tests.faults.program import specbench
+from tests.judge.making import Change, rewrite
+from tests.support.headers import values_of
+
+TRIES = 200
+TWICE = "it is given twice, or one is a copy"
+
+
+def attack(random: Random, folder: Path) -> None:
+    num_samples = random.randint(4, 9)
+    of_first = random.randint(2, num_samples - 2)
+    _write(random, folder / "first", range(of_first))
+    _write(random, folder / "second", range(of_first, num_samples))
+    random.choice((_disguised, _disguised, _cut, _ended, _ended))(random, folder)
+
+
+def _write(random: Random, path: Path, samples: range) -> None:
+    """A run of these prompts, with times of its own."""
+    run = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=samples.stop)
+    kept = [one for one in run.records if int(one.key.sample_id.split("/")[1]) in samples]
+    header = values_of(run.header)
+    header.update(id=path.name, uid=random.randbytes(8).hex(), num_records=len(kept))
+    path.mkdir()
+    (path / HEADER).write_text(json.dumps(header))
+    with (path / SAMPLES).open("w") as file:
+        for place, one in enumerate(kept):
+            factor = random.uniform(0.8, 1.2)
+            line = {
+                "schema": 1, "method": one.key.method, "temperature": 0.0, "task": "gsm8k",
+                "sample_id": one.key.sample_id, "turn": 0, "repeat": 0, "status": "ok",
+                "prompt_tokens": one.prompt_tokens, "token_ids": list(one.token_ids),
+                "num_tokens": one.num_tokens, "text": "", "stop_reason": one.stop_reason,
+                "prefill_s": (one.prefill_s or 0) * factor,
+                "decode_s": (one.decode_s or 0) * factor,
+                "accept_lengths": list(one.accept_lengths), "num_nodes": [], "place": place,
+                "seed": 0, "error": None,
+            }  # fmt: skip
+            print(json.dumps(line), file=file)
+
+
+def _disguised(random: Random, folder: Path) -> None:
+    """Merge a run, alone or merged, with a copy that was changed, in any order."""
+    source = random.choice(("first", "both"))
+    if source == "both":
+        assert _merge(folder, "first", "second", out="both") == ""
+    shutil.copytree(folder / source, folder / "copy")
+    header = json.loads((folder / "copy" / HEADER).read_text())
+    header["id"] = "copy"
+    if random.random() < 0.9:
+        header["uid"] = random.choice(("", random.randbytes(8).hex()))
+    if header.get("origins") and random.random() < 0.9:
+        header["origins"] = []
+    for _ in range(random.randint(1, 3)):
+        _disguise(random)(folder / "copy")
+    if header.get("num_records"):
+        lines = (folder / "copy" / SAMPLES).read_text().splitlines()
+        header["num_records"] = len(lines)
+    (folder / "copy" / HEADER).write_text(json.dumps(header))
+    names = [random.choice(("first", source)), "copy"]
+    random.shuffle(names)
+    said = _merge(folder, *names)
+    assert TWICE in said, said or "it was merged"
+
+
+def _disguise(random: Random) -> Callable[[Path], object]:
+    """A change that leaves both times of most records within 2 µs."""
+
+    def shuffled(lines: list[dict[str, Any]]) -> None:
+        random.shuffle(lines)
+
+    def shorter(lines: list[dict[str, Any]]) -> None:
+        del lines[random.randrange(len(lines))]
+
+    def stripped(lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            line.update(place=None, text="other", origin="")
+
+    def jittered(lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            line["prefill_s"] += random.uniform(-0.6e-6, 0.6e-6)
+            line["decode_s"] += random.uniform(-0.6e-6, 0.6e-6)
+
+    def passes(lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            line["repeat"] += 1
+
+    changes: tuple[Change, ...] = (shuffled, shorter, stripped, jittered, passes)
+    change = random.choice(changes)
+    return lambda path: rewrite(path, change)
+
+
+def _cut(random: Random, folder: Path) -> None:
+    """A run without its last lines is refused if it says that it is complete."""
+    file = folder / "second" / SAMPLES
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[: random.randrange(1, len(lines))]))
+    said = _merge(folder, "first", "second")
+    assert "says that it is complete, but" in said, said
+    header = json.loads((folder / "second" / HEADER).read_text())
+    (folder / "second" / HEADER).write_text(json.dumps({**header, "status": "interrupted"}))
+    assert _merge(folder, "first", "second") == ""
+    assert read_run(folder / "out").header.status == "interrupted"
+
+
+def _ended(random: Random, folder: Path) -> None:
+    """End a merge at any write, by a kill or by a full disk, some times; then let it end."""
+    num_records = sum(len(read_run(folder / name).records) for name in ("first", "second"))
+    for _ in range(random.randint(1, 2)):
+        if random.random() < 0.6:
+            if not kill_at_a_write(random, folder, _merge, folder, "first", "second"):
+                break
+        else:
+            with file_size_limit(random.randrange(30_000)):
+                said = _merge(folder, "first", "second")
+            if not said:
+                break
+            assert "cannot be written" in said, said
+        for file in folder.rglob(HEADER):
+            status = json.loads(file.read_text())["status"]
+            assert (file.parent.name in ("first", "second")) == (status == "complete"), file
+    if not (folder / "out" / HEADER).exists() or _status(folder) != "complete":
+        assert _merge(folder, "first", "second") == ""
+    run = read_run(folder / "out")
+    assert (run.header.status, len(run.records)) == ("complete", num_records)
+    assert {file.name for file in folder.iterdir()} == {"first", "second", "out"}, "litter"
+
+
+def _status(folder: Path) -> object:
+    return json.loads((folder / "out" / HEADER).read_text())["status"]
+
+
+def _merge(folder: Path, *names: str, out: str = "out") -> str:
+    """Merge runs; the error, or nothing."""
+    said = specbench("merge", *names, "--out", out, folder=folder)
+    assert said.code in (0, 2), said
+    return said.err if said.code else ""

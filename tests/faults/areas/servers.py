@@ -1,0 +1,108 @@
+"""Servers that contradict themselves, fail, or send the key back: the run can be read and reported.
+
+No password and no key is in a file, a message, a table or the list of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from specbench.log.store import HEADER, read_run
+from tests.faults.program import specbench
+from tests.support import stub_server
+from tests.support.checkpoint import write_prompts
+from tests.support.stub_server import Stub, chunks_of, serving
+
+TRIES = 200
+logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # of the stub
+FAULTS = (
+    "",
+    "",
+    "",
+    "drops",
+    "half",
+    "garbage",
+    "error event",
+    "wrong count",
+    "html answer",
+    "400",
+)
+VALUES: tuple[Any, ...] = (
+    -1, 0, 1, 7, 10**9, 2**63, 10**30, -(10**9), 0.5, 1e308, None, "", "x", [], {}, [[]], True,
+    "KEY", "a" * 10**5, [10**9], [-1] * 99, {"a": {"b": "KEY"}}, float("nan"), float("inf"),
+)  # fmt: skip
+
+
+def attack(random: Random, folder: Path) -> None:
+    key, password = (f"{word}-{random.randbytes(8).hex()}" for word in ("sk", "pw"))
+    engine = random.choice(("vllm", "llamacpp", "sglang", "plain"))
+    prompts = write_prompts(folder / "mine.jsonl", ["one two", "and"], ["three"])
+    counters = {"generation_tokens_total": random.choice((0.0, -5.0, 1e300, float("nan")))}
+    counters |= {f"spec_decode_num_{n}_total": 0.0 for n in ("drafts", "accepted_tokens")}
+    servers = [
+        Stub(
+            engine, answer=_answer, fault=random.choice(FAULTS), fault_from=random.randrange(4),
+            accepted_per_step=accepted, counters=dict(counters) if random.random() < 0.3 else {},
+        )
+        for accepted in (None, random.choice(((2, 1), (10**9,), (-3, 1), (), (0,) * 50)))
+    ]  # fmt: skip
+    command = ["run", "--backend", "server", "--prompts", prompts, "--output", "out", "--quiet"]
+    mutating = patch.object(stub_server, "chunks_of", _mutated(random, key))
+    with mutating, serving(servers[0]) as plain, serving(servers[1]) as draft:
+        has_password = random.random() < 0.1
+        user = f"me:{password}@" if has_password else ""
+        for label, one in (("vanilla", plain), ("eagle3", draft)):
+            command += ["--url", one.root.replace("//", f"//{user}"), "--label", label]
+        said = specbench(*command, folder=folder, SPECBENCH_API_KEY=key)
+    assert said.code == 2 or not has_password
+    texts = [said.out, said.err]
+    if (folder / "out" / HEADER).exists():
+        read_run(folder / "out")
+        for more in ((), ("--format", "json"), ("--format", "csv")):
+            shown = specbench("report", "out", *more, folder=folder)
+            texts += [shown.out, shown.err]
+    texts += [file.read_text(errors="replace") for file in folder.rglob("*") if file.is_file()]
+    assert not any(secret in text for text in texts for secret in (key, password)), "a secret"
+    told = [text for text in texts if "Traceback" in text]
+    assert not told, told[0][-400:]
+
+
+def _answer(prompt: Sequence[int]) -> Sequence[int]:
+    return (40, 41, 42, 43, 44, 2)
+
+
+def _mutated(random: Random, key: str) -> Any:
+    """The chunks of an answer, some of them with another value; the key is no process's word."""
+    rate = random.choice((0.0, 0.05, 0.5))
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            assert key.encode() not in process.read_bytes(), "the key is in the list of processes"
+
+    def chunks(*given: Any, **named: Any) -> Iterator[str]:
+        for chunk in chunks_of(*given, **named):
+            values = json.loads(chunk)
+            if random.random() < rate:
+                _change(random, values)
+            yield json.dumps(values).replace("KEY", key)
+
+    return chunks
+
+
+def _change(random: Random, values: Any) -> None:
+    while True:
+        keys = list(values) if isinstance(values, dict) else range(len(values))
+        if not keys:
+            return
+        place = random.choice(list(keys))
+        if isinstance(values[place], dict | list) and random.random() < 0.8:
+            values = values[place]
+            continue
+        values[place] = random.choice(VALUES)
+        return

@@ -1,0 +1,57 @@
+"""Tampering with a stored run, of every kind in SECURITY.md: `check RUN` finds what it says there.
+
+A change of any value in the records of an audited run is found, or makes the audit void.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from specbench.types import Record
+from tests.faults.areas.mutated_files import change_value
+from tests.judge.making import EOS, good_records, rewrite, store
+from tests.judge.test_tampering import HEADER, RECORDS, audited, merged, verdict
+
+TRIES = 300
+UNKNOWN = "cannot be known"
+
+
+def attack(random: Random, folder: Path) -> None:
+    run = audited(store(folder / "run", records=_records(random)))
+    assert verdict(run) == UNKNOWN, "an honest run"
+    if random.random() < 0.3:
+        file = run / "samples.jsonl"
+        before = file.read_bytes()
+        file.write_bytes(change_value(random, before))
+        assert verdict(run) != UNKNOWN or file.read_bytes() == before
+        return
+    kinds = [kind for kind, every in RECORDS.items() for _ in every]
+    kind = random.choice(kinds)
+    rewrite(run, random.choice([*RECORDS[kind].values()]))
+    if random.random() < 0.3:
+        more = random.choice([*HEADER])
+        _change_header(run, random.choice([*HEADER[more].values()]))
+        kind = "found" if more == "found" else kind
+    assert verdict(run) == kind, kind
+
+
+def _change_header(run: Path, change: dict[str, Any]) -> None:
+    file = run / "run.json"
+    file.write_text(json.dumps(merged(json.loads(file.read_text()), change)))
+
+
+def _records(random: Random) -> list[Record]:
+    """Sound records with tokens and times drawn anew."""
+    from dataclasses import replace
+
+    token_ids = (*random.sample(range(10, 1000), 3), EOS)
+    return [
+        replace(
+            one, token_ids=token_ids, prefill_s=random.uniform(0.2, 0.8),
+            decode_s=random.uniform(0.2, 0.45), text="".join(random.choices("vwxyz", k=4)),
+        )
+        for one in good_records()
+    ]  # fmt: skip

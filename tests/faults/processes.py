@@ -1,0 +1,83 @@
+"""Processes that attacks end: forks of one that has imported what all areas need."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pkgutil
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from random import Random
+
+from tests.faults import areas
+
+Work = Callable[..., object]
+POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+"""Events of Python that come before a file is opened, moved or removed."""
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    ["pytest", *(f"{areas.__name__}.{one.name}" for one in pkgutil.iter_modules(areas.__path__))]
+)
+
+
+def start(work: Work, *arguments: object) -> BaseProcess:
+    process = _CONTEXT.Process(target=work, args=arguments)
+    process.start()
+    return process
+
+
+def finish(work: Work, *arguments: object) -> None:
+    """Let the work end."""
+    process = start(work, *arguments)
+    process.join(60)
+    assert process.exitcode == 0, f"it ended with {process.exitcode}"
+
+
+def end(process: BaseProcess, how: signal.Signals, ready: Path | None, wait_s: float) -> int:
+    """End a process some time after it has made the file `ready`; its exit code."""
+    while ready and not ready.exists() and process.is_alive():
+        time.sleep(1e-3)
+    time.sleep(wait_s)
+    assert process.pid
+    with suppress(ProcessLookupError):  # it was faster
+        os.kill(process.pid, how)
+    process.join(60)
+    assert process.exitcode is not None, f"it goes on after {how.name}"
+    return process.exitcode
+
+
+def kill_at_a_write(random: Random, folder: Path, work: Work, *arguments: object) -> bool:
+    """Start the work, which is killed at a byte or at a change of a file; False if it ended."""
+    num_bytes = random.randrange(30_000) if random.random() < 0.5 else -1
+    process = start(_work_until, num_bytes, random.randrange(30), folder, work, *arguments)
+    process.join(60)
+    assert process.exitcode in (0, -signal.SIGKILL, -signal.SIGXFSZ), process.exitcode
+    return process.exitcode != 0
+
+
+def _work_until(
+    num_bytes: int, num_changes: int, folder: Path, work: Work, *arguments: object
+) -> None:
+    if num_bytes >= 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
+    seen = 0
+
+    def watch(event: str, given: tuple[object, ...]) -> None:
+        nonlocal seen
+        if event in CHANGES and str(given[0]).startswith(str(folder)):
+            seen += 1
+            if seen > num_changes and num_bytes < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    work(*arguments)
