@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from specbench import registry
-from specbench.engine.drafter import BuildContext, Drafter, Method
+from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Target
 from specbench.errors import MethodFault, SpecbenchError, UserError, containing, time_limit
 from specbench.measure.local.engine_load import build_drafters
 from specbench.measure.local.peak_memory import MemoryLedger
 from specbench.measure.methods import RunMethod, parse_methods
 from specbench.registry import MethodChoice
+from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import random_llama
 
@@ -113,3 +114,22 @@ registry.IMPORT_LIMIT_S = 1.0
 print(registry.get("pld").name)
 """
     assert python(code, ROOT) == "pld"
+
+
+IDEA = """
+def propose(state):
+    return state.token_idz
+def chain(state):
+    return state.chain(["no", "ids"])
+"""
+
+
+@pytest.mark.parametrize(("function", "line"), [("propose", 3), ("chain", 5)])
+def test_a_fault_is_named_with_the_last_line_of_the_methods_own_code(
+    function: str, line: int
+) -> None:
+    space = {"__name__": "my_idea"}
+    exec(compile(IDEA, "/somewhere/my_idea.py", "exec"), space)
+    with pytest.raises(MethodFault) as caught, containing("A draft"):
+        space[function](State(Request((1, 2), 8), None, 8))  # type: ignore[operator, arg-type]
+    assert caught.value.message.endswith(f"(my_idea.py:{line} in {function})")

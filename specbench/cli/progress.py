@@ -7,6 +7,7 @@ events: a thread that redraws by the clock would disturb the timing.
 """
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -25,10 +26,13 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench.errors import first_line
+from specbench.log.header import MethodLabel
 from specbench.measure.progress import Tally, sample_line
 from specbench.report.console import SafeConsole
 from specbench.types import Record
 
+_OTHER_LINES = 6
+"""Lines of the live view that are no method's, with that of the cursor."""
 _REDRAW_S = 0.1
 """Time between two drawings of the live view, at least: each takes milliseconds of the run."""
 
@@ -120,7 +124,8 @@ class LiveProgress(PlainProgress):
         self._live.start(refresh=True)
 
     def sample_started(self, method: str, task: str, sample_id: str) -> None:
-        self._current = first_line(f"{method} on {task}, {sample_id}")
+        shown = _short(method, self._tally.methods)
+        self._current = first_line(f"{shown} on {task}, {sample_id}")
         if perf_counter() - self._drawn >= _REDRAW_S:
             self._live.refresh()
             self._drawn = perf_counter()
@@ -134,11 +139,16 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def _render(self) -> RenderableType:
+        """Bar and current sample, then as many of the fastest methods as there is room for."""
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column("method", no_wrap=True)
+        table.add_column("method", no_wrap=True, overflow="ellipsis")
         for name in ("done", "tok/s", "MAT", "failed"):
             table.add_column(name, justify="right", no_wrap=True)
-        for method, total in self._tally.methods.items():
+        totals = self._tally.methods
+        room = max(1, self._console.height - _OTHER_LINES)
+        names = sorted(totals, key=lambda name: totals[name].tokens_per_s or 0.0, reverse=True)
+        for method in names[:room]:
+            total = totals[method]
             speed, mat = total.tokens_per_s, total.mat
             cells = (
                 str(total.num_done),
@@ -146,9 +156,18 @@ class LiveProgress(PlainProgress):
                 "" if mat is None else f"{mat:.2f}",
                 Text(str(total.num_failed), style="bold red") if total.num_failed else "",
             )
-            table.add_row(Text(method), *cells)
+            table.add_row(Text(_short(method, totals)), *cells)
         current = Text(f"now  {self._current}", no_wrap=True, overflow="ellipsis")
-        return Group(*(Text(), table, current, self._bar.get_renderable()))
+        num_more = len(names) - room
+        more = [Text(f"and {num_more} slower", style="dim")] if num_more > 0 else []
+        return Group(self._bar.get_renderable(), current, Text(), table, *more)
+
+
+def _short(method: str, methods: Iterable[str]) -> str:
+    """The method with the options alone in which it differs from other variants of it."""
+    name = method.partition(":")[0]
+    others = (one for one in methods if one != method and one.partition(":")[0] == name)
+    return MethodLabel(method, name, others=tuple(others)).label
 
 
 def progress_view(*, is_quiet: bool = False, console: Console | None = None) -> ProgressView:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from fractions import Fraction
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
@@ -26,6 +28,8 @@ NOTE = "One prompt, once: a demonstration. `specbench run` measures."
 _REDRAW_S = 0.05
 _OTHER_LINES = 4
 """Lines of a terminal that the live text leaves free."""
+_REPLAY_S, _LEAST_COLUMN = 6.0, 26
+"""Seconds of a replay, and the least characters of its columns."""
 
 
 @takes(
@@ -40,17 +44,22 @@ def race(
     values: dict[str, Any],
     call: Call,
     temperature: Annotated[float, typer.Option(metavar="T", help="0 is greedy.")] = 0.0,
-    in_turns: Annotated[
-        bool,
-        typer.Option(
-            "--in-turns", help="Show the answers side by side afterwards, at the speed they had."
-        ),
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Show the answers side by side afterwards.")
     ] = False,
+    speed: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Speed of the replay, such as 1/20. By default it takes six seconds.",
+        ),
+    ] = "",
 ) -> None:
-    """Watch methods answer one prompt, one after the other or side by side."""
+    """Watch methods answer one prompt, one after the other, then side by side."""
     from specbench.measure.preflight import check_names, starting
     from specbench.measure.spec import RunSpec
 
+    pace = _pace(speed)
     is_every_one = "methods" not in values
     spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
     say(starting(spec))
@@ -72,24 +81,43 @@ def race(
     )
     say(f"Loading {setup.title} …")
     console = SafeConsole()
-    done = _watch(console, setup, request, in_turns=in_turns)
+    done = _watch(console, setup, request, is_replayed=replay or bool(speed), pace=pace)
     console.print(_results(done), Text(NOTE, style="dim"), sep="\n")
 
 
+def _pace(speed: str) -> float | None:
+    """The speed of a replay as a number; None if it is to take six seconds.
+
+    Raises:
+        UserError: it is not a positive number or fraction.
+    """
+    try:
+        pace = float(Fraction(speed)) if speed else None
+    except (ValueError, ZeroDivisionError):
+        pace = 0.0
+    if pace is not None and pace <= 0:
+        raise UserError(f"--speed {speed} is not a speed.", "Give one such as 1/20, 0.5 or 1.")
+    return pace
+
+
 def _watch(
-    console: Console, setup: EngineSetup, request: Request, *, in_turns: bool
+    console: Console, setup: EngineSetup, request: Request, *, is_replayed: bool, pace: float | None
 ) -> Mapping[str, Completion]:
     """Show the answers while they are written, or all of them afterwards. Completions by label."""
     from specbench.measure.race import Recording, Written, race
 
     recording = Recording()
     with _View(console, setup.codec) as view:
-        for label, completion in race(setup, request, recording.watch if in_turns else view.draw):
+        for label, completion in race(
+            setup, request, recording.watch if is_replayed else view.draw
+        ):
             recording.done[label] = completion
-            if not in_turns:
+            if is_replayed:
+                say(f"{label} is done.")
+            else:
                 view.finish(label, Written(completion.token_ids, completion.accept_lengths))
-        if in_turns:
-            view.replay(recording)
+        if is_replayed:
+            view.replay(recording, pace)
     return recording.done
 
 
@@ -118,28 +146,46 @@ class _View:
         self._live.update(Group(_heading(label, written), *tail), refresh=True)
         self._drawn = perf_counter()
 
-    def replay(self, recording: Recording) -> None:
-        """Show all methods below each other as they wrote, then the whole answers."""
+    def replay(self, recording: Recording, pace: float | None) -> None:
+        """Show all methods beside each other as they wrote, and leave the end of each answer."""
         from specbench.measure.race import Written
 
+        longest = max((one.wall_s for one in recording.done.values()), default=0.0)
+        pace = pace or longest / _REPLAY_S or 1.0
         latest = {label: Written((), ()) for label in recording.done}
         began = perf_counter()
         for seconds, label, written in recording.timeline() if self._live.is_started else ():
-            sleep(max(0.0, began + seconds - perf_counter()))
+            sleep(max(0.0, began + seconds / pace - perf_counter()))
             latest[label] = written
             if perf_counter() - self._drawn >= _REDRAW_S:
-                self._live.update(Group(*self._all(latest)), refresh=True)
+                self._live.update(self._beside(latest), refresh=True)
                 self._drawn = perf_counter()
-        for label, one in recording.done.items():
-            self.finish(label, Written(one.token_ids, one.accept_lengths))
+        if self._live.is_started:
+            self._live.update(Text(), refresh=True)
+        ends = {
+            label: Written(one.token_ids, one.accept_lengths)
+            for label, one in recording.done.items()
+        }
+        times = f"{pace:.3g} times" if pace >= 1 else f"1/{1 / pace:.3g} of"
+        self._console.print(self._beside(ends), Text(f"Shown at {times} their speed.\n", "dim"))
 
-    def _all(self, latest: Mapping[str, Written]) -> Iterator[Text]:
-        """The end of each answer, with the same number of lines for all."""
-        room = max(1, (self._console.height - _OTHER_LINES) // len(latest) - 1)
+    def _beside(self, latest: Mapping[str, Written]) -> RenderableType:
+        """The end of each answer in a column of its own, below each other where they are many."""
+        width = self._console.width
+        num = max(1, min(len(latest), width // _LEAST_COLUMN))
+        room = max(1, (self._console.height - _OTHER_LINES) // -(-len(latest) // num) - 3)
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for _ in range(num):
+            table.add_column(width=width // num - 2, no_wrap=True, overflow="ellipsis")
+        cells = []
         for label, written in latest.items():
-            lines = self._text(written).wrap(self._console, self._console.width)
-            yield _heading(label, written)
-            yield from [*lines[-room:], *[Text()] * max(0, room - len(lines))]
+            lines = self._text(written).wrap(self._console, width // num - 2)[-room:]
+            counts = Text(_counts(written), "dim")
+            fill = [Text()] * (room - len(lines) + 1)
+            cells.append(Group(Text(label, "bold"), counts, *lines, *fill))
+        for start in range(0, len(cells), num):
+            table.add_row(*cells[start : start + num])
+        return table
 
     def finish(self, label: str, written: Written) -> None:
         if self._live.is_started:
@@ -163,12 +209,17 @@ class _View:
 
 
 def _heading(label: str, written: Written) -> Text:
-    counts = f"{len(written.token_ids)} tokens in {len(written.accept_lengths)} steps"
-    return Text.assemble((label, "bold"), "  ", (counts, "dim"))
+    return Text.assemble((label, "bold"), "  ", (_counts(written), "dim"))
+
+
+def _counts(written: Written) -> str:
+    return f"{len(written.token_ids)} tokens in {len(written.accept_lengths)} steps"
 
 
 def _results(done: Mapping[str, Completion]) -> Table:
-    """Speed and accepted tokens of each method, and its speedup over the first."""
+    """Speed and accepted tokens of each method, and its speedup over the first: vanilla, if it
+    ran.
+    """
     from specbench.report.console import text_table
 
     rows, first = [], None
@@ -177,5 +228,7 @@ def _results(done: Mapping[str, Completion]) -> Table:
         first = first or rate
         mat = f"{sum(completion.accept_lengths) / steps:.2f}" if steps else "-"
         rows.append([label, f"{rate:.1f}", f"{rate / first:.2f}x", str(steps), mat])
-    headings = ["method", "tokens/s", "times the first", "steps", "MAT"]
+    base = next(iter(done), "")
+    speedup = "speedup" if base == "vanilla" else f"speedup over {base}"
+    headings = ["method", "tokens/s", speedup, "steps", "MAT"]
     return text_table(headings, rows, are_numbers=True)

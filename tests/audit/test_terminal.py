@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from specbench.audit.results import Audit
-from specbench.audit.terminal import print_audit
+from specbench.audit.terminal import print_audit, print_contract
 from specbench.log.audit import AuditTest, MethodAudit
 from tests.analysis.run_factory import header, make_run
 
@@ -32,3 +32,21 @@ def test_an_audit_in_half_precision_says_what_it_cannot_see(
     print_audit(Audit("run", dtype, again, (), (method,)), info, shown)
     said = shown.file.getvalue()  # type: ignore[attr-defined]
     assert ("--dtype float32 finds them" in " ".join(said.split())) == is_told
+
+
+def test_failed_tests_of_a_method_are_lines_with_the_message_below() -> None:
+    failed = AuditTest("answers", "greedy", 4, 2.0, "wrong answers", limit=0.0, is_failed=True)
+    passed = AuditTest("answers", "budget", 4, 0.0, "wrong answers", limit=0.0)
+    fault = "recall: KeyError: 'x' (my_idea.py:21 in propose)\nsampled: ValueError: 1; 2"
+    result = MethodAudit("my_idea", 0.0, 0.0, tests=(failed, passed), status="bug", fault=fault)
+    shown = Console(file=io.StringIO(), width=80)
+    print_contract(result, shown, is_full=False)
+    assert [line.rstrip() for line in shown.file.getvalue().splitlines()] == [  # type: ignore[attr-defined]
+        "FAILED  recall",
+        "        KeyError: 'x' (my_idea.py:21 in propose)",
+        "FAILED  sampled",
+        "        ValueError: 1; 2",
+        "FAILED  answers: greedy",
+        "        2 wrong answers in 4 (<= 0)",
+        "FAILED: 3 of 4 tests of my_idea.",
+    ]

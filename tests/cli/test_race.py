@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 from rich.console import Console
@@ -20,7 +21,7 @@ from specbench.zoo import TINY
 from tests.cli.conftest import Specbench
 
 
-@pytest.mark.parametrize("more", [(), ("--in-turns",)])
+@pytest.mark.parametrize("more", [(), ("--replay",), ("--speed", "1/20")])
 def test_every_method_answers_and_the_table_has_its_speed(
     specbench: Specbench, model: Path, more: tuple[str, ...]
 ) -> None:
@@ -28,7 +29,8 @@ def test_every_method_answers_and_the_table_has_its_speed(
     said = specbench("race", "ab ab ab", "--method", "vanilla,pld:ngram=2", *options, *more)
     assert said.code == 0
     lines = said.out.splitlines()
-    assert "vanilla  12 tokens in 11 steps" in lines
+    assert "12 tokens in 11 steps" in said.out and ("Shown at" in said.out) is bool(more)
+    assert any("tokens/s" in line and " speedup " in line for line in lines)
     (row,) = [line.split() for line in lines if line.startswith("vanilla ") and "1.00x" in line]
     assert row[2:] == ["1.00x", "11", "1.00"]
     assert any(line.startswith("pld:ngram=2 ") and "x" in line for line in lines)
@@ -68,7 +70,7 @@ def test_the_live_text_is_cut_to_the_terminal_and_the_last_one_is_whole() -> Non
     assert console.file.getvalue()[len(live) :].count("three") == 30
 
 
-def test_in_turns_every_method_is_shown_at_its_speed_and_then_whole() -> None:
+def test_a_replay_shows_the_methods_beside_each_other_at_its_speed() -> None:
     codec = load_codec(TINY / "target", find_model("tiny"), "auto")
     ids = tuple(codec.tokenizer("one two three", add_special_tokens=False)["input_ids"])
     done = [Completion(ids, "eos", (Step(1, len(ids) - 1),), 0.01 * i, 0.02) for i in (1, 2)]
@@ -77,8 +79,19 @@ def test_in_turns_every_method_is_shown_at_its_speed_and_then_whole() -> None:
         recording.watch(label, Written(ids[:1], ()))
     times = [(round(seconds, 3), label) for seconds, label, _ in recording.timeline()]
     assert times == [(0.01, "vanilla"), (0.02, "eagle2"), (0.03, "vanilla"), (0.04, "eagle2")]
-    console = Console(file=StringIO(), force_terminal=True, width=40, height=20)
+    console = Console(file=StringIO(), force_terminal=True, width=60, height=20)
+    began = perf_counter()
     with _View(console, codec) as view:
-        view.replay(recording)
+        view.replay(recording, 0.1)
+    assert perf_counter() - began >= 0.04 / 0.1, "ten times as slow as it was"
     assert isinstance(console.file, StringIO)
+    last = console.file.getvalue().rpartition("vanilla")[2].splitlines()[0]
+    assert "eagle2" in last, "in columns beside each other"
     assert console.file.getvalue().count(f"{len(ids)} tokens in 1 steps") >= 2
+    assert "Shown at 1/10 of their speed." in console.file.getvalue()
+
+
+@pytest.mark.parametrize("speed", ["0", "-1", "fast", "1/0"])
+def test_a_speed_that_is_none_is_refused(specbench: Specbench, speed: str) -> None:
+    said = specbench("race", "hello", "--speed", speed)
+    assert (said.code, f"--speed {speed} is not a speed" in said.err) == (2, True)

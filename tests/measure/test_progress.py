@@ -144,3 +144,25 @@ def test_the_progress_view_imports_no_numpy() -> None:
     heavy = "{'numpy', 'pandas', 'scipy', 'matplotlib', 'torch', 'transformers'}"
     code = f"import specbench.cli.progress, sys; print({heavy} & set(sys.modules))"
     assert python(code, ROOT) == "set()"
+
+
+def test_a_sweep_of_thirty_shows_bar_time_and_current_sample_on_24_lines() -> None:
+    stream = Console(file=StringIO(), width=80, height=24, force_terminal=True)
+    view = progress_view(console=stream)
+    view.started(62)
+    for number in range(31):
+        label = f"pld:ngram={number},min_ngram=1"
+        view.sample_started(label, "gsm8k", "gsm8k/1")
+        view.sample_finished(record(label, decode_s=1.0 + number))
+    before = shown(stream)
+    view._drawn = -1.0  # type: ignore[attr-defined]
+    view.sample_started("pld:ngram=7,min_ngram=1", "gsm8k", "gsm8k/2")
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(stream)[len(before) :])
+    view.finished()
+    lines = [line.rstrip() for line in last.replace("\r", "").splitlines()]
+    assert len(lines) < 24
+    assert "31/62" in lines[0] and "left" in lines[0]
+    assert lines[1] == "now  pld (ngram=7) on gsm8k, gsm8k/2"
+    shown_methods = [line.split("  ")[0] for line in lines if line.startswith("pld (")]
+    assert shown_methods == [f"pld (ngram={number})" for number in range(18)]
+    assert lines[-1] == "and 13 slower"

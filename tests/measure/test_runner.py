@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -90,8 +91,18 @@ def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:
     stored, _, _, _ = run({"vanilla": answering(1), "pld": failing})
     by_method = {name: [r for r in stored if r.key.method == name] for name in ("vanilla", "pld")}
     assert [r.status for r in by_method["vanilla"]] == ["ok"] * 4
-    assert {r.error for r in by_method["pld"]} == {"RuntimeError: the head is on fire"}
+    place = "(test_runner.py:22 in failing)"
+    assert {r.error for r in by_method["pld"]} == {f"RuntimeError: the head is on fire {place}"}
     assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
+
+
+def test_debug_shows_the_traceback_of_an_error_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not run({"vanilla": answering(1), "pld": failing})[1].messages
+    monkeypatch.setattr(logging.getLogger("specbench"), "level", logging.DEBUG)
+    logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
+    (told,) = run({"vanilla": answering(1), "pld": failing})[1].messages
+    logging.getLogger("specbench").manager._clear_cache()  # type: ignore[attr-defined]
+    assert "in failing" in told and "the head is on fire\nand more" in told
 
 
 def test_a_completion_in_which_the_machine_paused_is_marked_and_an_earlier_pause_is_not() -> None:
