@@ -1,4 +1,4 @@
-"""The suite for a GPU: checks of the machine and of captured graphs, and speeds against limits.
+"""The suite for a GPU: tests, then runs whose speeds are compared with limits, and a record.
 
     python -m benchmarks.gpu [--model M ...] [--output DIR] [--device cuda] [--seconds N]
     python -m benchmarks.gpu --list
@@ -7,10 +7,12 @@
 Run it from the repository's root. It needs no installation and no network: the models are stand-ins
 in the shapes of real ones, with the tokens of tiny. Each row is a run or a command, in a process of
 its own with a time limit, and is tried twice. The most important rows come first. The same command
-goes on where an earlier one ended; `--seconds` is the time for one call, and `--only` selects rows
-by name, or by the word before the first "-" (`--only run`).
+goes on where an earlier one ended: complete rows are left out, runs continue, commands begin anew.
+`--seconds` is the time for one call, and `--only` selects rows by name, or by the word before the
+first "-" (`--only run`). The exit status is 0 when all required rows are complete, without a bug.
 
     rows.jsonl    a line for each row when it ends: status, seconds, reason of a failure
     NAME/         a row: a run, or a command's log and its figures as lines of JSON
+    triton/       compiled kernels, for all rows and calls
     table.txt     the rows, and the goals with their verdicts
 """

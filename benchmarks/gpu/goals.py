@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from specbench.analysis.cells import BASELINE
-from specbench.analysis.metrics import RunMetrics, measure
+from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.store import HEADER, read_run
 
@@ -25,18 +24,22 @@ class Goal:
     figure: str
     comparison: str
     bound: float
+    is_bug: bool = False
+    """What does not meet it is a fault of the program, not of its speed."""
 
 
 GOALS = (
-    Goal("vanilla's share of the bandwidth", "run-vicuna-13b", "vanilla_share", ">=", 0.85),
-    Goal("vanilla's share of the bandwidth", "run-*", "vanilla_share", ">=", 0.80),
-    Goal("EAGLE-2 against its limit", "run-*", "share_of_limit.eagle2", ">=", 0.80),
-    Goal("EAGLE-3 against its limit", "run-*", "share_of_limit.eagle3", ">=", 0.80),
+    Goal("vanilla's share of the bandwidth", "run-vicuna-13b", "bandwidth.vanilla", ">=", 0.82),
+    Goal("vanilla's share of the bandwidth", "run-*", "bandwidth.vanilla", ">=", 0.80),
+    Goal("EAGLE-2's share of the bandwidth", "run-*", "bandwidth.eagle2", ">=", 0.63),
+    Goal("EAGLE-2 against its limit", "run-*", "share_of_limit.eagle2", ">=", 0.75),
     Goal("others against their limit", "run-*", "share_of_limit.*", ">=", 0.75),
     Goal("the host's share of a step", "phases-*", "host_share.*", "<", 0.03),
-    Goal("seconds to build the stand-in", "run-*", "load_s", "<", 20),
     Goal("seconds of all captures, with a warm cache", "run-*", "warm_up_s", "<", 60),
-    Goal("captures while samples are timed", "[rs]*", "num_late", "=", 0),
+    Goal("parts of kernels left to torch", "[rs]*", "num_fallbacks", "=", 0),
+    Goal("methods that were not captured", "*", "num_eager", "=", 0, is_bug=True),
+    Goal("samples that failed", "*", "num_failed", "=", 0, is_bug=True),
+    Goal("captures while samples are timed", "*", "num_late", "=", 0, is_bug=True),
 )
 
 
@@ -55,10 +58,14 @@ class Judged:
         return "PASS" if _IS_MET[self.goal.comparison](self.value, self.goal.bound) else "FAIL"
 
     @property
+    def is_bug(self) -> bool:
+        return self.goal.is_bug and self.verdict == "FAIL"
+
+    @property
     def line(self) -> str:
         bound, value = f"{self.goal.comparison} {self.goal.bound:g}", self.value
         worst = "-" if value is None else f"{value:.3g}"
-        return f"{self.goal.text:<42}{self.row:<22}{bound:>9}{worst:>9}  {self.verdict}"
+        return f"{self.goal.text:<44}{self.row:<22}{bound:>9}{worst:>9}  {self.verdict}"
 
 
 def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
@@ -79,24 +86,26 @@ def judge(runs: Mapping[str, Path]) -> Iterator[Judged]:
 def figures(path: Path) -> dict[str, float]:
     """The figures of a run that goals are about, as far as it was measured."""
     run = read_run(path)
-    metrics, prepared = measure(run), run.header.preparation
-    found: dict[str, Value | float | None] = {"vanilla_share": _vanilla_share(metrics)}
-    if prepared is not None and prepared.warm_up_s is not None:
-        found["load_s"], found["warm_up_s"] = prepared.load_s, prepared.warm_up_s
-        found["num_late"] = prepared.num_late
+    header, metrics, limits = run.header, measure(run), None
+    if not isinstance(metrics.roofline, Missing):
+        limits = metrics.roofline
+    found: dict[str, Value | float | None] = {
+        "num_failed": sum(record.status != "ok" for record in run.records)
+    }
+    if header.spec.values.device.startswith("cuda"):
+        found["num_eager"] = sum(one.reason is not None for one in header.execution.values())
+        found["num_fallbacks"] = header.kernels and float(header.kernels.reason is not None)
+    if header.preparation and header.preparation.warm_up_s is not None:
+        found["warm_up_s"] = header.preparation.warm_up_s
+        found["num_late"] = header.preparation.num_late
     for method in metrics.methods:
         cost = metrics.cost(method, metrics.temperatures[0])
         found[f"share_of_limit.{method}"] = cost.reached
+        if limits and isinstance(share := limits.bandwidth_share(cost.step_s), Estimate):
+            draft = limits.draft_bytes.get(method, 0) / limits.target_bytes
+            found[f"bandwidth.{method}"] = share.value * (1 + draft)
         if phases := cost.phases:
             total = phases.draft_s + phases.verify_s + phases.commit_s + phases.host_s
             found[f"host_share.{method}"] = phases.host_s / total
     values = {k: v.value if isinstance(v, Estimate) else v for k, v in found.items()}
     return {name: float(v) for name, v in values.items() if isinstance(v, int | float)}
-
-
-def _vanilla_share(metrics: RunMetrics) -> Value:
-    """The share of the bandwidth that vanilla's steps use."""
-    if isinstance(metrics.roofline, Missing):
-        return metrics.roofline
-    cost = metrics.cost(BASELINE, metrics.temperatures[0])
-    return metrics.roofline.bandwidth_share(cost.step_s)

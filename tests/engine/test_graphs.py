@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
 
 SAMPLINGS = [Sampling(), Sampling(1.0)]
+picked = cache(pick_ops)  # the start-up check takes seconds
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_cuda_graphs_give_the_tokens_of_eager_steps(
     monkeypatch.setattr(graphs, "BUCKET", 64)
     device, dtype = torch.device("cuda:0"), torch.float32
     model = random_llama(layers=8, hidden_size=128).to(device, dtype)
-    replaying = Graphs(CudaRecorder(device), pick_ops(device, dtype))
+    replaying = Graphs(CudaRecorder(device), picked(device, dtype))
     targets = Target(deepcopy(model)), Target(model, replaying)
     drafters = [build(name, target, tmp_path) for target in targets]
     for seed, prompt in enumerate(prompts()):

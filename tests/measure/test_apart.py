@@ -13,7 +13,7 @@ from specbench.errors import SpecbenchError
 from specbench.log.store import read_run
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite import runs
-from specbench.measure.suite.runs import Ended, Order, complete_apart, run_limited
+from specbench.measure.suite.runs import Ended, Order, complete_apart, run_limited, run_tried
 from tests.support.watching import Watcher
 
 FAMILY = """
@@ -67,6 +67,25 @@ def test_a_run_with_a_limit_has_a_second_try(
         with pytest.raises(SpecbenchError, match=reason):
             complete_apart(order, Watcher(), limit_s)
     assert not tries
+
+
+@pytest.mark.parametrize(
+    ("code", "total_s", "num_tries"),
+    [(None, 99.0, 2), (-9, 99.0, 2), (1, 99.0, 1), (2, 99.0, 1), (None, 0.0, 1)],
+)
+def test_a_command_has_a_second_try_if_it_was_killed_and_there_is_time(
+    code: int | None, total_s: float, num_tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def killed(*given: object, limit_s: float, **more: object) -> Ended:
+        limits.append(limit_s)
+        return Ended(code, "")
+
+    monkeypatch.setattr(runs, "run_limited", killed)
+    with pytest.raises(SpecbenchError, match=r"It ended with|limit of (9|-)"):
+        run_tried(("a",), print, limit_s=9.0, total_s=total_s, only_killed=True)
+    assert len(limits) == num_tries and max(limits) <= min(9.0, total_s)
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ def unsupported_reason(
     if limit is None:
         return f"there are no kernels for {str(dtype).removeprefix('torch.')}"
     for num_rows, heads in TRIED:
-        trial = _Trial.drawn(num_rows, heads, device, dtype)
+        trial = Trial.drawn(num_rows, heads, device, dtype)
         expected = trial.run(TORCH)
         for used in (None, recorder) if recorder else (None,):
             how = f"{ops.name}, recorded," if used else ops.name
@@ -255,7 +255,7 @@ def unsupported_reason(
     return None
 
 
-def _replayed(trial: _Trial, ops: Ops, recorder: Recorder) -> list[dict[str, Tensor]]:
+def _replayed(trial: Trial, ops: Ops, recorder: Recorder) -> list[dict[str, Tensor]]:
     """Results of several replays, one right after the other."""
     names: list[str] = []
 
@@ -273,7 +273,7 @@ def _replayed(trial: _Trial, ops: Ops, recorder: Recorder) -> list[dict[str, Ten
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class Trial:
     """Inputs for a check of the operations: seeded random numbers for n rows."""
 
     heads: Heads
@@ -296,7 +296,7 @@ class _Trial:
     nothing: TreeMask
 
     @classmethod
-    def drawn(cls, n: int, heads: Heads, device: torch.device, dtype: torch.dtype) -> _Trial:
+    def drawn(cls, n: int, heads: Heads, device: torch.device, dtype: torch.dtype) -> Trial:
         generator = torch.Generator().manual_seed(0)
 
         def drawn(*shape: int, scale: float = 1.0) -> Tensor:

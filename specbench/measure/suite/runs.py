@@ -10,10 +10,12 @@ and last the reason if the run failed.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -78,7 +80,9 @@ def complete(order: Order, progress: Progress, setup_maker: SetupMaker | None = 
     )
 
 
-def complete_apart(order: Order, progress: Progress, limit_s: float | None) -> None:
+def complete_apart(
+    order: Order, progress: Progress, limit_s: float | None, total_s: float = math.inf
+) -> None:
     """Complete a run in a process of its own, with a second try if it has a limit.
 
     Raises:
@@ -87,7 +91,7 @@ def complete_apart(order: Order, progress: Progress, limit_s: float | None) -> N
     command = (sys.executable, "-m", "specbench.measure.suite.runs")
     tries = 1 if limit_s is None else 2
     given = msgspec.json.encode(order)
-    run_tried(command, progress.message, limit_s=limit_s, given=given, tries=tries)
+    run_tried(command, progress.message, limit_s=limit_s, total_s=total_s, given=given, tries=tries)
 
 
 def run_tried(
@@ -95,22 +99,33 @@ def run_tried(
     say: Callable[[str], object],
     *,
     limit_s: float | None,
+    total_s: float = math.inf,
     given: bytes = b"",
     tries: int = 2,
+    only_killed: bool = False,
 ) -> None:
     """Run a command that goes on where it ended until it succeeds, as often as `tries`.
+
+    Each try ends after `limit_s` seconds, and all after `total_s`. With `only_killed`, one that
+    ended by itself is not tried again.
 
     Raises:
         SpecbenchError: it did not succeed, or the user made a mistake.
     """
+    ends = time.monotonic() + total_s
     for left in reversed(range(tries)):
-        code, last = run_limited(command, say, limit_s=limit_s, given=given)
+        most = min(limit_s or math.inf, ends - time.monotonic())
+        limited = None if most == math.inf else most
+        code, last = run_limited(command, say, limit_s=limited, given=given)
         if code == 0:
             return
         reason = last or f"It ended with {code}."
         if code is None:
-            reason = f"It was stopped at its limit of {limit_s:g} s."
-        if not left or code == UserError.exit_code:
+            reason = f"It was stopped at its limit of {most:.3g} s."
+        is_late = time.monotonic() >= ends
+        has_ended = code is not None and code >= 0
+        is_final = code == UserError.exit_code or (only_killed and has_ended)
+        if is_late or is_final or not left:
             raise SpecbenchError(reason)
         say(f"{reason} Second try.")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.operations import with_launch
+from benchmarks.gpu.kernels import with_launch
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import NO_OVERLAP, pick_ops
@@ -21,10 +22,15 @@ from tests.support.fallbacks import fallbacks
 from tests.support.models import random_llama
 
 NUM_REPLAYS = 1000
-SHAPE = {
-    "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8,
+SMALL = {
+    "layers": 8, "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8,
     "num_key_value_heads": 4, "vocab_size": 4000, "max_position_embeddings": 1024,
 }  # fmt: skip
+LARGE = {
+    **SMALL, "layers": 2, "hidden_size": 5120, "intermediate_size": 13824,
+    "num_attention_heads": 40, "num_key_value_heads": 40,
+}  # fmt: skip
+"""Layers as small as an EAGLE head's, and those of vicuna-13b."""
 
 pytestmark = [
     pytest.mark.gpu,
@@ -39,38 +45,42 @@ TREES = [(1, launch) for launch in ROW] + [
 
 
 @pytest.fixture(scope="module")
-def targets() -> Callable[[Launch], list[Target]]:
-    """The same random model with and without overlapped kernels, by launch."""
+def targets() -> Callable[[Launch, bool], list[Target]]:
+    """The same random model with and without overlapped kernels, by launch and size."""
     device = torch.device("cuda:0")
     if torch.cuda.get_device_capability(device) < (9, 0):
         pytest.skip("kernels overlap from compute capability 9.0 on")
     if reason := pick_ops(device, torch.bfloat16).fallbacks.get(NO_OVERLAP):
         pytest.skip(f"launches do not overlap: {reason}")  # such as Triton 3.4, of torch 2.8
     num_processors = torch.cuda.get_device_properties(device).multi_processor_count
-    model = random_llama(layers=8, **SHAPE).to(device, torch.bfloat16)
 
     @cache
-    def of(launch: Launch) -> list[Target]:
+    def sized(is_large: bool) -> Any:
+        return random_llama(**(LARGE if is_large else SMALL)).to(device, torch.bfloat16)
+
+    @cache
+    def of(launch: Launch, is_large: bool) -> list[Target]:
+        model = sized(is_large)
         both = (with_launch(launch, num_processors, is_early=early) for early in (False, True))
         return [Target(deepcopy(model), Graphs(CudaRecorder(device), ops)) for ops in both]
 
     return of
 
 
-@pytest.mark.parametrize("num_committed", [40, 700])
+@pytest.mark.parametrize(("num_committed", "is_large"), [(40, False), (700, True)])
 @pytest.mark.parametrize(("num_nodes", "launch"), TREES, ids=str)
 @torch.inference_mode()
 def test_overlapped_replays_are_bit_for_bit_those_without(
-    num_nodes: int, launch: Launch, num_committed: int,
-    targets: Callable[[Launch], list[Target]],
+    num_nodes: int, launch: Launch, num_committed: int, is_large: bool,
+    targets: Callable[[Launch, bool], list[Target]],
 ) -> None:  # fmt: skip
     layout = TreeLayout.from_parents([max(i - 3, 0) for i in range(num_nodes)], "cuda:0")
     tokens = torch.arange(5, 5 + num_nodes, device="cuda:0")
     tree = DraftTree(tokens, layout, num_nodes)
-    needs = Needs(hidden=True, layer_inputs=(2, 5))
+    needs = Needs(hidden=True, layer_inputs=(1,))
     results: list[Tensor] = []
     num_wrong = torch.zeros((), dtype=torch.long, device="cuda:0")
-    for target in targets(launch):
+    for target in targets(launch, is_large):
         with target.capture(needs):
             target.prefill(range(3, 3 + num_committed))
             for _ in range(NUM_REPLAYS):  # each after torch's launches that fill its inputs

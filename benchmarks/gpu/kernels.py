@@ -1,0 +1,159 @@
+"""Compile the kernels of the suite in parallel into Triton's cache, so that no run waits for them.
+
+    python -m benchmarks.gpu.kernels [--model M ...] [--dtype bfloat16] [--processes N]
+
+The start-up check, and the layers of each model with every possible launch, run without launching
+anything, to list the kernels that they need. Processes without a GPU then compile them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from triton import knobs
+from triton.runtime.driver import driver
+
+from benchmarks.layer_time import _layers, _works
+from specbench.engine.kernels.pick_ops import TRIED, Trial
+from specbench.engine.kernels.products import FEW, ROW, Launch, Product
+from specbench.engine.kernels.triton_ops import TritonOps
+from specbench.errors import reason_of
+from specbench.models.cards import find_model
+from specbench.types import Shape
+
+ROWS = (1, 6, 10, 16, 26, 60, 64)
+"""Rows of steps. A kernel may have a variant for one row, and one for multiples of 16."""
+CACHED, TOP = 500, 10
+
+
+class Kernel(NamedTuple):
+    """A kernel of a module, and the arguments to compile it for, as Triton writes them."""
+
+    module: str
+    name: str
+    arguments: str
+
+
+class Offline:
+    """A driver that knows the GPU to compile for, and has none."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List the kernels, and compile them; returns 1 if one does not compile."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args(argv)
+    device, dtype = torch.device("cuda:0"), getattr(torch, given.dtype)
+    shapes = [find_model(name).shape for name in given.model]
+    target = driver.active.get_current_target()
+    num_processors = torch.cuda.get_device_properties(device).multi_processor_count
+    with listed() as kernels, torch.inference_mode():
+        for is_early in {False, target.arch >= 90}:
+            for launch in (*ROW, FEW, None):
+                ops = with_launch(launch, num_processors, is_early=is_early)
+                for each in {dtype, torch.float32}:
+                    if launch != FEW or each.itemsize == 2:  # else there is no kernel
+                        check(ops, device, each)
+                for shape in filter(None, shapes):
+                    layers(ops, shape, device, dtype)
+    return 1 if compile_all(list(kernels), target, given.processes, print) else 0
+
+
+def with_launch(launch: Launch, num_processors: int, *, is_early: bool) -> TritonOps:
+    """Kernels that run products of its kind, of a single row or of few, with this launch."""
+
+    class Launching(TritonOps):
+        def launch_of(self, product: Product) -> Launch:
+            is_own = (product.num_rows == 1) == (launch in ROW)
+            return launch if is_own else super().launch_of(product)
+
+    return Launching(num_processors, is_early=is_early)
+
+
+def check(ops: TritonOps, device: torch.device, dtype: torch.dtype) -> None:
+    """Call the operations as the start-up check does."""
+    for num_rows, heads in TRIED:
+        Trial.drawn(num_rows, heads, device, dtype).run(ops)
+
+
+def layers(ops: TritonOps, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
+    """Call the operations of a layer, and those on logits."""
+    first = _layers(shape, CACHED, device, dtype)[:1]
+    head = torch.empty(shape.vocab_size, shape.hidden_size, device=device, dtype=dtype)
+    for num_rows in ROWS:
+        for work, _ in _works(shape, first, num_rows, CACHED).values():
+            work(ops)
+        x: Tensor = head.new_ones(num_rows, shape.hidden_size)
+        ops.topk_logprobs(ops.project(x, head), TOP)
+
+
+@contextmanager
+def listed() -> Iterator[dict[Kernel, None]]:
+    """The kernels that are called within the block, which neither compiles nor launches them."""
+    found: dict[Kernel, None] = {}
+
+    def note(*, fn: Any, compile: Any, **rest: Any) -> bool:
+        found[Kernel(fn.module, fn.name, compile["specialization_data"])] = None
+        return True  # that nothing is to be compiled
+
+    before = knobs.runtime.jit_cache_hook
+    knobs.runtime.jit_cache_hook = note
+    try:
+        yield found
+    finally:
+        knobs.runtime.jit_cache_hook = before
+
+
+def compile_all(
+    kernels: Sequence[Kernel], target: Any, num_processes: int, say: Callable[[str], object]
+) -> list[str]:
+    """Compile kernels for a GPU in processes of their own; the reasons of those that fail."""
+    began, failures = time.monotonic(), []
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_processes, spawning, use, (target,)) as pool:
+        doing = {pool.submit(compile_one, kernel): kernel for kernel in kernels}
+        for number, done in enumerate(as_completed(doing), 1):
+            if error := done.exception():
+                failures.append(f"{doing[done].name}: {reason_of(error)}")
+                say(failures[-1])
+            say(f"{number} of {len(kernels)} kernels, {time.monotonic() - began:.0f} s")
+    return failures
+
+
+def use(target: Any) -> None:
+    """Compile for this GPU in this process."""
+    driver.set_active(Offline(target))
+
+
+def compile_one(kernel: Kernel) -> None:
+    """Compile a kernel into the cache."""
+    getattr(import_module(kernel.module), kernel.name).preload(kernel.arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

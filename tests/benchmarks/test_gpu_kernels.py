@@ -1,0 +1,85 @@
+"""Kernels compiled in parallel for a GPU that is not there: the cache has the keys of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from specbench.engine.kernels.products import FEW, ROW, Launch, Product
+from tests.packaging.shell import ROOT
+
+SOURCE = """
+import sys, torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+from benchmarks.gpu.kernels import Offline, compile_all, compile_one, listed, with_launch
+from specbench.engine.kernels.products import FEW
+from specbench.engine.layers.operands import Norm
+from torch.nn.functional import silu
+
+TARGET = GPUTarget("cuda", 90, 32)
+
+def work():
+    ops = with_launch(FEW, 8, is_early=True)
+    x, weight = torch.ones(16, 64, dtype=torch.bfloat16), torch.ones(96, 64, dtype=torch.bfloat16)
+    norm = Norm(weight[0], 1e-5)
+    for rows in (x, x[:1], x[:5]):
+        ops.project(rows, weight, norm=norm)
+        ops.gated(rows, weight, None, norm, silu)
+        ops.topk_logprobs(rows, 10)
+    assert ops.fallbacks == {}, ops.fallbacks
+
+if __name__ == "__main__":
+    driver.set_active(Offline(TARGET))
+    if sys.argv[1] == "parallel":
+        with listed() as kernels:
+            work()
+        assert compile_all([*kernels, *kernels], TARGET, 2, print) == []
+    else:  # as a run compiles them: at their first launch
+        run = JITFunction.run
+        JITFunction.run = lambda *given, **named: run(*given, **{**named, "warmup": True})
+        work()
+"""
+
+
+def test_parallel_processes_fill_the_cache_with_the_keys_of_launches(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    script = tmp_path / "compiling.py"
+    script.write_text(SOURCE)
+    keys = {}
+    for way in ("launches", "parallel"):
+        cache = tmp_path / way
+        env = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+        env.pop("TRITON_INTERPRET", None)
+        done = subprocess.run(
+            [sys.executable, str(script), way], env=env, capture_output=True, text=True, timeout=500
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        keys[way] = {path.parent.name for path in cache.glob("*/*.cubin")}
+        if way == "parallel":
+            told = [line.split(" kernels,")[0] for line in done.stdout.splitlines()]
+            assert told[-1] == f"{len(told)} of {len(told)}"
+    assert keys["parallel"] == keys["launches"] and len(keys["launches"]) >= 8
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("num_rows", "launch"), [*((1, one) for one in ROW), (2, FEW), (33, FEW), (10, None)], ids=str
+)
+def test_every_launch_runs_the_products_it_is_for(num_rows: int, launch: Launch) -> None:
+    """In Triton's interpreter: products of other kinds keep their own launch."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    from benchmarks.gpu.kernels import with_launch
+
+    ops = with_launch(launch, 2, is_early=False)
+    x, weight = torch.randn(num_rows, 64), torch.randn(32, 64) / 8
+    torch.testing.assert_close(ops.project(x, weight), x @ weight.T, rtol=1e-4, atol=1e-4)
+    assert ops.fallbacks == {}
+    assert ops.launch_of(Product(num_rows, 32, 64)) == launch
+    assert ops.launch_of(Product(1, 32, 64)) == (launch if launch in ROW else ROW[0])

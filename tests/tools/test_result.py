@@ -1,0 +1,22 @@
+"""The README's table is what the tool writes from the recorded runs that it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from specbench.log.store import read_run
+from specbench.report.build import make_report
+from tools.docs.result import with_tables
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_readme_has_the_tables_of_its_recorded_runs_and_nothing_else_changes() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = re.findall(r"\]\(results/recorded/([\w.-]+)\)", text)
+    reports = [make_report(read_run(ROOT / "results/recorded" / name)) for name in names]
+    assert reports and with_tables(text, reports) == text
+    twice = with_tables(text.replace("2.62", "9.99"), [*reports, *reports])
+    assert "9.99" not in twice and twice.count("| SpS | **1.10x** |") == 2 * len(reports)
+    assert twice.split("<!-- /table -->")[1] == text.split("<!-- /table -->")[1]
