@@ -118,7 +118,7 @@ def quantization_config(name: str, device: torch.device) -> Any:
     except ImportError as error:
         raise UserError(
             f"--quantize {name} needs torchao, which cannot be imported ({error}).",
-            "Install it: pip install 'specbench[quantize]'.",
+            "Install it: pip install 'torchao>=0.15'.",
         ) from error
     from transformers import TorchAoConfig
 

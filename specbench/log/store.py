@@ -285,7 +285,7 @@ def read_header(path: Path) -> RunHeader:
         raise RunFolderError(
             f"{path} was written by a newer specbench (schema {schema}, this version reads up to "
             f"{SCHEMA}).",
-            "Upgrade: pip install -U specbench.",
+            "Upgrade: git pull in its checkout, then pip install .",
         )
     values["id"] = path.resolve().name  # a copied folder goes by its own name
     for old in range(schema, SCHEMA):

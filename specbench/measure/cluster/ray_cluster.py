@@ -70,7 +70,7 @@ class RayCluster:
             )
         except ImportError as error:
             text = "--ray needs Ray, which is not installed."
-            raise UserError(text, 'Install it: pip install "specbench[ray]".') from error
+            raise UserError(text, 'Install it: pip install "ray[default]>=2.40".') from error
         except Exception as error:  # Ray has no class for it
             where = f"The Ray cluster at {self._address} cannot be reached"
             where = "No Ray cluster runs on this machine" if self._address == "auto" else where

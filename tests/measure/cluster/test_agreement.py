@@ -180,4 +180,4 @@ def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match="Ray, which is not installed") as error:
         RayCluster("local").__enter__()
-    assert "specbench[ray]" in error.value.hint
+    assert "ray[default]>=2.40" in error.value.hint
