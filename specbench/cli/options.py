@@ -34,6 +34,9 @@ class Call(Struct, frozen=True):
         "Card of a task of your own.", "measure", "note", "FILE.toml", form="texts")] = ()
     runs: Annotated[int, option(
         "Whole runs, each in a process of its own, pooled.", "measure", "note", least=1)] = 1
+    thorough: Annotated[bool, option(
+        "Three passes over all prompts, not a first look; other options ask for that too.",
+        "measure", "note")] = False
     dry_run: Annotated[bool, option(
         "Print what would run and what it could show.", "measure", "note")] = False
     ray: Annotated[str, option(

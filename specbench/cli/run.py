@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from specbench.measure.spec import RunSpec
 
 
+FIRST_LIMIT, FIRST_PASSES = 3, 1
+"""Prompts of a task and passes of a first look, which a command without options gives."""
+_ASKING = [
+    one
+    for one in (*options(SpecValues), *options(Call, "task"))
+    if one.name not in ("settings", "device", "threads", "seed", "kernels")
+]
+"""Options that ask for more than a first look."""
+
+
 @takes(*options(SpecValues), *options(Call))
 def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     """Measure methods on tasks; keep the run and its report."""
@@ -33,6 +43,8 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine"):
         values["backend"] = "server"
+    if not call.thorough and not {*given} & {one.parameter for one in _ASKING}:
+        values |= {"limit": FIRST_LIMIT, "repeats": FIRST_PASSES, "is_first_look": True}
     settings = PAPER if values.get("backend") else AUTO
     spec = RunSpec(**{"repeats": None, "settings": settings} | values)
     view = progress_view(is_quiet=call.quiet)

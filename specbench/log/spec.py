@@ -135,6 +135,9 @@ class SpecValues(Struct, frozen=True):
         "Time limit of a request", "server", "note", "S", parameter="request_timeout", above=0,
         unset="600")] = None
     # fmt: on
+    is_first_look: Annotated[
+        bool, doc("few prompts and passes, because the command had no option; absent if not")
+    ] = False
 
 
 class SpecHeader(Struct, frozen=True):

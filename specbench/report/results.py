@@ -161,6 +161,8 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     machines = dict.fromkeys(run.info.machine.device for run in runs)
     dtypes = dict.fromkeys(run.info.model.precision for run in runs)
     title = f"{'; '.join(names)} on {'; '.join(machines)}, {', '.join(dtypes)}"
+    if any(run.info.spec.values.is_first_look for run in runs):
+        title = f"First look: {title}"
     prompts = "; ".join(dict.fromkeys(filter(None, (facts.prompts_text(r.info) for r in runs))))
     return Results(
         title, prompts, tuple(tasks), tuple(blocks), notes(runs, labels), scope=scope_text(runs)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.cli.run import FIRST_LIMIT
 from specbench.log.store import read_run
 from tests.cli.conftest import Specbench
 from tests.support.checkpoint import write_prompts
@@ -102,3 +103,19 @@ def test_runs_are_processes_of_their_own_and_are_pooled(
     for words in ("report mine", "compare mine mine/run-1", "report mine --plan"):
         said = specbench(*words.split())
         assert said.code == 0, said.err
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_command_without_options_is_a_first_look_whose_title_says_so(
+    specbench: Specbench,
+) -> None:
+    first = specbench("run", "--output", "first", "--settings", "paper")
+    assert "First look: " in first.out and "of 48 prompts" in first.out
+    every = specbench("run", "--output", "every", "--thorough")
+    assert "First look" not in every.out and "48 prompts" in every.out
+    asked = specbench("run", "--output", "asked", "--dataset", "gsm8k")
+    assert "First look" not in asked.out
+    headers = [read_run(Path(name)).header.spec.values for name in ("first", "every", "asked")]
+    assert [(one.limit, one.repeats) for one in headers] == [(FIRST_LIMIT, 1), (None, 3), (None, 3)]
+    assert specbench("run", "--output", "first", "--resume").code == 0
+    assert "First look: " in specbench("report", "first").out
