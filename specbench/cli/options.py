@@ -34,6 +34,8 @@ class Call(Struct, frozen=True):
         "Card of a task of your own.", "measure", "note", "FILE.toml", form="texts")] = ()
     runs: Annotated[int, option(
         "Whole runs, each in a process of its own, pooled.", "measure", "note", least=1)] = 1
+    gguf: Annotated[str, option(
+        "The GGUF file to take from the folder --model.", "model", "note", "NAME")] = ""
     thorough: Annotated[bool, option(
         "Three passes over all prompts, not a first look; other options ask for that too.",
         "measure", "note")] = False

@@ -40,6 +40,8 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     from specbench.measure.settings import AUTO, PAPER
     from specbench.measure.spec import RunSpec
 
+    if call.gguf:
+        values["model"] = str(Path(values.get("model", "")) / call.gguf)
     values["tasks"] = (*values.get("tasks", ()), *call.task)
     if values.get("serving_engine"):
         values["backend"] = "server"

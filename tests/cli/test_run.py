@@ -9,6 +9,7 @@ from specbench.log.store import RunFolder, read_run
 from specbench.types import Completion, Request
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
+from tests.support.gguf_files import write_gguf
 
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline")
 
@@ -166,3 +167,18 @@ def test_a_method_that_fails_on_every_sample_ends_the_run_with_1(
     said = specbench("run", "--method", "pld", "--prompts", prompt_file)
     assert said.code == 1
     assert "RuntimeError: no luck" in said.err
+
+
+def test_a_gguf_file_is_named_beside_its_folder(
+    specbench: Specbench, tmp_path: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path / "cache"))
+    for name in ("one", "two"):
+        write_gguf(tmp_path / f"{name}.gguf", "F32")
+    call = ("run", "--model", tmp_path, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    said = specbench(*call, "--gguf", "two.gguf", "--output", "mine", "--quiet")
+    assert said.code == 0, said.err
+    model = read_run(Path("mine")).header.model
+    assert model.name == "two" and "two.gguf" in model.files
+    said = specbench(*call, "--gguf", "three.gguf")
+    assert (said.code, "three.gguf" in said.err) == (2, True)

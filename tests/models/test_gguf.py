@@ -6,11 +6,14 @@ import pytest
 import torch
 
 import specbench.models.gguf as gguf
+from specbench.data.cache import file_sha256
 from specbench.engine.load import load_target
 from specbench.errors import CheckpointError, UserError
 from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.spec import make_spec
 from specbench.models.cards import find_model, known_models, pick_dtype
+from specbench.models.checkpoints import identify
 from specbench.models.hub import resolve_model
 from tests.support.gguf_files import TEMPLATE, write_gguf
 
@@ -128,3 +131,11 @@ def test_the_known_model_is_found_in_an_installed_wheel(
     folder = resolve_model(card, offline=True)
     assert (folder / name).resolve() == tmp_path / package / name
     assert pick_dtype(card, "auto", "cpu", folder) == "bfloat16"
+
+
+def test_llamacpp_serves_the_file_that_was_converted(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_gguf(tmp_path / f"{name}.gguf")
+    folder = convert(tmp_path / "two.gguf")
+    assert gguf_file(folder).resolve() == tmp_path / "two.gguf"
+    assert identify(folder).files["two.gguf"].sha256 == file_sha256(tmp_path / "two.gguf")
