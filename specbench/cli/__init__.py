@@ -43,7 +43,10 @@ def _main() -> None:
     except SpecbenchError as error:
         if is_debug:
             raise
+        from specbench.report.console import wrapped
+
         is_error = not isinstance(error, Interrupted)
         text = f"Error: {error.message}" if is_error else error.message
-        print(terminal_text("\n".join(filter(None, (text, error.hint)))), file=sys.stderr)
+        told = terminal_text("\n".join(filter(None, (text, error.hint))))
+        print(wrapped(told, sys.stderr), file=sys.stderr)
         raise SystemExit(error.exit_code) from None

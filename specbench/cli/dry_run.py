@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from specbench.cli.options import RUNS
+from specbench.cli.options import RUNS, say
 from specbench.errors import UserError
 from specbench.measure.folder import earlier_runs, expected_seconds
 
@@ -63,16 +63,17 @@ def print_power(spec: RunSpec, *, is_offline: bool) -> None:
     counts = ", ".join(f"{task} {len(prompts)}" for task, prompts in made.prompts.items())
     num_prompts = sum(map(len, made.prompts.values()))
     missing = ", ".join(made.setup.no_checkpoint)
-    typer.echo(f"{made.setup.title}: {', '.join(made.setup.labels)}")
+    say(f"{made.setup.title}: {', '.join(made.setup.labels)}", is_error=False)
     if missing:
-        typer.echo(f"No checkpoint: {missing}")
-    typer.echo(
+        say(f"No checkpoint: {missing}", is_error=False)
+    say(
         f"Prompts: {num_prompts} ({counts}); passes: {made.repeats}; "
-        f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}"
+        f"at most {made.max_new_tokens} tokens an answer; completions: {made.num_records}",
+        is_error=False,
     )
     if seconds := expected_seconds(made, RUNS):
-        typer.echo(f"About {time_text(seconds)}, by the newest run of this model.")
-    typer.echo(_power(made))
+        say(f"About {time_text(seconds)}, by the newest run of this model.", is_error=False)
+    say(_power(made), is_error=False)
 
 
 def _power(plan: Plan) -> str:

@@ -19,6 +19,7 @@ from specbench.errors import terminal_text
 from specbench.log.options import Group, Option, option
 from specbench.log.state import run_folders
 from specbench.measure.folder import RUNS as RUNS
+from specbench.report.console import wrapped
 from specbench.report.export import FORMATS
 
 REPORTS = Path("reports")
@@ -182,7 +183,8 @@ def quiet_libraries() -> None:
 
 def say(text: str, *, is_error: bool = True) -> None:
     """Print progress and warnings to stderr, which is for them, or a result to stdout."""
-    typer.echo(terminal_text(text), err=is_error)
+    stream = sys.stderr if is_error else sys.stdout
+    typer.echo(wrapped(terminal_text(text), stream), err=is_error)
 
 
 def write_data(text: str) -> None:

@@ -28,7 +28,7 @@ from rich.text import Text
 from specbench.errors import first_line
 from specbench.log.header import MethodLabel
 from specbench.measure.progress import Tally, sample_line
-from specbench.report.console import SafeConsole
+from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
 
 _OTHER_LINES = 6
@@ -92,7 +92,7 @@ class PlainProgress(ProgressView):
         """Print without wrapping; replace what the stream cannot encode."""
         encoding = self._console.encoding
         shown = text.encode(encoding, "replace").decode(encoding)
-        self._console.print(Text(shown, style=style), soft_wrap=True)
+        self._console.print(Text(wrapped(shown, self._console.file), style=style), soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):

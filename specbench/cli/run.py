@@ -43,7 +43,7 @@ def run(values: dict[str, Any], call: Call, given: Sequence[str]) -> None:
     if call.gguf:
         values["model"] = str(Path(values.get("model", "")) / call.gguf)
     values["tasks"] = (*values.get("tasks", ()), *call.task)
-    if values.get("serving_engine"):
+    if values.get("serving_engine") or values.get("urls"):
         values["backend"] = "server"
     if not call.thorough and not {*given} & {one.parameter for one in _ASKING}:
         values |= {"limit": FIRST_LIMIT, "repeats": FIRST_PASSES, "is_first_look": True}

@@ -191,7 +191,7 @@ def no_weights(card: ModelCard, names: Sequence[str]) -> UserError:
     if names[0] == "rest":
         make = f"specbench datastore build FILE.jsonl --model {card.name} --output FILE"
         message = message.replace("checkpoint", "datastore" if len(names) == 1 else "weights")
-        return UserError(message, f"Make one: {make}. Then: --method rest:datastore=FILE.")
+        return UserError(message, f"Make one: {make}\nThen: --method rest:datastore=FILE")
     hint = f"Name one: --method {names[0]}:weights=DIR_OR_HUB_ID."
     if card.is_known:
         hint += f" `specbench show {card.name}` lists what there is."

@@ -62,8 +62,10 @@ def _check_backend(values: SpecValues) -> None:
     of_servers = [one.flag for one in used if one.backend == "server"]
     of_engine = [one.flag for one in used if one.backend == "engine"]
     if not values.backend and of_servers:
+        are = "is" if len(of_servers) == 1 else "are"
         raise UserError(
-            f"{', '.join(of_servers)} is for servers.", "Add --backend server, or leave it out."
+            f"{', '.join(of_servers)} {are} for servers.",
+            "Add --url, --engine or --backend server, or leave it out.",
         )
     if values.backend and of_engine:
         raise UserError(

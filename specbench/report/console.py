@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from textwrap import fill
+from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -34,10 +37,39 @@ class SafeConsole(Console):
         raise
 
 
+_WHOLE = re.compile(r"`[^`]+`|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+")
+"""Commands and options with their values: a copy of them must run."""
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """The text with lines wrapped at words if the stream is a terminal.
+
+    Names, addresses and commands stay whole, so that they can be copied.
+    """
+    if not stream.isatty():
+        return text
+    given = os.environ.get("COLUMNS", "")
+    width = int(given) if given.isdigit() else os.get_terminal_size(stream.fileno()).columns
+    lines = [
+        fill(
+            _WHOLE.sub(lambda found: found[0].replace(" ", "\xa0"), line),
+            width or 80,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ).replace("\xa0", " ")
+        for line in text.split("\n")
+    ]
+    return "\n".join(lines)
+
+
 def text_table(
     headings: Sequence[str], rows: Iterable[Iterable[str]], *, are_numbers: bool = False
 ) -> Table:
-    """Rows of texts below headings; numbers are aligned right. The first column does not wrap."""
+    """Rows of texts below headings; numbers are aligned right. The first column does not wrap,
+    and no word but in the last.
+    """
+    shown = [[*map(printable, row)] for row in rows]
+    cells = [*zip(*shown, strict=True)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         is_right = are_numbers and place > 0
@@ -46,7 +78,12 @@ def text_table(
             justify="right" if is_right else "left",
             no_wrap=is_right or place == 0,
             overflow="fold",
+            min_width=_longest_word(cells[place]) if place < len(cells) - 1 else None,
         )
-    for row in rows:
-        table.add_row(*map(printable, row))
+    for row in shown:
+        table.add_row(*row)
     return table
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    return max((len(word) for text in texts for word in text.split()), default=0)

@@ -16,6 +16,7 @@ from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
 from specbench.analysis.serving import is_slow_client
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.analysis.units import PROMPTS_ONLY
+from specbench.analysis.warnings import RunWarning
 from specbench.errors import first_line
 from specbench.log.audit import MethodAudit, StoredAudit
 from specbench.log.header import RunHeader
@@ -54,6 +55,11 @@ def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     scope = next((one.numbers["scope"] for one in notes if one.key == "intervals"), "")
     more = [note("more_warnings", number=num_more)] if num_more > 0 else []
     return (note("short_speedup", scope=scope), note("short_mat"), *kept, *more)
+
+
+def colours() -> Note:
+    """The meaning of the colours of a speedup on a terminal."""
+    return note("short_colours")
 
 
 def _short(one: Note) -> Note:
@@ -396,7 +402,7 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
         *([("incomplete", {"missing": run.missing_text})] if run.missing_text else ()),
         *_failed(run),
         *of_heads,  # before noise: acceptance itself may be wrong
-        *((one.key, one.numbers) for one in run.warnings),
+        *((one.key, _with_advice(one, run.info)) for one in run.warnings),
         *_differences(run),
         *_slow_baseline(run),
         *_served(run),
@@ -404,6 +410,19 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
         *(one for one in recorded if one not in of_heads),
     ]
     return (note(key, run.info, **numbers) for key, numbers in found)
+
+
+def _with_advice(warning: RunWarning, info: RunHeader) -> Mapping[str, Any]:
+    """The numbers of a warning, and for too few samples the options that give more."""
+    if warning.key != "few_samples":
+        return warning.numbers
+    has_more = any(one.num_prompts < one.num_available for one in info.prompts)
+    is_bundled = info.spec.values.prompts == "bundled"
+    return {
+        **warning.numbers,
+        "limit": "--limit" if has_more else "",
+        "more": "--prompts paper" if is_bundled else "",
+    }
 
 
 def _failed(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:

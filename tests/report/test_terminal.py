@@ -61,6 +61,27 @@ def test_methods_without_a_speedup_have_tokens_per_second_the_fastest_first() ->
     assert float(shown[1][1]) > float(shown[2][1])
 
 
+@pytest.mark.parametrize(
+    ("source", "available", "told"),
+    [
+        ("bundled", 9, "(1). Raise --limit. More prompts: --prompts paper."),
+        ("bundled", 1, "(1). More prompts: --prompts paper."),
+        ("paper", 80, "(1). Raise --limit."),
+        ("paper", 1, "(1)."),
+    ],
+)
+def test_the_advice_for_too_few_samples_fits_the_prompts(
+    source: str, available: int, told: str
+) -> None:
+    prompts = [{"task": "gsm8k", "num_available": available, "num_prompts": 1}]
+    described = header(["vanilla", "pld"], ("gsm8k",), prompts=prompts)
+    described["spec"]["values"]["prompts"] = source
+    run = make_run([record(), record("pld")], described)
+    notes = build_results([measure(run)]).notes
+    (text,) = (one.text for one in notes if one.key == "few_samples")
+    assert text == f"Too few samples for an interval: GSM8K-like {told}"
+
+
 @pytest.mark.parametrize(("device", "is_told"), [("cpu", True), ("cuda:0", False)])
 def test_a_cpu_where_vanilla_is_faster_is_explained(device: str, is_told: bool) -> None:
     records = [record(decode_s=1.0), record("pld", decode_s=2.0, accept_lengths=(2, 1))]

@@ -3,12 +3,15 @@
 import json
 import re
 import tomllib
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from specbench.report import texts
 from specbench.report.build import make_report
+from specbench.report.console import text_table, wrapped
 from specbench.report.texts import note
 from tests.report.drawing import EVERY_RUN, render
 
@@ -53,3 +56,35 @@ def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
     cells = [{"method": str(place), "task": None} for place in range(9)]
     missing = note("missing", reason="it was not run", cells=cells).text
     assert missing == "It was not run: 0, 1, 2, 3, 4, 5 and 3 more."
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_prose_wraps_at_words_on_a_terminal_and_names_and_commands_stay_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    command = "specbench run --model org/a-name-that-is-long --output results/20261123 --resume"
+    text = (
+        "The connection to the server of the Hugging Face Hub failed (ConnectError).\n"
+        f"Continue with: {command}\nSee https://example.org/a-very-long-address/of-some-page or "
+        "`specbench show tiny` for more of it."
+    )
+    lines = wrapped(text, Terminal()).split("\n")
+    assert command in lines
+    assert "https://example.org/a-very-long-address/of-some-page" in lines
+    assert any("`specbench show tiny`" in line for line in lines)
+    assert " ".join(lines).split() == text.split()
+    assert all(len(line) <= 40 for line in lines if " " in line and line != command)
+    assert wrapped(text, StringIO()) == text
+
+
+def test_ids_in_a_table_are_not_broken_where_the_last_column_gives_way() -> None:
+    rows = [["llama2-70b-chat", "meta-llama/Llama-2-70b-chat-hf", "one, two, three, four, five"]]
+    console = Console(file=StringIO(), width=64)
+    console.print(text_table(["model", "weights", "draft weights"], rows))
+    assert "meta-llama/Llama-2-70b-chat-hf" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "five" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from specbench.report.notes import short_notes
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Table
-from specbench.report.texts import Note, note
+from specbench.report.texts import Note
 
 _PLAIN_WIDTH = 120
 """Columns of a file or a pipe."""
