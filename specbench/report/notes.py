@@ -402,7 +402,7 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
         *([("incomplete", {"missing": run.missing_text})] if run.missing_text else ()),
         *_failed(run),
         *of_heads,  # before noise: acceptance itself may be wrong
-        *((one.key, _with_advice(one, run.info)) for one in run.warnings),
+        *((one.key, with_advice(one, run.info)) for one in run.warnings),
         *_differences(run),
         *_slow_baseline(run),
         *_served(run),
@@ -412,7 +412,7 @@ def warnings(run: RunMetrics) -> Iterable[Note]:
     return (note(key, run.info, **numbers) for key, numbers in found)
 
 
-def _with_advice(warning: RunWarning, info: RunHeader) -> Mapping[str, Any]:
+def with_advice(warning: RunWarning, info: RunHeader) -> Mapping[str, Any]:
     """The numbers of a warning, and for too few samples the options that give more."""
     if warning.key != "few_samples":
         return warning.numbers

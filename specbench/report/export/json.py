@@ -16,6 +16,7 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
 from specbench.log.loads import loads_of
+from specbench.report.notes import with_advice
 from specbench.report.report import Report, Source
 from specbench.report.texts import note
 from specbench.report.verdict import verdict
@@ -119,7 +120,7 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
             for temperature, ranking in metrics.rankings.items()
         ],
         "warnings": [
-            *(note(one.key, info, **one.numbers).text for one in metrics.warnings),
+            *(note(one.key, info, **with_advice(one, info)).text for one in metrics.warnings),
             *info.warnings,
         ],
         "verdicts": [

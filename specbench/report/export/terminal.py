@@ -15,7 +15,7 @@ from rich.text import Text
 from specbench.report import formats, sections, serving_tables
 from specbench.report.console import SafeConsole
 from specbench.report.layout import draw, first_that_fits, fits, narrowed
-from specbench.report.notes import short_notes
+from specbench.report.notes import colours, short_notes
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
 from specbench.report.table import Table
@@ -49,10 +49,8 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
         parts.extend((_block if is_full else _short_block)(results, block, console.width))
     for table in report.categories if is_full else ():
         parts += [Text(table.title, style="bold"), *draw(table, console.width)]
-    colours = [note("short_colours")] if console.color_system else []
-    parts.append(
-        notes_grid([*colours, *(results.notes if is_full else short_notes(results.notes))])
-    )
+    told = results.notes if is_full else short_notes(results.notes)
+    parts.append(notes_grid([*([colours()] if console.color_system else []), *told]))
     print_parts(parts, console)
 
 
