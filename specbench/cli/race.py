@@ -162,11 +162,12 @@ class _View:
                 self._drawn = perf_counter()
         if self._live.is_started:
             self._live.update(Text(), refresh=True)
+            self._live.stop()
         ends = {
             label: Written(one.token_ids, one.accept_lengths)
             for label, one in recording.done.items()
         }
-        times = f"{pace:.3g} times" if pace >= 1 else f"1/{1 / pace:.3g} of"
+        times = f"{pace:.3g} times" if pace >= 1 else f"1/{1 / pace:.2g} of"
         self._console.print(self._beside(ends), Text(f"Shown at {times} their speed.\n", "dim"))
 
     def _beside(self, latest: Mapping[str, Written]) -> RenderableType:
@@ -181,8 +182,8 @@ class _View:
         for label, written in latest.items():
             lines = self._text(written).wrap(self._console, width // num - 2)[-room:]
             counts = Text(_counts(written), "dim")
-            fill = [Text()] * (room - len(lines) + 1)
-            cells.append(Group(Text(label, "bold"), counts, *lines, *fill))
+            fill = [Text()] * (room - len(lines)) * self._live.is_started  # so that it stands still
+            cells.append(Group(Text(label, "bold"), counts, *lines, *fill, Text()))
         for start in range(0, len(cells), num):
             table.add_row(*cells[start : start + num])
         return table

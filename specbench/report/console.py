@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from textwrap import fill
-from typing import Any, TextIO
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -41,7 +41,7 @@ _WHOLE = re.compile(r"`[^`]+`|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ 
 """Commands and options with their values: a copy of them must run."""
 
 
-def wrapped(text: str, stream: TextIO) -> str:
+def wrapped(text: str, stream: IO[str]) -> str:
     """The text with lines wrapped at words if the stream is a terminal.
 
     Names, addresses and commands stay whole, so that they can be copied.
