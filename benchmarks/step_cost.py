@@ -34,7 +34,7 @@ from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
-from specbench.machine.bandwidth import bandwidth
+from specbench.machine.bandwidth import bandwidth, block_bytes
 from specbench.models.cards import find_model
 from specbench.types import Request, Shape
 from specbench.zoo import TINY
@@ -116,15 +116,15 @@ def table(
         eos_ids=frozenset(),
     )  # fmt: skip
     found: dict[tuple[str, int], list[Timed]] = {}
-    read, flops = 0.0, 0.0
+    size, read, flops = pass_bytes(ours.model), 0.0, 0.0
+    block = block_bytes(CPU, size)
     for turn in range(given.rounds + 1):
-        read, flops = max(read, bandwidth(CPU)), max(flops, product_speed(dtype))
+        read, flops = max(read, bandwidth(CPU, block)), max(flops, product_speed(dtype))
         for rows in sorted({1, *given.rows}):
             for name, target in targets.items():
                 timed = steps(target, WrongTokens(rows, ours.vocab_size - 2), request)
                 if turn:  # the first round warms up
                     found.setdefault((name, rows), []).append(timed)
-    size = pass_bytes(ours.model)
     lines = [
         "",
         f"{given.model}, {given.dtype}, {torch.get_num_threads()} threads: {size / 1e6:.0f} MB of "
