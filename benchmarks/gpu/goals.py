@@ -94,7 +94,7 @@ def figures(path: Path) -> dict[str, float]:
     }
     if header.spec.values.device.startswith("cuda"):
         found["num_eager"] = sum(one.reason is not None for one in header.execution.values())
-        found["num_fallbacks"] = header.kernels and float(header.kernels.reason is not None)
+        found["num_fallbacks"] = bool(header.kernels and header.kernels.reason)
     if header.preparation and header.preparation.warm_up_s is not None:
         found["warm_up_s"] = header.preparation.warm_up_s
         found["num_late"] = header.preparation.num_late

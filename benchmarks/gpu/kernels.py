@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.kernels [--model M ...] [--dtype bfloat16] [--processes N]
 
-The start-up check, and the layers of each model with every possible launch, run without launching
-anything, to list the kernels that they need. Processes without a GPU then compile them.
+The start-up check, and the layers of each model with every possible launch, run on tensors without
+memory and launch nothing, to list the kernels that they need. Processes without a GPU compile them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 from triton import knobs
 from triton.runtime.driver import driver
 
@@ -35,6 +34,8 @@ from specbench.types import Shape
 ROWS = (1, 6, 10, 16, 26, 60, 64)
 """Rows of steps. A kernel may have a variant for one row, and one for multiples of 16."""
 CACHED, TOP = 500, 10
+NOWHERE = torch.device("meta")
+"""What the operations read and write is not there: results of kernels that do not run are noise."""
 
 
 class Kernel(NamedTuple):
@@ -68,19 +69,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args(argv)
-    device, dtype = torch.device("cuda:0"), getattr(torch, given.dtype)
+    dtype = getattr(torch, given.dtype)
     shapes = [find_model(name).shape for name in given.model]
     target = driver.active.get_current_target()
-    num_processors = torch.cuda.get_device_properties(device).multi_processor_count
-    with listed() as kernels, torch.inference_mode():
-        for is_early in {False, target.arch >= 90}:
+    num_processors = torch.cuda.get_device_properties(0).multi_processor_count
+    with listed() as kernels:
+        for is_early in (True, False) if target.arch >= 90 else (False,):
             for launch in (*ROW, FEW, None):
                 ops = with_launch(launch, num_processors, is_early=is_early)
                 for each in {dtype, torch.float32}:
                     if launch != FEW or each.itemsize == 2:  # else there is no kernel
-                        check(ops, device, each)
+                        check(ops, each)
                 for shape in filter(None, shapes):
-                    layers(ops, shape, device, dtype)
+                    layers(ops, shape, dtype)
     return 1 if compile_all(list(kernels), target, given.processes, print) else 0
 
 
@@ -95,20 +96,22 @@ def with_launch(launch: Launch, num_processors: int, *, is_early: bool) -> Trito
     return Launching(num_processors, is_early=is_early)
 
 
-def check(ops: TritonOps, device: torch.device, dtype: torch.dtype) -> None:
+@torch.inference_mode()
+def check(ops: TritonOps, dtype: torch.dtype, device: torch.device = NOWHERE) -> None:
     """Call the operations as the start-up check does."""
     for num_rows, heads in TRIED:
         Trial.drawn(num_rows, heads, device, dtype).run(ops)
 
 
-def layers(ops: TritonOps, shape: Shape, device: torch.device, dtype: torch.dtype) -> None:
+@torch.inference_mode()
+def layers(ops: TritonOps, shape: Shape, dtype: torch.dtype) -> None:
     """Call the operations of a layer, and those on logits."""
-    first = _layers(shape, CACHED, device, dtype)[:1]
-    head = torch.empty(shape.vocab_size, shape.hidden_size, device=device, dtype=dtype)
+    first = _layers(shape, CACHED, NOWHERE, dtype)[:1]
+    head = torch.empty(shape.vocab_size, shape.hidden_size, device=NOWHERE, dtype=dtype)
     for num_rows in ROWS:
         for work, _ in _works(shape, first, num_rows, CACHED).values():
             work(ops)
-        x: Tensor = head.new_ones(num_rows, shape.hidden_size)
+        x = head.new_ones(num_rows, shape.hidden_size)
         ops.topk_logprobs(ops.project(x, head), TOP)
 
 

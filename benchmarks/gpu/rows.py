@@ -127,7 +127,7 @@ def _explaining(name: str, spec: RunSpec) -> list[Row]:
     """The recorded run of the first model, and runs that explain its speeds."""
     recorded = structs.replace(spec, limit=None, repeats=3)
     one_task = structs.replace(spec, tasks=TASK)
-    explaining = {
+    explaining: dict[str, tuple[str, dict[str, Any]]] = {
         "phases": ("the host's part of a step", {"phases": True}),
         "torch": ("torch's operations, captured", {"kernels": "torch"}),
         "plain": ("kernels without overlap", {"kernels": "plain"}),

@@ -15,12 +15,15 @@ from tests.packaging.shell import ROOT
 
 SOURCE = """
 import sys, torch
+from contextlib import suppress
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
-from benchmarks.gpu.kernels import Offline, compile_all, compile_one, listed, with_launch
+from benchmarks.gpu import kernels
+from benchmarks.gpu.kernels import Offline, check, compile_all, layers, listed, with_launch
 from specbench.engine.kernels.products import FEW
 from specbench.engine.layers.operands import Norm
+from specbench.models.cards import find_model
 from torch.nn.functional import silu
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -38,9 +41,23 @@ def work():
 if __name__ == "__main__":
     driver.set_active(Offline(TARGET))
     if sys.argv[1] == "parallel":
-        with listed() as kernels:
+        with listed() as found:
             work()
-        assert compile_all([*kernels, *kernels], TARGET, 2, print) == []
+        assert compile_all([*found, *found], TARGET, 2, print) == []
+    elif sys.argv[1] == "lists":
+        kernels.TRIED = kernels.TRIED[:2]
+        ops = with_launch(FEW, 8, is_early=True)
+        with listed() as without_memory:
+            check(ops, torch.bfloat16)
+        with listed() as on_cpu:
+            for one in kernels.TRIED:
+                kernels.TRIED = (one,)
+                with suppress(IndexError, RuntimeError):  # places that no kernel has written
+                    check(ops, torch.bfloat16, torch.device("cpu"))
+        with listed() as of_model:
+            layers(ops, find_model("vicuna-13b").shape, torch.bfloat16)
+        assert without_memory == on_cpu and len(on_cpu) > 30, (len(without_memory), len(on_cpu))
+        assert len(of_model) > 20 and ops.fallbacks == {}
     else:  # as a run compiles them: at their first launch
         run = JITFunction.run
         JITFunction.run = lambda *given, **named: run(*given, **{**named, "warmup": True})
@@ -53,7 +70,7 @@ def test_parallel_processes_fill_the_cache_with_the_keys_of_launches(tmp_path: P
     script = tmp_path / "compiling.py"
     script.write_text(SOURCE)
     keys = {}
-    for way in ("launches", "parallel"):
+    for way in ("launches", "parallel", "lists"):
         cache = tmp_path / way
         env = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
         env.pop("TRITON_INTERPRET", None)
@@ -65,6 +82,7 @@ def test_parallel_processes_fill_the_cache_with_the_keys_of_launches(tmp_path: P
         if way == "parallel":
             told = [line.split(" kernels,")[0] for line in done.stdout.splitlines()]
             assert told[-1] == f"{len(told)} of {len(told)}"
+    assert keys["lists"] == set()
     assert keys["parallel"] == keys["launches"] and len(keys["launches"]) >= 8
 
 
