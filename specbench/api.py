@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging as python_logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import UserError, unknown_name
+from specbench.errors import UserError, unknown_name, visible
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 from specbench.machine.threads import wait_briefly
@@ -19,9 +23,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import Tensor
 
+    from specbench.analysis.metrics import RunMetrics
+    from specbench.log.loads import Load
     from specbench.log.run import Run as LogRun
     from specbench.measure.local.engine import EngineBackend
     from specbench.measure.local.engine_setup import EngineSetup
+
+
+_KEYS = ("method", "temperature", "concurrency", "request_rate")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,6 +47,18 @@ class Generation:
             f"<Generation {text!r}: {self.completion.num_tokens} tokens in {self.num_steps} steps, "
             f"MAT {self.mean_accepted_tokens:.2f}, {self.tokens_per_s:.0f} tokens/s>"
         )
+
+    def _repr_html_(self) -> str:
+        values = {
+            "tokens": self.completion.num_tokens,
+            "steps": self.num_steps,
+            "MAT": f"{self.mean_accepted_tokens:.2f}",
+            "tokens/s": f"{self.tokens_per_s:.0f}",
+        }
+        head = "".join(f"<th>{name}</th>" for name in values)
+        row = "".join(f"<td>{value}</td>" for value in values.values())
+        text = f'<p style="white-space: pre-wrap">{escape(visible(self.text))}</p>'
+        return f"{text}<table><tr>{head}</tr><tr>{row}</tr></table>"
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -98,11 +119,7 @@ class LoadedModel:
         if (prompt is None) == (input_ids is None):
             raise UserError("generate takes a prompt or input_ids.", "Give exactly one of them.")
         codec = self._setup.codec
-        if input_ids is not None:
-            ids = _flat(input_ids)
-        else:
-            chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            ids = codec.render(chat or ())
+        ids = _flat(input_ids) if input_ids is not None else codec.render(_chat(prompt))
         from specbench.measure.spec import make_spec
 
         spec = make_spec(
@@ -140,7 +157,10 @@ def load(
     from specbench.measure.local.engine_setup import make_engine_setup
     from specbench.measure.spec import make_spec
 
-    known = [option.name for option in options(SpecValues) if option.group == "model"]
+    known = ["model", "method", "offline", *_option_names("model")]
+    for name, value in {"model": model, "method": method}.items():
+        if not isinstance(value, str):
+            raise UserError(f"load takes {name} as a text, not {value!r}.", "Name one.")
     for name in values:
         if name not in known:
             raise unknown_name("value", name, known)
@@ -160,8 +180,38 @@ class Run:
         self.path, self.header, self.records = run.folder, run.header, run.records
 
     def __repr__(self) -> str:
+        from specbench.report.verdict import verdict
+
         model, status = self.header.model.label, self.header.status
-        return f"<Run {self.header.id}: {model}, {len(self.records)} records, {status}>"
+        first = next(iter(self._metrics.values()))
+        found = [verdict(first, temperature) for temperature in first.temperatures]
+        about = f"{self.header.id}: {model}, {len(self.records)} records, {status}"
+        return f"<Run {'. '.join([about, *filter(None, found)])}>"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.table.round(2).to_string()}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self)[1:-1])}</p>{self.table.round(2).to_html()}"
+
+    @cached_property
+    def _metrics(self) -> Mapping[Load, RunMetrics]:
+        from specbench.analysis.metrics import measure
+
+        return {load: measure(self._run.at(load)) for load in self._run.loads}
+
+    @cached_property
+    def table(self) -> DataFrame:
+        """The part of `summary` that fits a screen: a row a method over all tasks, fastest first.
+
+        `tokens_per_s` and `num_samples` are of all tasks together, the rest are their means.
+        """
+        keys = [name for name in _KEYS if name in self.summary]
+        rows = self.summary.set_index(keys)
+        means, pooled = (rows[rows["task"] == task] for task in ("mean", "pooled"))
+        speedups = ["speedup", "speedup_low", "speedup_high", "mat"]
+        table = means[speedups].join(pooled[["tokens_per_s", "num_samples"]])
+        return table.sort_values("speedup", ascending=False)
 
     @cached_property
     def samples(self) -> DataFrame:
@@ -183,10 +233,8 @@ class Run:
         import pandas as pd
 
         from specbench.analysis.frames import summary_frame
-        from specbench.analysis.metrics import measure
 
-        run = self._run
-        frames = {load: summary_frame(measure(run.at(load))) for load in run.loads}
+        frames = {load: summary_frame(metrics) for load, metrics in self._metrics.items()}
         if len(frames) == 1:
             return next(iter(frames.values()))
         labelled = [frame.assign(**load._asdict()) for load, frame in frames.items()]
@@ -228,7 +276,8 @@ def run(
         resume: continue an unfinished run, with its own values.
         offline: use no network.
         ray: share the prompts among the GPUs of a Ray cluster: "auto", "local" or its address.
-        say: receives a line per finished sample and message, such as `print`.
+        say: receives a line per finished sample and message, such as `print`; by default a
+            notebook shows the last one, and nothing is said elsewhere.
         values: further fields of `specbench.log.spec.SpecValues`: `tasks`, `prompts`, `limit`,
             `temperatures`, `max_new_tokens`, `repeats`, `seed`, `device`, `dtype`, and so on.
 
@@ -248,16 +297,54 @@ def run(
         spec = make_spec(**{"repeats": None} | values)
         choose = resumed_run if resume else new_run
         chosen = choose(spec, [*values], Path(output) if output else None, RUNS)
-        progress = Lines(say or (lambda text: None))
+        progress = Lines(say or _notebook_line())
         with setup_maker(ray) as maker:
             plan = make_plan(chosen.spec, is_offline=offline, setup_maker=maker)
             path = chosen.path if output or resume else claim_folder(chosen.path)
             return Run(run_plan(plan, path, progress, given=chosen.given))
 
 
+def _option_names(group: str = "") -> list[str]:
+    return [one.name for one in options(SpecValues) if group in ("", one.group)]
+
+
+def _show_options(function: Callable[..., Any], group: str = "") -> None:
+    """Put the options that a function takes as further values into its signature, for help."""
+    own = signature(function)
+    shown = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    known = {one.name for one in shown}
+    shown += [
+        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=one.kind)
+        for one in options(SpecValues)
+        if group in ("", one.group) and one.name not in known
+    ]
+    function.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+
+
+_show_options(load, "model")
+_show_options(run)
+
+
+def _notebook_line() -> Callable[[str], None]:
+    """Shows the last of several texts in a notebook, and nothing elsewhere."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if not hasattr(shell, "kernel"):
+        return lambda text: None
+    from IPython.display import display
+
+    handle = display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True)
+
+
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    """Hide the progress bars of transformers and of the Hub's client, and show them again after."""
+    """Hide progress bars of transformers and the Hub's client, and what torchao says of kernels
+    that it lacks. All are shown again after.
+    """
+    loggers = [python_logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(python_logging.ERROR)
     from transformers.utils import logging
 
     was_shown = logging.is_progress_bar_enabled()
@@ -265,16 +352,36 @@ def _quiet_libraries() -> Iterator[None]:
     try:
         yield
     finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
         if was_shown:
             logging.enable_progress_bar()
 
 
-def _flat(input_ids: Sequence[int] | Tensor) -> tuple[int, ...]:
-    from torch import Tensor
+def _chat(prompt: Any) -> Sequence[dict[str, str]]:
+    """The prompt as messages."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    is_chat = isinstance(prompt, list | tuple) and all(
+        isinstance(one, dict) and isinstance(one.get("role"), str) and "content" in one
+        for one in prompt
+    )
+    if not is_chat:
+        raise UserError(
+            f"The prompt {prompt!r:.60} is neither a text nor a list of messages.",
+            "Give a text, messages as {'role': 'user', 'content': 'Hello'}, or token ids as "
+            "input_ids=[1, 2, 3]. Several prompts are several calls.",
+        )
+    return list(prompt)
 
-    listed: list[Any] = input_ids.tolist() if isinstance(input_ids, Tensor) else [*input_ids]
-    if listed and isinstance(listed[0], list):
+
+def _flat(input_ids: Sequence[int] | Tensor) -> tuple[int, ...]:
+    listed: Any = input_ids.tolist() if hasattr(input_ids, "tolist") else input_ids
+    is_row = isinstance(listed, Sequence) and listed
+    if is_row and isinstance(listed[0], list):
         if len(listed) != 1:
             raise UserError(f"input_ids hold {len(listed)} prompts.", "Give one at a time.")
         listed = listed[0]
-    return tuple(int(token) for token in listed)
+    if not (is_row and all(isinstance(token, int) and token >= 0 for token in listed)):
+        raise UserError(f"input_ids {listed!r:.60} are no token ids.", "Give them as [1, 2, 3].")
+    return tuple(listed)

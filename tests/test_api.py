@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import specbench
+from specbench import api
 from specbench.errors import UserError
 from tests.support.backend import answering
 from tests.support.checkpoint import save_checkpoint
@@ -62,6 +67,68 @@ def test_neither_or_both_inputs_and_two_methods_are_refused(model: Path) -> None
         loaded.generate(input_ids=torch.ones(2, 3, dtype=torch.long))
     with pytest.raises(UserError, match="names 2 methods"):
         specbench.load(str(model), "pld,lookahead")
+
+
+@pytest.mark.parametrize("prompt", [[1, 2, 3], 5, ["a", "b"], [{"role": "user"}], b"text"])
+def test_a_prompt_of_a_wrong_type_is_refused_with_the_types_that_are_right(
+    model: Path, prompt: Any
+) -> None:
+    loaded = specbench.load(str(model), template="none")
+    with pytest.raises(UserError, match="is neither a text nor a list of messages") as caught:
+        loaded.generate(prompt)
+    assert "input_ids=" in caught.value.hint
+
+
+@pytest.mark.parametrize("ids", ["abc", 5, ["a"], [1.5], [-1], []])
+def test_input_ids_that_are_no_token_ids_are_refused(model: Path, ids: Any) -> None:
+    loaded = specbench.load(str(model), template="none")
+    with pytest.raises(UserError, match="are no token ids"):
+        loaded.generate(input_ids=ids)
+
+
+def test_wrong_arguments_of_load_and_run_are_told() -> None:
+    with pytest.raises(UserError, match="No value 'methods'") as caught:
+        specbench.load("tiny", methods="pld")
+    assert "method" in caught.value.hint
+    with pytest.raises(UserError, match="load takes method as a text"):
+        specbench.load("tiny", ["pld"])  # type: ignore[arg-type]
+
+
+def test_options_are_parameters_and_nothing_is_written_to_stderr() -> None:
+    assert {"tasks", "limit", "temperatures", "say"} <= {*signature(specbench.run).parameters}
+    assert {"device", "threads"} <= {*signature(specbench.load).parameters}
+    assert "limit" not in signature(specbench.load).parameters
+    code = "import specbench; print(specbench.load('tiny', 'pld').generate('Hi', max_new_tokens=2))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stderr == "" and "MAT" in said.stdout
+
+
+def test_a_run_shows_its_result_and_a_table_that_fits_a_screen() -> None:
+    run = specbench.read_run(RECORDED)
+    assert "SpS has the highest speedup, 1.04x" in repr(run)
+    assert max(map(len, str(run).splitlines()[1:])) <= 120
+    assert next(iter(run.table.index))[0] == "sps" and "<table" in run._repr_html_()
+    assert len(run.table.columns) == 6 and run.table["speedup"].is_monotonic_decreasing
+
+
+def test_an_answer_in_a_notebook_is_text_with_a_table(model: Path) -> None:
+    loaded = specbench.load(str(model), template="none")
+    answer = replace(loaded.generate("ab", max_new_tokens=4), text="<b>")
+    assert "&lt;b&gt;" in answer._repr_html_() and "<td>4</td>" in answer._repr_html_()
+
+
+def test_a_notebook_shows_the_last_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    module = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(
+        sys.modules, "IPython.display", SimpleNamespace(display=lambda *_, **__: handle)
+    )
+    api._notebook_line()("one")
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    api._notebook_line()("two")
+    assert shown == ["one"]
 
 
 RECORDED = Path(__file__).parents[1] / "results/recorded/amd-epyc-2-cores"

@@ -17,9 +17,17 @@ from specbench.data.cache import file_sha256, paper_file
 from specbench.data.prompt_files import Prompt, parse_prompts
 from specbench.data.tasks import Task, TaskCard, default_tasks, find_tasks
 from specbench.errors import UserError, printable, unknown_name
-from specbench.log.header import PromptsHeader
+from specbench.log.header import PromptsHeader, RunHeader
 
-__all__ = ["SOURCES", "Prompt", "PromptSet", "load_prompt_sets", "load_prompts", "plan_tasks"]
+__all__ = [
+    "SOURCES",
+    "Prompt",
+    "PromptSet",
+    "known_prompts",
+    "load_prompt_sets",
+    "load_prompts",
+    "plan_tasks",
+]
 
 SOURCES = ("bundled", "paper", "hub")
 """The named sources. Any other value is the path of a file."""
@@ -114,6 +122,25 @@ def load_prompt_sets(
     if limit is not None and limit < 1:
         raise UserError(f"--limit {limit} leaves no prompt.", "Give a number of at least 1.")
     return tuple(_load_set(task, source, limit, offline) for task in tasks)
+
+
+def known_prompts(header: RunHeader, one: PromptsHeader) -> PromptSet | None:
+    """The prompts of a task as the run's options choose them; None without the run's file, or
+    if they were padded.
+    """
+    values = header.spec.values
+    if one.source not in ("bundled", "paper") or values.pad_to:
+        return None
+    limit = None if header.origins else values.limit
+    try:
+        tasks = plan_tasks([one.task], one.source)
+        (found,) = load_prompt_sets(tasks, one.source, limit=limit, offline=True)
+    except (UserError, ValueError):
+        return None
+    if found.file_sha256 != one.file_sha256:
+        return None
+    is_drawn = values.sample is not None and not header.origins
+    return found.drawn(values.sample or 0, values.seed) if is_drawn else found
 
 
 def _load_set(task: Task, source: str, limit: int | None, offline: bool) -> PromptSet:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
-from specbench.errors import UserError
-from specbench.log.header import FileHeader, PromptsHeader, RunHeader
+from specbench.data.prompts import known_prompts
+from specbench.log.header import FileHeader, RunHeader
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.types import Record
@@ -34,7 +33,7 @@ def hash_faults(header: RunHeader, records: Sequence[Record]) -> Iterator[str]:
     for one in header.prompts:
         if not _SHA256.fullmatch(one.sha256) and not header.origins:
             yield f"The prompts of {one.task} have no sha256."
-        prompts = _known_prompts(header, one)
+        prompts = known_prompts(header, one)
         if prompts is None:
             continue
         if prompts.sha256 != one.sha256 and not header.origins:
@@ -71,7 +70,7 @@ def unknown_hashes(header: RunHeader) -> Iterator[str]:
     elif not header.model.files and not header.model.revision:
         yield UNKNOWN_WEIGHTS
     for one in header.prompts:
-        if _known_prompts(header, one) is None:
+        if known_prompts(header, one) is None:
             yield f"The prompts of {one.task} are not on this machine: their hash is not checked."
 
 
@@ -79,20 +78,3 @@ def _files(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:
     for name, file in files.items():
         if file.sha256 is None or not _SHA256.fullmatch(file.sha256):
             yield f"{whose}: the file {name} has no sha256."
-
-
-def _known_prompts(header: RunHeader, one: PromptsHeader) -> PromptSet | None:
-    """The prompts of a task as the run's options choose them; None without the run's file."""
-    values = header.spec.values
-    if one.source not in ("bundled", "paper") or values.pad_to:
-        return None
-    limit = None if header.origins else values.limit
-    try:
-        tasks = plan_tasks([one.task], one.source)
-        (found,) = load_prompt_sets(tasks, one.source, limit=limit, offline=True)
-    except (UserError, ValueError):
-        return None
-    if found.file_sha256 != one.file_sha256:
-        return None
-    is_drawn = values.sample is not None and not header.origins
-    return found.drawn(values.sample or 0, values.seed) if is_drawn else found

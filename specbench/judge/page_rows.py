@@ -17,8 +17,7 @@ from specbench.models.cards import known_models
 from specbench.report import facts, results
 from specbench.report.published import published_values
 
-MEAN = "Mean"
-"""The title of the mean over the tasks."""
+MEAN = results.MEAN_TITLE
 NOT_PUBLISHED = Missing("not published")
 OWN_ENGINE = "specbench"
 _SERVED = ", served by "

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from specbench.data.prompts import known_prompts
 from specbench.errors import visible
 from specbench.log.run import Run
 from specbench.types import Record, RequestKey
@@ -21,9 +22,13 @@ SAMPLES_PER_TASK = 2
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The records of all methods for one request, by the method's label in tables."""
+    """The records of all methods for one request, by the method's label in tables.
+
+    `prompt` is the text of its turn; empty if this machine does not have the run's prompts.
+    """
 
     title: str
+    prompt: str
     records: Mapping[str, Record]
 
     @property
@@ -53,6 +58,7 @@ class Answers:
         texts = list(self.by_text)
         return {
             "title": prefix + self.title,
+            "prompt": self.prompt,
             "texts": texts,
             "answers": [
                 {
@@ -98,10 +104,13 @@ def pick_answers(run: Run) -> tuple[Answers, ...]:
         own[key.sample_id] = None
         shown = replace(record, text=visible(record.text))
         requests[key.request][key.method] = shown
+    sets = (known_prompts(run.header, one) for one in run.header.prompts)
+    turns = {each.sample_id: each.turns for one in sets if one for each in one.prompts}
     order = list(run.header.method_labels)
     return tuple(
         Answers(
             _title(run, key),
+            visible("".join(turns.get(key.sample_id, ())[key.turn : key.turn + 1])),
             {method.label: found[method.spelling] for method in order if method.spelling in found},
         )
         for key, found in requests.items()

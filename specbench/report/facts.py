@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,11 @@ def full_command(info: RunHeader) -> str:
     own = {Path(card).stem for card in cards}
     methods = [m for m in values.methods if m != BASELINE or not values.is_baseline_run]
     replaced: dict[str, list[str]] = {
-        "methods": [f"--method {shlex.quote(m)}" for m in methods if not values.urls],
+        "methods": [
+            f"--method {shlex.quote(one)}"
+            for has_options, group in groupby(methods if not values.urls else (), _has_options)
+            for one in (group if has_options else [",".join(group)])
+        ],
         "until_ci": [],
         "is_baseline_run": [] if values.is_baseline_run else ["--no-baseline"],
         "backend": ["--backend server"] if values.backend and not values.serving_engine else [],
@@ -181,6 +186,10 @@ def full_command(info: RunHeader) -> str:
         if option.name == "tasks":
             parts += [f"--task {shlex.quote(card)}" for card in cards]
     return _wrapped(parts)
+
+
+def _has_options(method: str) -> bool:
+    return ":" in method
 
 
 def _wrapped(parts: Iterable[str], width: int = 88) -> str:

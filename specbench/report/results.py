@@ -25,8 +25,8 @@ from specbench.report.verdict import verdict
 
 Sort = Literal["paper", "speedup"]
 """The order of the methods."""
-MEAN = "mean"
-"""The name of the column of means over the tasks."""
+MEAN, MEAN_TITLE = "mean", "Mean"
+"""The name and the heading of the column of means over the tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     titles = {task: run.info.task_title(task) for run in runs for task in run.tasks}
     tasks = [Task(name, title) for name, title in titles.items()]
     if len(tasks) > 1:
-        tasks.append(Task(MEAN, "Mean"))
+        tasks.append(Task(MEAN, MEAN_TITLE))
     labels = run_labels([run.info for run in runs], [*map(facts.load_text, runs)])
     blocks = [
         Block(

@@ -4,13 +4,13 @@ A column of the overview, of the step costs or of the latencies is one `Field` i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report import formats, serving_tables
-from specbench.report.results import MEAN, Block, MethodResults, Results, TaskResult
+from specbench.report.results import MEAN, MEAN_TITLE, Block, MethodResults, Results, TaskResult
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 from specbench.types import Phases
 
@@ -93,6 +93,17 @@ def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MA
         return [part.cell(task) for task in method.tasks for part in parts]
 
     return Table("", tuple(columns), _groups(results, block, cells))
+
+
+def mean_first(table: Table) -> Table:
+    """The table with the columns of the mean over the tasks before those of the tasks."""
+    order = sorted(range(len(table.columns)), key=lambda i: table.columns[i].task != MEAN_TITLE)
+
+    def moved(row: Row) -> Row:
+        return replace(row, cells=tuple(row.cells[i] for i in order))
+
+    groups = tuple(replace(one, rows=tuple(map(moved, one.rows))) for one in table.groups)
+    return replace(table, columns=tuple(table.columns[i] for i in order), groups=groups)
 
 
 def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:

@@ -9,8 +9,11 @@ from time import sleep
 from typing import Any
 
 import pytest
+from markupsafe import escape
+from msgspec import structs
 
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.run import Run
 from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.build import make_report
@@ -18,6 +21,7 @@ from tests.analysis.run_factory import failed, full_run, header, make_run, recor
 from tests.report.browser import Browser, problems_of
 from tests.report.drawing import (
     EVERY_RUN,
+    nine_methods,
     render,
     two_temperatures,
 )
@@ -231,3 +235,35 @@ def test_no_card_calls_a_method_fastest_that_is_slower_than_vanilla() -> None:
     records = [record(), record("pld", decode_s=8.0)]
     text = page(make_run(records, header(["vanilla", "pld"], ("gsm8k",))))
     assert "<dt>Closest to vanilla</dt><dd>0.12x</dd>" in text and "Highest speedup" not in text
+
+
+def test_the_page_has_the_prompts_of_its_answers_its_contents_and_short_commands() -> None:
+    prompts = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=1)[0]
+    run = full_run(("vanilla", "pld", "sps", "eagle2:depth=5,top_k=2"), ("gsm8k",))
+    key = replace(run.records[0].key, sample_id=prompts.prompts[0].sample_id)
+    about = structs.replace(run.header, prompts=(prompts.describe(),))
+    text = render(make_run([replace(run.records[0], key=key), *run.records], about), "html")
+    assert str(escape(prompts.prompts[0].turns[0])) in text
+    outline = Outline(text)
+    ids = {one["id"] for _, one in outline.tags if "id" in one}
+    links = [
+        str(one["href"])[1:] for _, one in outline.tags if str(one.get("href")).startswith("#")
+    ]
+    assert len(links) > 4 and ids >= {*links}
+    assert "--method pld,sps " in text and "--method eagle2:depth=5,top_k=2" in text
+
+
+@pytest.mark.slow
+def test_a_click_on_a_heading_sorts_a_table_of_the_report(
+    tmp_path: Path, chromium: Browser
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render(nine_methods(), "html"), encoding="utf-8")
+    chromium.open(file)
+    for row, cell, first in ((2, 1, "EAGLE-3"), (1, 1, "EAGLE")):  # speedup, then the names
+        click = f"document.querySelector('.paper thead tr:nth-child({row}) th:nth-child({cell})')"
+        chromium.run(f"{click}.click()")
+        top = chromium.run("return document.querySelector('.paper tbody tr th').textContent")
+        assert top == first
+    assert chromium.run("return document.querySelector('.task').textContent") == "Mean"
+    assert chromium.console() == []

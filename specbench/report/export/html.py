@@ -5,6 +5,7 @@ Gathers what the page shows; its words and its look are in `templates/`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import punctuation
@@ -65,7 +66,15 @@ def page_template(name: str, package: str = __package__) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["code"] = _with_code
     return environment.get_template(name)
+
+
+def _with_code(text: str) -> str:
+    """The text as HTML, with what stands between backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def files(report: Report) -> Mapping[str, str]:
@@ -80,7 +89,8 @@ def _address(svg: bytes) -> str:
 
 
 def _tables(report: Report, block: Block) -> Iterable[Table]:
-    yield from sections.tables(report.results, block, [sections.by_task(report.results, block)])
+    whole = sections.mean_first(sections.by_task(report.results, block))
+    yield from sections.tables(report.results, block, [whole])
     if not any(method.serving for method in block.methods):
         yield sections.latency(report.results, block)
 

@@ -54,7 +54,8 @@
 
   function frame(now) {
     if (last === null) return;
-    time = Math.min(longest(), time + ((now - last) / 1000) * pace.value);
+    const rate = Number(pace.value) || longest() / 6;
+    time = Math.min(longest(), time + ((now - last) / 1000) * rate);
     last = now;
     draw();
     if (last !== null) requestAnimationFrame(frame);
@@ -81,6 +82,9 @@
       answers.forEach((answer, i) => { make("option", pane.method, answer.method).value = i; });
       pane.method.value = wanted[Math.min(place, wanted.length - 1)];
     });
+    const prompt = root.querySelector(".prompt");
+    prompt.hidden = !chosen().prompt;
+    prompt.querySelector("p").textContent = chosen().prompt;
     choose();
   }
 
