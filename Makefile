@@ -88,7 +88,7 @@ test-tools: setup
 	$(PYTEST) -m "tools and not ($(ELSEWHERE))" tests/training tests/tools tests/benchmarks
 
 # The tests that have to cover the rooms with a threshold; tracing doubles their time.
-COVERING := tests/analysis tests/engine tests/log tests/methods tests/audit tests/machine tests/measure/test_warm_up.py \
+COVERING := tests/analysis tests/engine tests/log tests/methods tests/audit tests/machine tests/measure/test_priming.py \
 	tests/measure/test_resume.py tests/judge/test_files.py tests/cli/test_shared_runs.py
 
 coverage: $(KERNELS)
@@ -128,7 +128,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy specbench methods tests tools
-	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py tests/packaging/test_budgets.py \
+	$(BIN)/python -m pytest -q tests/packaging/test_rooms.py \
 	  tests/packaging/test_import_order.py
 
 reports: setup

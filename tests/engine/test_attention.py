@@ -1,21 +1,40 @@
-"""cuDNN's attention is disabled while specbench runs, and restored afterwards."""
+"""cuDNN's attention is disabled while specbench runs, and restored afterwards.
+
+Attention with windows, capped scores and sinks, and the models that have them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.backends import cuda
 
 import specbench
 from specbench.engine.attention import attention_kernels, without_cudnn_attention
+from specbench.engine.decode import decode
+from specbench.engine.graphs import cuda as graphs
+from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.layers import torch_attention
+from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
+from specbench.engine.layers.ops import TORCH
+from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.engine.target import Target
 from specbench.measure import doctor
 from specbench.measure.spec import RunSpec
+from specbench.types import Request
+from tests.engine.test_target import random_model
 from tests.support.checkpoint import save_checkpoint
+from tests.support.fake_cuda import CheckedGraphs
+from tests.support.models import prompts
+from tests.support.recorders import rerun
+from tests.support.tracing import TraceRecorder
+from tests.support.weights import build
 
 
 @pytest.fixture(params=[True, False], ids=["enabled", "disabled"])
@@ -84,3 +103,108 @@ def test_generate_is_measured_without_it(setting: bool, tmp_path: Path) -> None:
     hook.remove()
     assert seen == [False] * 3
     assert cuda.cudnn_sdp_enabled() is setting
+
+
+HEADS = Heads(2, 3, 16)
+SCORINGS = {
+    "plain": PLAIN,
+    "scale": Scoring(0.5),
+    "cap": Scoring(soft_cap=1.5),
+    "sinks": Scoring(sinks=torch.linspace(-1, 3, 6, dtype=torch.float64)),
+    "all": Scoring(0.5, 1.5, torch.linspace(-1, 3, 6, dtype=torch.float64)),
+}
+LIMITED = ["mistral, window", "qwen3, windows", "gemma2", "gemma3", "gemma3, images", "gpt-oss"]
+
+
+def by_hand(queries: Tensor, rows: CacheRows, sees: Tensor, scoring: Scoring) -> Tensor:
+    """Attention of each row and query head by itself; `sees` [n, rows]."""
+    outs = []
+    for row, seen in zip(queries.unflatten(1, (-1, HEADS.dim)), sees, strict=True):
+        for head, query in enumerate(row):
+            keys, values = (part[head // HEADS.group][seen] for part in (rows.keys, rows.values))
+            scores = keys @ query * (scoring.scale or HEADS.dim**-0.5)
+            if scoring.soft_cap:
+                scores = torch.tanh(scores / scoring.soft_cap) * scoring.soft_cap
+            if scoring.sinks is not None:
+                scores = torch.cat([scores, scoring.sinks[head : head + 1]])
+            outs.append(scores.softmax(0)[: len(keys)] @ values)
+    return torch.stack(outs).view(len(queries), -1)
+
+
+def drawn(num_rows: int) -> tuple[Tensor, CacheRows]:
+    torch.manual_seed(0)
+    rows = torch.randn(64, 2 * HEADS.kv_width, dtype=torch.float64)
+    queries = torch.randn(num_rows, HEADS.query_width, dtype=torch.float64)
+    return queries, CacheRows.of(rows, *[(HEADS.num_kv, HEADS.dim)] * 2)
+
+
+@pytest.mark.parametrize("window", [None, 1, 5, 30])
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
+def test_a_prompt_longer_than_a_block_attends_to_its_window(
+    scoring: Scoring, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_attention, "BLOCK", 7)
+    queries, rows = drawn(20)
+    places = torch.arange(20)
+    sees = places <= places[:, None]
+    if window is not None:
+        sees &= places > places[:, None] - window
+    seen = torch.zeros(20, 64, dtype=torch.bool)
+    seen[:, :20] = sees
+    found = TORCH.attend(queries, rows, None, HEADS, scoring, window)
+    torch.testing.assert_close(found, by_hand(queries, rows, seen, scoring))
+
+
+@pytest.mark.parametrize("span", [CacheSpan(40), CacheSpan(64, is_exact=False)], ids=str)
+@pytest.mark.parametrize("window", [None, 2, 5, 30])
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
+def test_a_tree_attends_to_its_ancestors_in_the_window(
+    scoring: Scoring, window: int | None, span: CacheSpan
+) -> None:
+    queries, rows = drawn(4)
+    positions = torch.tensor([40, 41, 41, 42])  # two children, and a grandchild of the first
+    sees = torch.zeros(4, 64, dtype=torch.bool)
+    sees[:, :40] = True
+    sees[:, 40:44] = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]).bool()
+    bias = torch.zeros(4, 4).double().masked_fill(~sees[:, 40:44], torch.finfo(torch.float64).min)
+    columns = torch.cat([torch.arange(40), positions, torch.arange(20)])
+    if window is not None:
+        sees &= columns > positions[:, None] - window
+    mask = TreeMask(torch.tensor(40), bias, span, positions)
+    found = TORCH.attend(queries, rows, mask, HEADS, scoring, window)
+    torch.testing.assert_close(found, by_hand(queries, rows, sees, scoring))
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_replayed_steps_give_the_tokens_of_eager_ones(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "BUCKET", 16)
+    model = random_model(name)
+    recorded = Graphs(TraceRecorder())
+    eager, graph = Target(deepcopy(model)), Target(model, recorded)
+    if "experts" in dict(model.named_modules()) or name == "gpt-oss":
+        monkeypatch.setattr("specbench.engine.layers.experts._one_by_one", _gathered())
+    request = Request(prompts()[1], 30)
+    plain, replayed = (
+        decode(target, build("eagle2", target, tmp_path), request) for target in (eager, graph)
+    )
+    assert replayed.token_ids == plain.token_ids
+    assert replayed.steps == plain.steps
+    assert recorded.failures == set() and recorded.num_recordings > 0
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_steps_of_a_model_can_be_captured(name: str, tmp_path: Path) -> None:
+    checked = CheckedGraphs(rerun)
+    target = Target(random_model(name).float(), checked)
+    decode(target, build("eagle2", target, tmp_path), Request(prompts()[3], 8))
+    assert checked.failures == set()
+    assert checked.num_checked >= 2
+    assert checked.refused == set()
+
+
+def _gathered() -> object:
+    from specbench.engine.layers import experts
+
+    return experts._gathered

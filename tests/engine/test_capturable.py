@@ -1,4 +1,7 @@
-"""Captured functions neither copy from the host nor wait for the device."""
+"""Captured functions neither copy from the host nor wait for the device.
+
+The helpers by which GPU tests detect fallbacks.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,16 @@ import torch
 from torch import Tensor
 
 from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
+from specbench.engine.execution import Eager
+from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
-from specbench.registry import names
+from specbench.registry import get, names
 from specbench.types import Request, Sampling
 from tests.methods.building import build_random
 from tests.support.fake_cuda import CheckedGraphs, refusals
+from tests.support.fallbacks import fallbacks
 from tests.support.models import prompts, random_llama
 from tests.support.recorders import rerun
 from tests.support.weights import build
@@ -96,3 +104,33 @@ def test_what_a_capture_allows_is_not_refused() -> None:
 
     inputs = torch.ones(3), torch.arange(2)
     assert refusals(allowed, inputs, {"generator": generator}) == set()
+
+
+class Kernels(Ops):
+    name = "kernels"
+
+
+def refuse(*given: Any, **named: Any) -> Any:
+    raise RuntimeError("no")
+
+
+def ran(execution: Any) -> list[str]:
+    """Fallbacks of vanilla under this execution."""
+    target = Target(random_llama(2), execution)
+    method = get("vanilla")
+    decode(target, method.build(method.options(), BuildContext(target)), Request(prompts()[0], 3))
+    return fallbacks(target)
+
+
+def test_every_way_to_fall_back_is_found() -> None:
+    assert ran(Graphs(rerun, Kernels())) == []
+    assert ran(Eager()) == ["torch's operations were used", "nothing was recorded"]
+    refused = ran(Graphs(refuse, Kernels()))
+    assert refused[-1] == "nothing was recorded" and any("_tree_step: no" in r for r in refused)
+    assert ran(Graphs(rerun, Ops("too old"))) == ["too old", "torch's operations were used"]
+    late = Graphs(rerun, Kernels())
+    late.close()
+    assert ran(late) == ["3 steps were recorded late"]
+    unknown = Target(random_llama(2), Graphs(rerun, Kernels()))
+    unknown.unfused_reason = "Other is run by transformers' own forward"
+    assert fallbacks(unknown) == [unknown.unfused_reason, "nothing was recorded"]

@@ -1,20 +1,38 @@
-"""The engine's torch operations, and the check of kernels against them."""
+"""The engine's torch operations, and the check of kernels against them.
+
+Mixtures of experts: every way to compute them gives the same sums.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import linear
+from torch import Tensor
+from torch.nn.functional import linear, silu
+from transformers import MixtralConfig, MixtralForCausalLM
 
+from specbench.engine.decode import decode
 from specbench.engine.graphs.recorder import Recording
 from specbench.engine.kernels.pick_ops import unsupported_reason
 from specbench.engine.layers import experts
+from specbench.engine.layers import experts as ways
+from specbench.engine.layers.experts import GROUPED_MM, Clamp, Experts
 from specbench.engine.layers.operands import Norm
 from specbench.engine.layers.ops import TORCH, Ops
+from specbench.engine.target import Target
+from specbench.types import Request
+from tests.engine.test_target import GROUPED
+from tests.support.fake_cuda import DEVICE, CheckedGraphs, refusals, watching
+from tests.support.models import prompts
+from tests.support.recorders import rerun
 from tests.support.tracing import TraceRecorder
+from tests.support.weights import build
 
 CPU = torch.device("cpu")
 
@@ -71,3 +89,123 @@ def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.Monkey
     )
     assert off is not None and "the norm of torch, recorded, is off by" in off
     assert failing is not None and failing.startswith("torch, recorded, fails: operation not")
+
+
+CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
+NUM_EXPERTS, HIDDEN, INNER = 5, 32, 16
+
+
+def drawn(num_rows: int) -> tuple[Tensor, Experts, Tensor, Tensor]:
+    """Rows, experts, two chosen experts for each row, and their shares."""
+    torch.manual_seed(num_rows)
+    experts = Experts(
+        torch.randn(NUM_EXPERTS, 2 * INNER, HIDDEN), torch.randn(NUM_EXPERTS, HIDDEN, INNER)
+    )
+    shares, ids = torch.rand(num_rows, NUM_EXPERTS).topk(2)
+    return torch.randn(num_rows, HIDDEN), experts, ids, shares
+
+
+def by_hand(x: Tensor, experts: Experts, ids: Tensor, shares: Tensor) -> Tensor:
+    """The sums, one row and one expert at a time."""
+    out = torch.zeros_like(x)
+    for row in range(len(x)):
+        for place, expert in enumerate(ids[row].tolist()):
+            both, down = experts.gate_up[expert] @ x[row], experts.down[expert]
+            if experts.clamp is None:
+                gate, up = both.chunk(2)
+                found = down @ (silu(gate) * up)
+            else:
+                assert experts.gate_up_bias is not None and experts.down_bias is not None
+                gate, up = (both + experts.gate_up_bias[expert]).view(-1, 2).unbind(1)
+                gate, up = gate.clamp(max=2.0), up.clamp(-2.0, 2.0)
+                inner = gate * torch.sigmoid(1.7 * gate) * (up + 1)
+                found = down @ inner + experts.down_bias[expert]
+            out[row] += shares[row, place] * found
+    return out
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 9])
+@pytest.mark.parametrize("way", ["_one_by_one", "_gathered", "_grouped", "_by_all"])
+@pytest.mark.parametrize("is_clamped", [False, True])
+def test_every_way_gives_the_sums_of_the_chosen_experts(
+    way: str, num_rows: int, is_clamped: bool
+) -> None:
+    if way == "_grouped" and GROUPED_MM is None:
+        pytest.skip("this torch has no grouped_mm")
+    x, experts, ids, shares = drawn(num_rows)
+    if is_clamped:
+        biases = torch.randn(NUM_EXPERTS, 2 * INNER), torch.randn(NUM_EXPERTS, HIDDEN)
+        experts = replace(
+            experts, gate_up_bias=biases[0], down_bias=biases[1], clamp=Clamp(1.7, 2.0)
+        )
+    given = x, experts, ids, shares
+    torch.testing.assert_close(getattr(ways, way)(*given, silu), by_hand(*given), **CLOSE)
+
+
+def test_rows_in_chunks_and_experts_that_overflow_give_the_same_sums(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, experts, ids, shares = drawn(9)
+    expected = by_hand(x, experts, ids, shares)
+    monkeypatch.setattr(ways, "CHUNK_BYTES", 4 * NUM_EXPERTS * (2 * INNER + HIDDEN) * 4)
+    torch.testing.assert_close(ways._by_all(x, experts, ids, shares, silu), expected, **CLOSE)
+    unused = torch.isin(torch.arange(NUM_EXPERTS), ids[:1]).logical_not().nonzero()[0]
+    experts.down[unused] = torch.inf
+    found = ways._by_all(x[:1], experts, ids[:1], shares[:1], silu)
+    torch.testing.assert_close(found, expected[:1], **CLOSE)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("num_rows", [1, 60, 8000])
+@pytest.mark.parametrize("shape", [(8, 2, 4096, 14336), (128, 8, 2048, 768), (32, 4, 2880, 2880)])
+def test_no_weight_is_copied_for_each_row(
+    shape: tuple[int, ...], num_rows: int, dtype: torch.dtype, capability: tuple[int, int]
+) -> None:
+    num_experts, k, hidden, inner = shape
+    sizes = (num_rows, hidden), (num_experts, 2 * inner, hidden), (num_experts, hidden, inner)
+
+    with watching(capability) as watch:
+        x, gate_up, down = (torch.empty(size, dtype=dtype, device=DEVICE) for size in sizes)
+        ids = torch.empty(num_rows, k, dtype=torch.long, device=DEVICE)
+        shares = x.new_empty(num_rows, k)
+        watch.most_bytes = 0
+        ways.mix(x, Experts(gate_up, down), ids, shares, silu)
+    weights = num_experts * 3 * hidden * inner * dtype.itemsize
+    results = num_rows * k * 2 * inner * dtype.itemsize
+    assert watch.most_bytes <= max(weights / 3, ways.CHUNK_BYTES, results)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "capability"),
+    [
+        ("vanilla", torch.float32, (9, 0)),
+        ("eagle2", torch.float32, (8, 9)),
+        ("eagle2", torch.bfloat16, (8, 0)),
+        ("eagle2", torch.bfloat16, (9, 0)),
+    ],
+    ids=str,
+)
+def test_a_mixture_of_experts_can_be_captured(
+    name: str, dtype: torch.dtype, capability: tuple[int, int], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    graphs = CheckedGraphs(rerun, capability=capability)
+    config = MixtralConfig(**GROUPED, num_local_experts=4)
+    target = Target(MixtralForCausalLM(config).to(dtype).eval(), graphs)
+    decode(target, build(name, target, tmp_path), Request(prompts()[3], 8))
+    assert graphs.failures == set()
+    assert graphs.num_checked >= 1
+    assert graphs.refused == set()
+
+
+@pytest.mark.skipif(GROUPED_MM is None, reason="this torch has no grouped_mm")
+@pytest.mark.parametrize(("capability", "is_refused"), [((8, 9), True), ((9, 0), False)])
+def test_a_grouped_product_that_waits_is_found(
+    capability: tuple[int, int], is_refused: bool
+) -> None:
+    x, experts, ids, shares = drawn(9)
+    half = Experts(experts.gate_up.bfloat16(), experts.down.bfloat16())
+    call = partial(ways._grouped, experts=half, ids=ids, act=silu)
+    found = refusals(call, (x.bfloat16(),), {"shares": shares.bfloat16()}, capability=capability)
+    assert bool(found) == is_refused
