@@ -19,10 +19,10 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
     """One row a cell: method, temperature and task, in the order of the report's table.
 
     Two more rows a method and temperature have the task "mean" (the arithmetic means of the
-    tasks) and "pooled" (all tasks as one cell). A column `speedup_low` or `speedup_high` is an
-    end of the 95 % interval, `speedup_missing` the reason for a missing value, or None.
-    Columns `num_*` and `peak_memory_bytes` are nullable integers, all other numbers are
-    floats. Phases are seconds a step.
+    tasks) and "pooled" (all tasks as one cell), whose MAT is `mat_all_steps`. A column
+    `speedup_low` or `speedup_high` is an end of the 95 % interval, `speedup_missing` the reason
+    for a missing value, or None. Columns `num_*` and `peak_memory_bytes` are nullable integers,
+    all other numbers are floats. Phases are seconds a step.
     """
     import pandas as pd
 
@@ -42,7 +42,9 @@ def summary_frame(metrics: RunMetrics) -> DataFrame:
             }
             rows.append({**key, "task": "mean", **mean})
             cost = metrics.cost(method, temperature)
-            rows.append({**key, "task": "pooled", **_cell(overall.pooled), **_cost(cost)})
+            pooled = {**_cell(overall.pooled), **_cost(cost)}
+            pooled["mat_all_steps"] = pooled.pop("mat")
+            rows.append({**key, "task": "pooled", **pooled})
     frame = pd.DataFrame(rows)
     for name in frame.columns.difference(CELL_KEY, sort=False):
         if name.endswith("_missing"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from specbench.analysis.cells import (
     WITH_PHASES,
@@ -50,8 +50,8 @@ class MethodMetrics:
     """A method at one temperature over all tasks.
 
     The values are means of its cells, with intervals; `pooled` is all tasks as one cell,
-    without. `partial` is the reason why neither stands beside those of others: the method
-    lacks tasks.
+    without, and its MAT is over the completions that vanilla has too, as costs are. `partial`
+    is the reason why neither stands beside those of others: the method lacks tasks.
     """
 
     speedup: Value
@@ -113,6 +113,8 @@ def measure(
     has_phases = info.spec.values.phases or frame["draft_s"].notna().any()
     no_times = WITH_PHASES if has_phases else None
     source = CellSource(table, info, survivors, no_times)
+    roofline = read_roofline(info.roofline, run.records, info.threads)
+    costs = measure_costs(table, source.shared_rows, Conditions(roofline, no_times))
     cells: dict[CellKey, CellMetrics] = {}
     overall: dict[tuple[str, float], MethodMetrics] = {}
     for temperature in temperatures:
@@ -121,13 +123,16 @@ def measure(
             for method in methods:
                 key = CellKey(method, temperature, task)
                 cell = measure_cell(source.cell(key), draws, arithmetic)
-                cells[key] = _with_counters(cell, key, info, table.served.contradictions)
+                cell = _with_counters(cell, key, info, table.served.contradictions)
+                cells[key] = _all_steps(cell, costs.get(key)) if task == POOLED else cell
         overall |= _overall(cells, methods, temperature, tasks=tasks)
-    rankings = {
-        at: rank({m: overall[m, at].speedup for m in methods}, BASELINE) for at in temperatures
+    rankings = {at: _rank(overall, {m: (m, at) for m in methods}) for at in temperatures}
+    task_rankings = {
+        (at, task): _rank(cells, {m: CellKey(m, at, task) for m in methods})
+        for at in temperatures
+        for task in tasks
     }
     agreements = find_agreements(table, info.spec.values.history)
-    roofline = read_roofline(info.roofline, run.records, info.threads)
     has_clocks = bool(info.gpu and info.gpu.sm_clock_mhz)
     return RunMetrics(
         info=info,
@@ -145,7 +150,7 @@ def measure(
         ),
         left_out=run.left_out,
         missing_text=run.missing_text,
-        costs=measure_costs(table, source.shared_rows, Conditions(roofline, no_times)),
+        costs=costs,
         roofline=roofline,
         agreements={m: agreements[m] for m in methods if m in agreements},
         audit=run.audit,
@@ -154,19 +159,16 @@ def measure(
         ),
         scope=Scope("runs" if run.run_of_repeat else "passes", table.num_units),
         rankings=rankings,
-        task_rankings={
-            (at, task): _task_ranking(cells, methods, at, task)
-            for at in temperatures
-            for task in tasks
-        },
+        task_rankings=task_rankings,
     )
 
 
-def _task_ranking(
-    cells: Mapping[CellKey, CellMetrics], methods: Sequence[str], temperature: float, task: str
-) -> Ranking:
-    speedups = {m: cells[CellKey(m, temperature, task)].speedup for m in methods}
-    return rank(speedups, BASELINE)
+def _rank(numbers: dict[Any, Any], keys: Mapping[str, Any]) -> Ranking:
+    """Rank methods by their numbers, whose speedups get the intervals of the tests."""
+    ranking = rank({method: numbers[key].speedup for method, key in keys.items()}, BASELINE)
+    for method, value in ranking.speedups.items():
+        numbers[keys[method]] = replace(numbers[keys[method]], speedup=value)
+    return ranking
 
 
 def _with_counters(
@@ -187,6 +189,12 @@ def _with_counters(
     if isinstance(cell.mat, Estimate) or not cell.num_done or not own:
         return cell
     return replace(cell, mat=mat_of_blocks(own))
+
+
+def _all_steps(cell: CellMetrics, cost: Cost | None) -> CellMetrics:
+    """The cell of all tasks with the MAT that its costs are explained by, if they are known."""
+    is_known = cost and isinstance(cost.mat, Estimate) and isinstance(cell.mat, Estimate)
+    return replace(cell, mat=cost.mat) if cost and is_known else cell
 
 
 def check_arithmetic(name: str) -> Arithmetic:

@@ -1,7 +1,8 @@
 """The fastest method of a run, and the tests behind what is claimed about it.
 
-The family of tests is every pair of methods, vanilla among them: whichever method comes out
-first, the claims hold together (Holm).
+A number against vanilla, which has a colour, is tested among all methods against vanilla. The
+fastest against another is tested among all pairs, since the data choose it: whichever method
+comes out first, its claims hold together (Holm). Each interval is made from its test's variance.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from itertools import combinations
 
 import numpy as np
 
-from specbench.analysis.stats.bootstrap import Estimate, Value, quotient, without_spread
+from specbench.analysis.stats.bootstrap import (
+    Estimate,
+    Missing,
+    Value,
+    quotient,
+    with_machine,
+    without_spread,
+)
 from specbench.analysis.stats.effects import Variance
 from specbench.analysis.stats.significance import ALPHA, differs, holm
 
@@ -21,10 +29,10 @@ from specbench.analysis.stats.significance import ALPHA, differs, holm
 class Ranking:
     """Methods with a mean speedup, the fastest first, and their tests.
 
-    `against_baseline` has the corrected p-value of "as fast as vanilla" of each method, and
-    `against_best` of "as fast as the fastest"; None if the machine's variance is unknown, so
-    that nothing can be claimed. `ratios` are the fastest method's speed over each of the
-    others.
+    `against_baseline` has the p-value of "as fast as vanilla" of each method, corrected for
+    these, and `against_best` of "as fast as the fastest", corrected for all pairs; None if the
+    machine's variance is unknown, so that nothing can be claimed. `ratios` are the fastest
+    method's speed over each of the others.
     """
 
     speedups: Mapping[str, Estimate] = field(default_factory=dict)
@@ -51,16 +59,17 @@ def rank(speedups: Mapping[str, Value], baseline: str) -> Ranking:
     speeds = {**ranked, baseline: without_spread(1.0)}
     p_values, ratios = {}, {}
     for first, second in combinations(speeds, 2):
-        ratio = ratios[first, second] = quotient(speeds[first], speeds[second])
+        ratio = speeds[first] if second == baseline else quotient(speeds[first], speeds[second])
         machine = _larger(ratio.machine, pooled)
+        ratios[first, second] = with_machine(ratio, machine)
         p_values[first, second] = differs(speeds[first], speeds[second], machine)
-    corrected = holm(p_values)
+    every = holm(p_values)
     best, *others = ranked
     return Ranking(
-        ranked,
+        {method: ratios[method, baseline] for method in ranked},
         ratios={method: ratios[best, method] for method in others},
-        against_baseline={method: corrected[method, baseline] for method in ranked},
-        against_best={method: corrected[best, method] for method in others},
+        against_baseline=holm({method: p_values[method, baseline] for method in ranked}),
+        against_best={method: every[best, method] for method in others},
     )
 
 
@@ -88,6 +97,17 @@ def _larger(own: Variance | None, pooled: Variance | None) -> Variance | None:
     if own is None or pooled is None:
         return own
     return Variance(max(own.value, pooled.value), pooled.degrees)
+
+
+ALONE = "~"
+"""The sign of a difference that an interval alone shows, and no corrected test."""
+
+
+def is_alone(value: Value, p_value: float | None) -> bool:
+    """True if the interval alone shows a difference from 1, and the corrected test does not."""
+    if p_value is None or is_claimed(p_value) or isinstance(value, Missing):
+        return False
+    return value.interval is not None and 1.0 not in value.interval
 
 
 def is_claimed(p_value: float | None) -> bool:

@@ -9,20 +9,22 @@ ratios may be above 1 although the subject's mean is below the reference's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import median
 
 from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, rows_by_cell
+from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.records import make_table
 from specbench.analysis.stats.bootstrap import Bootstrap, Draws
 from specbench.analysis.units import Scope, unit_sd
 from specbench.errors import UserError, unknown_name
-from specbench.judge.claims import Claim, find_claims
+from specbench.judge.claims import Claim, find_p_values
 from specbench.judge.pairs import (
     ONCE,
     CellPair,
+    Pair,
     Repetition,
     mean_cell,
     pair_cell,
@@ -44,9 +46,9 @@ class Comparison:
     `cells` has every task, `MEAN` and `POOLED` of each of `methods`; `tasks` maps names to
     titles. With `reference_method`, all cells of the reference are of that method.
     `differences` make the two runs incomparable (shown if forced), `cautions` may explain a
-    difference in speed, and `unshared` names what only one of them has. `significant` are the
-    differences that are claimed. `number` is the subject's place among those that are compared
-    with the reference.
+    difference in speed, and `unshared` names what only one of them has. `p_values` are those of
+    the differences, corrected for their number. `number` is the subject's place among those
+    that are compared with the reference.
     """
 
     reference: RunHeader
@@ -60,7 +62,7 @@ class Comparison:
     unshared: tuple[str, ...]
     reference_method: str | None = None
     repetition: Repetition = ONCE
-    significant: frozenset[Claim] = frozenset()
+    p_values: Mapping[Claim, float | None] = field(default_factory=dict)
     number: int = 0
 
     @property
@@ -75,6 +77,15 @@ class Comparison:
         sides = zip(*((pair.reference, pair.subject) for pair in cells), strict=True)
         spreads = [[sd for value in side if (sd := unit_sd(value)) is not None] for side in sides]
         return [median(found) for found in spreads if found]
+
+    def is_claimed(self, claim: Claim) -> bool:
+        """True if the test supports a difference."""
+        return is_claimed(self.p_values.get(claim))
+
+    def is_alone(self, claim: Claim) -> bool:
+        """True if the interval alone shows a difference, and the corrected test does not."""
+        pair: Pair = getattr(self.cells[claim.cell], claim.number)
+        return is_alone(pair.ratio, self.p_values.get(claim))
 
     def cell(self, method: str, temperature: float, task: str) -> CellPair:
         return self.cells[CellKey(method, temperature, task)]
@@ -228,7 +239,7 @@ def _compare(
         cautions=COMPARE.cautions(reference.run.header, subject.run.header),
         unshared=tuple(_unshared(reference, subject)),
         repetition=repetition,
-        significant=find_claims(cells, MEAN, has_times=repetition.is_judged),
+        p_values=find_p_values(cells, MEAN, has_times=repetition.is_judged),
     )
 
 

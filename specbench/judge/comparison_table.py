@@ -9,6 +9,7 @@ from operator import attrgetter
 from string import ascii_uppercase
 
 from specbench.analysis.cells import CellKey
+from specbench.analysis.ranking import ALONE
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.judge.claims import Claim
 from specbench.judge.comparison import MEAN, Comparison
@@ -125,8 +126,10 @@ def _table(
             pair = number.of(cell)
             values = [pair.subject, pair.reference][:: 1 if letters[0] < letters[1] else -1]
             cells += [Cell(number.text(value)) for value in values]
-            tone = _tone(one, Claim(key, number.name), pair.ratio)
-            cells.append(Cell(ratio_text(pair.ratio, is_short=is_short), tone=tone))
+            claim = Claim(key, number.name)
+            mark = ALONE if one.is_alone(claim) else ""
+            text = ratio_text(pair.ratio, mark, is_short=is_short)
+            cells.append(Cell(text, tone=_tone(one, claim, pair.ratio)))
         return Row(method, label, tuple(cells))
 
     if is_cross:
@@ -142,7 +145,7 @@ def _table(
 
 def _tone(one: Comparison, claim: Claim, ratio: Value) -> Tone:
     """The claim about a ratio, if there is one."""
-    if not isinstance(ratio, Estimate) or claim not in one.significant:
+    if not isinstance(ratio, Estimate) or not one.is_claimed(claim):
         return "unsure"
     return "good" if ratio.value > 1 else "bad"
 
@@ -164,8 +167,8 @@ def _definitions(comparisons: Sequence[Comparison]) -> Iterator[Note]:
     yield Note(
         "Intervals",
         f"95 %, of times over {' or '.join(scopes)}, by paired cluster bootstrap over samples. "
-        "Colours and sentences are tests, corrected for their number; speeds are judged only with "
-        "several runs a side.",
+        "Colours and sentences are tests, corrected for their number, intervals are not; ~: alone "
+        "a difference, not among all. Speeds are judged only with several runs a side.",
     )
     if not is_cross:
         yield Note("Speedup", "over the vanilla of the same run, which drifts alike.")

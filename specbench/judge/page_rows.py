@@ -8,7 +8,7 @@ from itertools import product
 
 from specbench import registry
 from specbench.analysis.metrics import RunMetrics
-from specbench.analysis.ranking import is_claimed
+from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.data.tasks import TaskCard, load_cards
 from specbench.log.header import RunHeader
@@ -44,6 +44,7 @@ class SiteRow:
     mat: Value
     tokens_per_s: Value = NOT_PUBLISHED
     is_claimed: bool = False
+    is_alone: bool = False
     num_samples: int | None = None
     threads: int | None = None
     run: int | None = None
@@ -81,7 +82,8 @@ def run_rows(run: RunMetrics, number: int, num_tasks: int = 0) -> Iterator[SiteR
                 speedup=cell.speedup,
                 mat=cell.mat,
                 tokens_per_s=cell.tokens_per_s,
-                is_claimed=is_claimed(ranking.against_baseline.get(method)),
+                is_claimed=is_claimed(p_value := ranking.against_baseline.get(method)),
+                is_alone=is_alone(cell.speedup, p_value),
                 num_samples=cell.num_samples,
                 threads=info.cpu_threads,
                 run=number,

@@ -6,6 +6,7 @@ from specbench.analysis.cells import BASELINE, CellKey
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.judge.claims import Claim
 from specbench.judge.comparison import Comparison
+from specbench.judge.pairs import Pair
 from specbench.log.header import RunHeader
 from specbench.report import formats
 
@@ -13,10 +14,10 @@ _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
 
 
-def ratio_text(ratio: Value, *, is_short: bool = False) -> str:
-    """A ratio with its interval: 1.08 [1.06, 1.10], or 1.08 ±0.02."""
+def ratio_text(ratio: Value, mark: str = "", *, is_short: bool = False) -> str:
+    """A ratio with its mark and its interval: 1.08 [1.06, 1.10], or 1.08~ ±0.02."""
     spread = formats.plus_minus(ratio) if is_short else formats.brackets(ratio)
-    return formats.mat(ratio) + spread
+    return formats.mat(ratio) + mark + spread
 
 
 def change_sentences(
@@ -32,16 +33,14 @@ def change_sentences(
     sentences = []
 
     def is_claimed(method: str, number: str) -> bool:
-        return Claim(CellKey(method, temperature, task), number) in comparison.significant
+        return comparison.is_claimed(Claim(CellKey(method, temperature, task), number))
 
     if vanilla:
         ratio = vanilla.tokens_per_s.ratio
         if isinstance(ratio, Missing):
             sentences.append(f"Vanilla is not compared: {ratio.reason}.")
         else:
-            is_clear = is_claimed(BASELINE, "tokens_per_s") or _is_same(ratio)
-            is_judged = comparison.repetition.is_judged
-            doubt = "" if is_clear or not is_judged else ", which is not a significant difference"
+            doubt = _doubt(comparison, Claim(CellKey(BASELINE, temperature, task), "tokens_per_s"))
             text = f"Vanilla is {_times(ratio)} as fast in {subject} as in {reference}"
             sentences.append(f"{text}{doubt}.")
     speed = "speedup" if vanilla else "tokens_per_s"
@@ -82,9 +81,26 @@ def cross_sentence(comparison: Comparison, letters: tuple[str, str], key: CellKe
     text = f"{own} is {ratio.value:.2f}{spread} times as fast as {other}{mean}"
     if not comparison.repetition.is_judged:
         return f"{text}. {no_verdict(comparison)}"
-    is_clear = Claim(key, "tokens_per_s") in comparison.significant or _is_same(ratio)
-    doubt = "" if is_clear or not ratio.interval else ": not a significant difference"
+    doubt = _doubt(comparison, Claim(key, "tokens_per_s"))
+    if not doubt and comparison.repetition.is_one_run and not _is_same(ratio):
+        doubt = ", as two methods chosen beforehand: among all pairs of the run, `report` judges"
     return f"{text}{doubt}."
+
+
+def _doubt(comparison: Comparison, claim: Claim) -> str:
+    """The doubt about a difference in speed as the end of a sentence; empty if it is not judged,
+    if it is claimed, or if there is none.
+    """
+    pair: Pair = getattr(comparison.cells[claim.cell], claim.number)
+    if not comparison.repetition.is_judged or isinstance(pair.ratio, Missing):
+        return ""
+    if pair.ratio.interval is None:
+        return "; too few samples for an interval"
+    if comparison.is_claimed(claim) or _is_same(pair.ratio):
+        return ""
+    if comparison.is_alone(claim):
+        return ": alone a difference, not among all comparisons"
+    return ": not a significant difference"
 
 
 def _places(subject: RunHeader, reference: RunHeader, letters: tuple[str, str]) -> tuple[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -57,4 +56,4 @@ def category_tables(info: RunHeader, metrics: RunMetrics) -> tuple[Table, ...]:
 def _result(metrics: RunMetrics, key: CellKey) -> TaskResult:
     cell = metrics.cells[key]
     p_value = ranking_of(metrics, key.temperature, key.task).against_baseline.get(key.method)
-    return TaskResult(cell.speedup, cell.mat, is_claimed=is_claimed(p_value))
+    return TaskResult(cell.speedup, cell.mat, p_value=p_value)

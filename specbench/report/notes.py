@@ -12,6 +12,7 @@ from msgspec import structs
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.ranking import is_alone
 from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
 from specbench.analysis.serving import is_slow_client
 from specbench.analysis.stats.bootstrap import Estimate, Missing
@@ -48,7 +49,7 @@ def notes(runs: Sequence[RunMetrics], names: Sequence[str]) -> tuple[Note, ...]:
 
 def short_notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     """Notes of the default screen: gaps, definitions, and the first sentence of each warning."""
-    gaps = [one for one in notes if one.key in ("cpu_trees", "missing", "lossy")]
+    gaps = [one for one in notes if one.key in ("cpu_trees", "alone", "missing", "lossy")]
     warnings = [one for one in notes if one.is_warning]
     num_more = len(warnings) - _MOST_WARNINGS
     kept = [_short(one) for one in (*gaps, *warnings[:_MOST_WARNINGS])]
@@ -353,8 +354,20 @@ def _definitions(runs: Sequence[RunMetrics]) -> Iterable[Note]:
     for limits in dict.fromkeys(run.info.spec.values.goodput for run in runs):
         if served and limits:
             yield note("goodput", limits=limits)
+    if tests := _alone(runs):
+        yield note("alone", tests=tests)
     lossy = [run for run in runs if any(not one.is_lossless for one in run.info.method_labels)]
     yield from (note("lossy", run.info, decoding=_lossy_decoding(run)) for run in lossy)
+
+
+def _alone(runs: Sequence[RunMetrics]) -> list[int]:
+    """The numbers of tests in columns where an interval alone shows a difference."""
+    return [
+        sum(p_value is not None for p_value in one.against_baseline.values())
+        for run in runs
+        for one in (*run.rankings.values(), *run.task_rankings.values())
+        if any(is_alone(value, one.against_baseline[m]) for m, value in one.speedups.items())
+    ]
 
 
 def _lossy_decoding(run: RunMetrics) -> list[Numbers]:

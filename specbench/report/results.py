@@ -12,7 +12,7 @@ from typing import Literal
 from specbench.analysis.cells import NOT_RUN, CellKey
 from specbench.analysis.costs import NO_COST, Cost
 from specbench.analysis.metrics import BASELINE, MethodMetrics, RunMetrics, partial
-from specbench.analysis.ranking import Ranking, is_claimed
+from specbench.analysis.ranking import ALONE, Ranking, is_alone
 from specbench.analysis.serving import ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.header import RunHeader
@@ -31,24 +31,34 @@ MEAN, MEAN_TITLE = "mean", "Mean"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task, or the mean over the tasks."""
+    """A task, or the mean over the tasks. `n` is the number of its samples, as text."""
 
     name: str
     title: str
+    n: str = ""
+
+    @property
+    def head(self) -> str:
+        return f"{self.title}, n={self.n}" if self.n else self.title
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
     """The two numbers of a method on a task, or the reasons for their absence.
 
-    `is_claimed` if the speedup differs significantly from 1, among those of all methods there.
+    `p_value` is of "the speedup is 1", corrected for all methods there.
     """
 
     speedup: Value
     mat: Value
     is_best_speedup: bool = False
     is_best_mat: bool = False
-    is_claimed: bool = False
+    p_value: float | None = None
+
+    @property
+    def mark(self) -> str:
+        """A sign at a speedup whose interval alone shows a difference, and whose test does not."""
+        return ALONE if is_alone(self.speedup, self.p_value) else ""
 
     @property
     def reason(self) -> str | None:
@@ -135,7 +145,7 @@ class Results:
 def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     """The results of one or several runs, methods in the papers' order or the fastest first."""
     titles = {task: run.info.task_title(task) for run in runs for task in run.tasks}
-    tasks = [Task(name, title) for name, title in titles.items()]
+    tasks = [Task(name, title, _num_samples(runs, name)) for name, title in titles.items()]
     if len(tasks) > 1:
         tasks.append(Task(MEAN, MEAN_TITLE))
     labels = run_labels([run.info for run in runs], [*map(facts.load_text, runs)])
@@ -167,6 +177,18 @@ def build_results(runs: Sequence[RunMetrics], sort: Sort = "paper") -> Results:
     return Results(
         title, prompts, tuple(tasks), tuple(blocks), notes(runs, labels), scope=scope_text(runs)
     )
+
+
+def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
+    """The samples that methods are compared on: "8", or "6-8" if runs or temperatures differ."""
+    found: dict[tuple[int, float], int] = {}
+    for i, run in enumerate(runs):
+        for key, cell in run.cells.items():
+            if key.task == task:
+                place = i, key.temperature
+                found[place] = max(found.get(place, 0), cell.num_samples)
+    known = sorted({number for number in found.values() if number})
+    return "-".join(str(number) for number in dict.fromkeys([*known[:1], *known[-1:]]))
 
 
 def run_labels(infos: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[str]:
@@ -267,7 +289,7 @@ def _task_results(run: RunMetrics, temperature: float, task: str) -> list[TaskRe
             mat,
             is_best_speedup=_shown(speedup) in best_speedup,
             is_best_mat=_shown(mat) in best_mat,
-            is_claimed=is_claimed(ranking.against_baseline.get(method)),
+            p_value=ranking.against_baseline.get(method),
         )
         for method, (speedup, mat) in zip(run.methods, values, strict=True)
     ]

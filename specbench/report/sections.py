@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
+from specbench.analysis.ranking import is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.report import formats, serving_tables
 from specbench.report.results import MEAN, MEAN_TITLE, Block, MethodResults, Results, TaskResult
@@ -46,14 +47,14 @@ def tone(task: TaskResult) -> Tone:
         return "missing"
     if formats.interval_of(speedup) is None:
         return ""
-    if not task.is_claimed:
+    if not is_claimed(task.p_value):
         return "unsure"
     return "good" if speedup.value > 1.0 else "bad"
 
 
-def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
+def _speedup(spread: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
     return lambda task: Cell(
-        text(task.speedup),
+        formats.speedup(task.speedup) + task.mark + spread(task.speedup),
         tone(task),
         is_best=task.is_best_speedup,
         interval=formats.interval_of(task.speedup),
@@ -61,15 +62,10 @@ def _speedup(text: Callable[[Value], str]) -> Callable[[TaskResult], Cell]:
     )
 
 
-SPEEDUP = Part("speedup", _speedup(formats.speedup), short="speed")
+SPEEDUP = Part("speedup", _speedup(lambda value: ""), short="speed")
 PLUS_MINUS = Part(
     "speedup",
-    _speedup(
-        lambda value: (
-            formats.speedup(value)
-            + (" ±?" if formats.no_interval(value) else formats.plus_minus(value))
-        )
-    ),
+    _speedup(lambda value: " ±?" if formats.no_interval(value) else formats.plus_minus(value)),
     short="speed",
 )
 MAT = Part(
@@ -87,7 +83,7 @@ INTERVAL = Part(
 
 def by_task(results: Results, block: Block, parts: Sequence[Part] = (SPEEDUP, MAT)) -> Table:
     """The papers' table: these numbers of every method on every task."""
-    columns = [part.column(task.title) for task in results.tasks for part in parts]
+    columns = [part.column(task.head) for task in results.tasks for part in parts]
 
     def cells(method: MethodResults) -> list[Cell]:
         return [part.cell(task) for task in method.tasks for part in parts]
@@ -118,7 +114,10 @@ def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
     shown = part if has_speedup else MAT
     fields = [field for field in _SCREEN if _known([field], block)]
     columns = [Column(heading)] * has_speedup + [Column(field.heading) for field in fields]
-    columns += [Column("", task.title, rank=rank) for rank, task in enumerate(others, 1)]
+    columns += [
+        Column(f"n={task.n}" if task.n else "", task.title, rank=rank)
+        for rank, task in enumerate(others, 1)
+    ]
 
     def cells(method: MethodResults) -> list[Cell]:
         partial = method.overall.partial
@@ -138,7 +137,7 @@ def intervals(results: Results, block: Block) -> Table:
         return [INTERVAL.cell(task) for task in method.tasks]
 
     groups = _groups(results, block, cells, is_shown=_has_interval)
-    columns = [INTERVAL.column(task.title) for task in results.tasks]
+    columns = [INTERVAL.column(task.head) for task in results.tasks]
     return Table(f"95 % interval of each speedup ({results.scope})", tuple(columns), groups)
 
 
@@ -160,10 +159,12 @@ def _same_as_vanilla(method: MethodResults) -> str:
     return "" if is_baseline else formats.percent(method.overall.pooled.match_rate)
 
 
-def _bracketed(speedup: Value) -> str:
-    """The speedup with its interval, or with the reason why it has none."""
+def _bracketed(method: MethodResults) -> str:
+    """The mean speedup with its interval, or with the reason why it has none."""
+    speedup = method.overall.speedup
     reason = formats.no_interval(speedup)
-    return formats.speedup(speedup) + (f" [{reason}]" if reason else formats.brackets(speedup))
+    spread = f" [{reason}]" if reason else formats.brackets(speedup)
+    return formats.speedup(speedup) + method.tasks[-1].mark + spread
 
 
 def _pooled(text: Callable[[Value], str], name: str) -> Callable[[MethodResults], str]:
@@ -171,19 +172,22 @@ def _pooled(text: Callable[[Value], str], name: str) -> Callable[[MethodResults]
     return lambda m: text(m.overall.partial or getattr(m.overall.pooled, name))
 
 
-_tokens_per_s, _mat = _pooled(formats.rate, "tokens_per_s"), _pooled(formats.mat, "mat")
+def _mat(method: MethodResults) -> str:
+    return formats.mat(method.overall.mat)
+
+
+_tokens_per_s = _pooled(formats.rate, "tokens_per_s")
 _SCREEN = (Field("tok/s", _tokens_per_s), Field("MAT", _mat))
 
 _OVERVIEW = (
     Field(
         "speedup [95 %]",
-        lambda m: _bracketed(m.overall.speedup),
+        _bracketed,
         tone=lambda m: tone(m.tasks[-1]),
     ),
     Field("decode\nonly", lambda m: formats.speedup(m.overall.decode_speedup), 5),
     Field("tok/s", _tokens_per_s, 1),
-    Field("MAT\npooled", _mat, 4),
-    Field("MAT\nmacro", _pooled(formats.mat, "mat_macro"), 7),
+    Field("MAT", _mat, 4),
     Field("same as\nvanilla", _same_as_vanilla, 2),
     Field("done", lambda m: str(m.overall.pooled.num_done), 6),
     Field("failed", lambda m: str(m.overall.pooled.num_failed), 3),
@@ -219,7 +223,7 @@ def _limit_reached(method: MethodResults) -> str:
 
 
 _COSTS = (
-    Field("MAT", lambda m: formats.mat(m.cost.mat)),
+    Field("MAT of\nall steps", lambda m: formats.mat(m.cost.mat)),
     Field("step\ncost", lambda m: formats.mat(m.cost.relative)),
     Field("decode\nspeedup", lambda m: formats.speedup(m.cost.decode_speedup)),
     Field("draft", _phase(lambda phases: phases.draft_s)),
@@ -239,7 +243,7 @@ def step_costs(results: Results, block: Block) -> Table:
     """The numbers that explain a speedup; no columns if no step can be compared."""
     is_known = any(isinstance(m.cost.relative, Estimate) for m in block.methods)
     fields = _known(_COSTS, block) if is_known else ()
-    title = "The cost of a step (decode speedup = MAT / step cost)"
+    title = "The cost of a step, steps of all tasks (decode speedup = MAT / step cost)"
     return _fields(title, results, block, fields=fields)
 
 

@@ -22,7 +22,7 @@ _THROUGHPUT: tuple[tuple[str, int, Callable[[ServingMetrics], str]], ...] = (
     ),
     ("in flight\n(most)", 1, lambda s: _in_flight(s.in_flight)),
     ("goodput\nrequests/s", 0, lambda s: formats.figures(s.goodput)),
-    ("engine's\nMAT", 2, lambda s: formats.mat(s.engine_mat)),
+    ("accepted per\ndraft + 1", 2, lambda s: formats.mat(s.engine_mat)),
     ("accepted by\nposition", 5, lambda s: " ".join(f"{x:.2f}" for x in s.acceptance_rates)),
 )
 

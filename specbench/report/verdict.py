@@ -1,7 +1,9 @@
 """The verdict on a run at one temperature, in sentences."""
 
+from math import comb
+
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.analysis.ranking import Ranking, is_claimed
+from specbench.analysis.ranking import Ranking, is_alone, is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Missing
 from specbench.report import formats
 
@@ -24,19 +26,22 @@ def verdict(run: RunMetrics, temperature: float) -> str:
         times = times.replace("x vanilla's speed", "x")
         label = run.info.method(first).label
         sentences = [f"No method is faster than vanilla; {label} comes closest ({times})."]
-        if _is_tested(best) and not is_claimed(ranking.against_baseline[first]):
-            sentences.append("That is not a significant difference.")
+        doubt = _doubt(best, ranking.against_baseline[first], len(ranking.methods))
+        if best.interval and doubt:
+            sentences.append(f"That is {doubt.removeprefix(': ')}.")
         others = []
     else:
-        is_ahead = all(is_claimed(ranking.against_best[method]) for method in others)
+        p_values = (ranking.against_baseline[first], *ranking.against_best.values())
+        is_ahead = all(map(is_claimed, p_values))
         here = "" if run.scope.kind == "runs" else " in this run"
         verb = f"is the fastest{here}, at" if is_ahead else "has the highest speedup,"
-        doubt = _doubt(best, ranking.against_baseline[first], " from vanilla")
+        doubt = _doubt(best, ranking.against_baseline[first], len(ranking.methods))
+        doubt = doubt.replace("a significant difference", "significantly different from vanilla")
         sentences = [f"{run.info.method(first).label} {verb} {times}{doubt}."]
     if others:
         ratio = ranking.ratios[others[0]]
         lead = f"It is {ratio.value:.2f}x as fast as {run.info.method(others[0]).label}, the next"
-        doubt = _doubt(ratio, ranking.against_best[others[0]])
+        doubt = _doubt(ratio, ranking.against_best[others[0]], comb(len(ranking.methods) + 1, 2))
         sentences.append(f"{lead}{formats.brackets(ratio)}{doubt}.")
     if best.interval is not None and best.machine is None:
         sentences.append(ONE_PASS)
@@ -49,14 +54,14 @@ ONE_PASS = (
 )
 
 
-def _is_tested(value: Estimate) -> bool:
-    return value.interval is not None and value.machine is not None
-
-
-def _doubt(value: Estimate, p_value: float | None, than: str = "") -> str:
-    """The doubt about a difference, as the end of a sentence; empty if it is significant."""
+def _doubt(value: Estimate, p_value: float | None, number: int) -> str:
+    """The doubt about a difference, one of this number, as the end of a sentence; empty if it is
+    significant, or not tested.
+    """
     if value.interval is None:
         return "; too few samples for an interval"
-    if not _is_tested(value) or is_claimed(p_value):
+    if p_value is None or is_claimed(p_value):
         return ""
-    return f": not significantly different{than}" if than else ": not a significant difference"
+    if is_alone(value, p_value):
+        return f": alone a difference, not among {number} comparisons"
+    return ": not a significant difference"

@@ -206,6 +206,14 @@ def estimate(
     return replace(found, interval=_total_interval(found))
 
 
+def with_machine(found: Estimate, machine: Variance | None) -> Estimate:
+    """The number with this variance of the machine, in its interval as well."""
+    if machine is None or not found.units:
+        return found
+    found = replace(found, machine=machine)
+    return replace(found, interval=_total_interval(found))
+
+
 def _total_interval(found: Estimate) -> Interval | None:
     """log value +/- t * sqrt(variance of prompts + variance of units)."""
     variance = found.variance

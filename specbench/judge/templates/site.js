@@ -61,6 +61,7 @@
       const line = make("tr", body, "", row.run === null ? "published" : "");
       make("th", line, row.method).scope = "row";
       const speedup = number(line, row.speedup, "speedup");
+      if (row.is_alone) speedup.firstChild.textContent += "~";
       if (row.is_claimed) speedup.className = row.speedup[0] > 1 ? "green" : "red";
       number(line, row.mat, "mat");
       number(line, row.tokens_per_s, "tokens_per_s");

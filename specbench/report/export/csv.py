@@ -2,8 +2,8 @@
 
 A missing number is an empty field; its reason is in the column `speedup_missing` or
 `mat_missing`. Two more lines per method are over all tasks: "mean" has the arithmetic means of
-the tasks' values, "pooled" takes all tasks as one. Runs whose prompts have categories have a
-table of them too.
+the tasks' values, "pooled" takes all tasks as one, with `mat_all_steps` in place of `mat`. Runs
+whose prompts have categories have a table of them too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLUMNS = (
     "speedup", "speedup_low", "speedup_high", "speedup_missing", "interval_missing", "intervals",
     "arithmetic", "speedup_ours", "speedup_paper",
     "decode_speedup", "decode_speedup_low", "decode_speedup_high",
-    "mat", "mat_low", "mat_high", "mat_missing", "mat_macro",
+    "mat", "mat_low", "mat_high", "mat_missing", "mat_all_steps", "mat_macro",
     "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "match_rate",
     "first_token_s_p50", "first_token_s_p90", "first_token_s_p99",
     "per_token_s_p50", "per_token_s_p90", "per_token_s_p99",

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from specbench.analysis.cells import CellKey
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
 from specbench.log.loads import loads_of
 from specbench.report.notes import with_advice
 from specbench.report.report import Report, Source
+from specbench.report.results import ranking_of
 from specbench.report.texts import note
 from specbench.report.verdict import verdict
 
@@ -130,12 +132,13 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
         "cells": _cells(metrics),
         "categories": _cells(categories) if categories else [],
         "overall": [
-            {"temperature": temperature, "method": method, **plain(numbers)}
+            {"temperature": temperature, "method": method}
+            | {**plain(numbers), "pooled": _all_steps(plain(numbers.pooled))}
             for (method, temperature), numbers in metrics.overall.items()
         ],
         "costs": [
             {"temperature": key.temperature, "method": key.method, "task": key.task or None}
-            | plain(cost)
+            | (plain(cost) if key.task else _all_steps(plain(cost)))
             for key, cost in metrics.costs.items()
         ],
         "roofline": plain(metrics.roofline),
@@ -146,6 +149,11 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
             for (method, temperature), calibrations in source.calibration.items()
         ],
     }
+
+
+def _all_steps(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of all tasks as one, whose MAT is not the mean of the tasks'."""
+    return {"mat_all_steps" if name == "mat" else name: one for name, one in numbers.items()}
 
 
 def _serving(metrics: RunMetrics) -> dict[str, Any]:
@@ -175,10 +183,23 @@ def _method(source: Source, spelling: str) -> dict[str, Any]:
     }
 
 
+def _tests(metrics: RunMetrics, key: CellKey) -> Mapping[str, float | None]:
+    return ranking_of(metrics, key.temperature, key.task).against_baseline
+
+
 def _cells(metrics: RunMetrics) -> list[dict[str, Any]]:
-    """One object per temperature, method and task; all tasks together are under `overall`."""
+    """One object per temperature, method and task; all tasks together are under `overall`.
+
+    The p-value is of "as fast as vanilla", corrected for the methods of the task.
+    """
     return [
-        {"temperature": key.temperature, "method": key.method, "task": key.task, **plain(cell)}
+        {
+            "temperature": key.temperature,
+            "method": key.method,
+            "task": key.task,
+            **plain(cell),
+            "p_value": plain(_tests(metrics, key).get(key.method)),
+        }
         for key, cell in metrics.cells.items()
         if key.task
     ]

@@ -203,7 +203,7 @@ def _header(tasks: Sequence[Task]) -> Iterable[str]:
     if not tasks:
         yield rf"{METHOD} \\"
         return
-    yield from _titles(METHOD, [task.title for task in tasks])
+    yield from _titles(METHOD, [task.head for task in tasks])
 
 
 def _titles(heading: str, titles: Sequence[str]) -> Iterable[str]:
@@ -259,7 +259,7 @@ def _cell(cell: Cell) -> str:
 
 def _remarks(notes: Sequence[Note]) -> Iterable[str]:
     """The notes that a reader of the table needs. Warnings are comments for the author."""
-    shown = [note for note in notes if note.label in ("*", "Missing")]
+    shown = [note for note in notes if note.label in ("*", "~", "Missing")]
     if shown:
-        texts = [f"*: {note.text}" if note.label == "*" else note.text for note in shown]
+        texts = [f"{n.label}: {n.text}" if n.label in "*~" else n.text for n in shown]
         yield rf"\par\smallskip {escape(' '.join(texts))}"

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _TITLE = "Speedup against mean accepted tokens"
 _MEMORY = (
-    " The bar above a point is the limit that memory sets: a step that takes only the time to read "
-    "the weights of target and drafter."
+    " A dotted line leads to the limit that memory sets, a step that takes only the time to read "
+    "the weights of target and drafter: it is at the MAT of the steps of all tasks."
 )
 
 
@@ -39,11 +39,13 @@ def speedup_by_mat(report: Report) -> Plot | None:
     texts = []
     for panel in panels(report.results):
         for method in panel.run.methods:
-            speedup, mat, limit = method.overall.speedup, method.overall.mat, method.cost.limit
+            speedup, mat, cost = method.overall.speedup, method.overall.mat, method.cost
             if method.method == BASELINE or not isinstance(speedup, Estimate):
                 continue
             if isinstance(mat, Estimate):
-                bound = f", limit {limit.value:.2f}" if isinstance(limit, Estimate) else ""
+                bound = ""
+                if isinstance(cost.limit, Estimate) and isinstance(cost.mat, Estimate):
+                    bound = f", limit {cost.limit.value:.2f} at {cost.mat.value:.2f} tokens"
                 texts.append(
                     f"{panel.title}, {method.label}: {mat.value:.2f} tokens per step, "
                     f"{speedup.value:.2f} times as fast{bound}"
@@ -109,9 +111,12 @@ def _draw_method(axes: Axes, method: MethodResults, tasks: tuple[Task, ...], *, 
         zorder=4,
     )
     axes.plot(x, y, linestyle="", markersize=9, zorder=5, **look.point)
-    if isinstance(limit := method.cost.limit, Estimate):
-        axes.plot([x, x], [y, limit.value], color=look.colour, linewidth=1, linestyle=":")
-        axes.plot(x, limit.value, "_", color=look.colour, markersize=18, markeredgewidth=2.5)
+    limit, whole = method.cost.limit, method.cost.mat
+    if isinstance(limit, Estimate) and isinstance(whole, Estimate):
+        ends = [x, whole.value], [y, limit.value]
+        axes.plot(*ends, color=look.colour, linewidth=1, linestyle=":")
+        bar: dict[str, Any] = {"markersize": 18, "markeredgewidth": 2.5}
+        axes.plot(whole.value, limit.value, "_", color=look.colour, **bar)
 
 
 def _draw_equality(axes: Axes) -> None:

@@ -1,0 +1,188 @@
+"""MAT and speedups have one value in every rendering, on random runs whose tasks are unequal."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from csv import DictReader
+from dataclasses import replace
+from html import unescape
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from specbench.analysis.frames import summary_frame
+from specbench.analysis.metrics import BASELINE, RunMetrics
+from specbench.analysis.stats.bootstrap import Estimate, Value
+from specbench.judge.comparison import MEAN, compare
+from specbench.judge.comparison_formats import comparison_json
+from specbench.judge.page_rows import run_rows
+from specbench.log.run import Run
+from specbench.log.store import read_run
+from specbench.report.build import make_report
+from specbench.report.export import csv, html, latex, markdown, terminal
+from specbench.report.export import json as json_export
+from specbench.report.plots import bars, scatter
+from specbench.report.report import Report
+from tests.before_after import make
+from tests.judge.changing import with_header
+from tests.support.headers import values_of
+
+NUMBER = re.compile(r"\d+\.\d\d")
+
+
+def uneven(run: Run, seed: int) -> Run:
+    """The run with another number of samples on each task."""
+    draw = random.Random(seed)
+    kept: set[str] = set()
+    for task in sorted({one.key.task for one in run.records}):
+        ids = sorted({one.key.sample_id for one in run.records if one.key.task == task})
+        kept.update(ids[: draw.randint(1, len(ids))])
+    return run.of({sample_id: sample_id.partition("/")[0] for sample_id in kept})
+
+
+def at_temperature(run: Run, temperature: float) -> Run:
+    """The records of one temperature, without the blocks of others."""
+    records = tuple(one for one in run.records if one.key.temperature == temperature)
+    methods = {one.key.method for one in records}
+    blocks = [
+        one
+        for one in values_of(run.header).get("blocks", [])
+        if one["method"] in methods and one["temperature"] == temperature
+    ]
+    changes = {"spec__values__temperatures": [temperature], "blocks": blocks}
+    return with_header(replace(run, records=records), **changes)
+
+
+def text(value: Value) -> str | None:
+    return f"{value.value:.2f}" if isinstance(value, Estimate) else None
+
+
+def rows(document: str, mark: str) -> Iterator[list[str]]:
+    """The cells of each row of tables in Markdown, LaTeX or HTML."""
+    for line in document.splitlines():
+        if mark == "|" and line.startswith("| "):
+            yield [cell.strip().replace("*", "") for cell in line.strip("| ").split(" | ")]
+        elif mark == "&" and line.count(" & ") > 1:
+            yield [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")]
+    if mark == "<":
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", document, re.S):
+            cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)
+            yield [
+                unescape(re.sub(r"<small.*?</small>|<[^>]+>", " ", one)).strip() for one in cells
+            ]
+
+
+def under(heading: str, document: str, label: str, *, last_line: str = "") -> list[str]:
+    """The texts of a terminal's rows with this label that end below the last such heading."""
+    found, end = [], -1
+    for line in document.splitlines():
+        if (last_line or heading) in line and line.startswith("Method"):
+            end = line.rindex(last_line or heading) + len(last_line or heading)
+        elif line.startswith(f"{label} ") and 0 <= end <= len(line):
+            found.append(line[:end].split()[-1])
+        elif not line.strip():
+            end = -1
+    return found
+
+
+def drawn(report: Report, *, is_full: bool) -> str:
+    console = Console(width=500, file=StringIO(), record=True, color_system=None)
+    terminal.print_report(report, console, is_full=is_full)
+    return console.export_text()
+
+
+def of_label(found: Sequence[list[str]], label: str, size: int) -> list[list[str]]:
+    return [row for row in found if row[0] == label and len(row) == size]
+
+
+def check_run(run: Run) -> int:
+    """Compare all renderings of a run; returns the number of methods with a MAT over tasks."""
+    report = make_report(run)
+    metrics = report.sources[0].metrics
+    if all(one.is_ok for one in run.records):
+        check_comparison(run, metrics)
+    return sum(check_method(report, metrics, method) for method in metrics.methods)
+
+
+def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
+    (at,) = metrics.temperatures
+    label, overall = metrics.info.method(method).label, metrics.overall[method, at]
+    cost = metrics.cost(method, at)
+    mat, whole = text(overall.mat), text(overall.pooled.mat)
+    speedup, decode = text(overall.speedup), text(overall.decode_speedup)
+    if mat is None or whole is None:
+        return False
+    if isinstance(cost.mat, Estimate):
+        assert isinstance(overall.pooled.mat, Estimate)
+        assert cost.mat.value == overall.pooled.mat.value
+
+    frame = summary_frame(metrics).set_index(["method", "task"])
+    assert f"{frame.loc[(method, 'mean'), 'mat']:.2f}" == mat
+    assert f"{frame.loc[(method, 'pooled'), 'mat_all_steps']:.2f}" == whole
+    lines = [one for one in DictReader(StringIO(csv.render(report))) if one["method"] == method]
+    by_task = {one["task"]: one for one in lines}
+    assert f"{float(by_task['mean']['mat']):.2f}" == mat
+    assert f"{float(by_task['pooled']['mat_all_steps']):.2f}" == whole
+    assert by_task["pooled"]["mat"] == by_task["mean"]["mat_all_steps"] == ""
+    (written,) = json.loads(json_export.render(report))["runs"]
+    (own,) = [one for one in written["overall"] if one["method"] == method]
+    assert f"{own['mat']['value']:.2f}" == mat
+    assert f"{own['pooled']['mat_all_steps']['value']:.2f}" == whole
+    for one in written["costs"]:
+        if one["method"] == method and one["task"] is None and "value" in one["mat_all_steps"]:
+            assert f"{one['mat_all_steps']['value']:.2f}" == whole
+
+    shown = under("MAT", drawn(report, is_full=False), label)
+    assert shown == [mat]
+    every = drawn(report, is_full=True)
+    costs = under("", every, label, last_line="all steps")
+    assert costs in ([], [whole])
+    overview = [row for row in rows(markdown.render(report), "|") if row[0] == label]
+    of_page = [row for row in rows(html.render(report), "<") if row and row[0] == label]
+    is_several = len(metrics.tasks) > 1
+    size = 1 + 2 * (len(metrics.tasks) + is_several)
+    of_paper = [*rows(latex.render(report), "&")] if method != BASELINE else []
+    for table in filter(None, (overview, of_page, of_paper)):
+        paper = of_label(table, label, size)
+        assert any(NUMBER.findall(row[-1])[:1] == [mat] for row in paper), (label, table[:2])
+        if speedup and method != BASELINE:
+            assert any(speedup in row[-2] for row in paper)
+    assert any(mat in row and (not decode or f"{decode}x" in row) for row in overview)
+    if method != BASELINE and speedup:
+        plot, bar = scatter.speedup_by_mat(report), bars.by_task(report, bars.MAT)
+        assert plot and f"{label}: {mat} tokens per step, {speedup} times as fast" in plot.alt
+        assert bar and f"{label} {mat}" in bar.alt
+        if isinstance(cost.limit, Estimate):
+            assert f"limit {cost.limit.value:.2f} at {whole} tokens" in plot.alt
+    (place,) = [
+        one for one in run_rows(metrics, 0)
+        if one.method == label and (one.task == "Mean" or not is_several)
+    ]  # fmt: skip
+    assert (text(place.mat), text(place.speedup)) == (mat, speedup)
+    return True
+
+
+def check_comparison(run: Run, metrics: RunMetrics) -> None:
+    """A run without failures against itself: all completions are shared."""
+    (compared,) = json.loads(comparison_json([compare(run, run)]))["comparisons"]
+    for cell in compared["cells"]:
+        overall = metrics.overall[cell["method"], cell["temperature"]]
+        if cell["task"] == MEAN and isinstance(overall.mat, Estimate) and cell["mat_subject"]:
+            assert cell["mat_subject"] == pytest.approx(overall.mat.value)
+
+
+@pytest.mark.parametrize(("count", "seed"), [(3, 1), pytest.param(100, 2, marks=pytest.mark.slow)])
+def test_a_number_has_one_value_in_every_rendering(tmp_path: Path, count: int, seed: int) -> None:
+    make(tmp_path, count, seed)
+    num_checked = 0
+    for number, folder in enumerate(sorted(tmp_path.iterdir())):
+        run = uneven(read_run(folder / "a"), number)
+        for load in run.loads:
+            for temperature in run.at(load).header.spec.values.temperatures:
+                num_checked += check_run(at_temperature(run.at(load), temperature))
+    assert num_checked > count
