@@ -223,7 +223,7 @@ def _limit_reached(method: MethodResults) -> str:
 
 
 _COSTS = (
-    Field("MAT of\nall steps", lambda m: formats.mat(m.cost.mat)),
+    Field("all steps\nMAT", lambda m: formats.mat(m.cost.mat)),
     Field("step\ncost", lambda m: formats.mat(m.cost.relative)),
     Field("decode\nspeedup", lambda m: formats.speedup(m.cost.decode_speedup)),
     Field("draft", _phase(lambda phases: phases.draft_s)),

@@ -77,12 +77,12 @@ def rows(document: str, mark: str) -> Iterator[list[str]]:
             ]
 
 
-def under(heading: str, document: str, label: str, *, last_line: str = "") -> list[str]:
+def under(heading: str, document: str, label: str) -> list[str]:
     """The texts of a terminal's rows with this label that end below the last such heading."""
     found, end = [], -1
     for line in document.splitlines():
-        if (last_line or heading) in line and line.startswith("Method"):
-            end = line.rindex(last_line or heading) + len(last_line or heading)
+        if heading in line and line.startswith("Method"):
+            end = line.rindex(heading) + len(heading)
         elif line.startswith(f"{label} ") and 0 <= end <= len(line):
             found.append(line[:end].split()[-1])
         elif not line.strip():
@@ -140,7 +140,7 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
     shown = under("MAT", drawn(report, is_full=False), label)
     assert shown == [mat]
     every = drawn(report, is_full=True)
-    costs = under("", every, label, last_line="all steps")
+    costs = under("MAT", every.partition("The cost of a step")[2], label)[:1]
     assert costs in ([], [whole])
     overview = [row for row in rows(markdown.render(report), "|") if row[0] == label]
     of_page = [row for row in rows(html.render(report), "<") if row and row[0] == label]

@@ -47,7 +47,7 @@ def test_the_default_run_with_its_warnings_fits_one_screen() -> None:
 def test_the_screen_has_the_mean_first_and_says_how_many_tasks_it_leaves_out() -> None:
     text = drawn(nine_methods(), 80, is_full=False)
     row = next(line for line in text.splitlines() if line.startswith("EAGLE-3 "))
-    assert re.match(r"EAGLE-3 +2\.87x ±0\.09 +1098 +3\.43 +3\.51x", row)
+    assert re.match(r"EAGLE-3 +2\.87x ±0\.09 +1098 +3\.57 +3\.51x", row)
     assert "Temperature=0 (1 more task: --full)" in text
     assert "more task" not in drawn(nine_methods(), 160, is_full=False)
 

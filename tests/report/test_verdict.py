@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from specbench.analysis.metrics import measure
 from specbench.log.run import Run
+from specbench.report.notes import short_notes
+from specbench.report.results import build_results
 from specbench.report.verdict import verdict
 from specbench.types import Phases
 from tests.analysis.run_factory import header, make_run, record
@@ -37,6 +39,21 @@ def test_two_equal_methods_are_not_significantly_different() -> None:
     text = said(pld=1.5, sps=1.51)
     assert "not a significant difference" in text
     assert "is the fastest" not in text
+
+
+def test_a_difference_that_the_interval_alone_shows_is_marked_and_told() -> None:
+    """The same lead is a claim where the method is alone, and a doubt among eight."""
+    names = ("sps", "lookahead", "medusa", "hydra", "eagle", "eagle2", "eagle3")
+    for others, mark in (((), ""), (names, "~")):
+        metrics = measure(run(3, pld=1.05, **dict.fromkeys(others, 1.0)))
+        results = build_results([metrics])
+        (pld,) = (m for m in results.blocks[0].methods if m.method == "pld")
+        interval = metrics.rankings[0.0].speedups["pld"].interval
+        assert interval and interval.low > 1.0
+        assert [task.mark for task in pld.tasks] == [mark]
+        told = f"alone a difference, not among {1 + len(others)}"
+        assert (told in verdict(metrics, 0.0)) is bool(mark)
+        assert any(told in note.text for note in short_notes(results.notes)) is bool(mark)
 
 
 def test_one_pass_claims_nothing_and_says_why() -> None:
