@@ -21,10 +21,13 @@ from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import goals, rows
 from benchmarks.gpu.contexts import measure
 from benchmarks.gpu.rows import SELECTED, TESTS, Row, main
+from specbench.engine.kernels.pick_ops import TRIED
+from specbench.engine.kernels.products import FEW, ROW
 from specbench.engine.target import Target
 from specbench.log.backend import ExecutionHeader, Kernels, Preparation
 from specbench.log.run import Run
 from specbench.log.store import read_run
+from tests.engine.kernels.test_overlap import NUM_REPLAYS, TREES
 from tests.packaging.shell import ROOT
 from tests.support.models import random_llama
 
@@ -176,6 +179,14 @@ def test_the_plan_has_the_tests_of_every_kernel_for_gpus() -> None:
     assert "test_native.py" in left_out
     assert all(name.startswith("test_native") for name in left_out)
     assert {"test_few.py", "test_overlap.py", "test_pick_products.py"} <= {*files}
+
+
+def test_launches_race_at_every_size_of_their_blocks_and_at_eagles_tree() -> None:
+    races = {launch: {n for n, of in TREES if of == launch} for launch in (*ROW, FEW, None)}
+    assert NUM_REPLAYS >= 1000
+    assert races[FEW] == races[None] >= {2, 16, 17, 26, 33, 64}
+    assert all(races[launch] == {1} for launch in ROW)
+    assert 26 in {num_rows for num_rows, _ in TRIED}  # the start-up check
 
 
 @pytest.mark.slow

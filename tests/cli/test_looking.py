@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from specbench import __version__
 from specbench.cli.app import COMMANDS
 from specbench.errors import UserError
+from specbench.machine import environment
+from specbench.measure import doctor
+from specbench.measure.local.device import Device
 from specbench.measure.spec import RunSpec
 from specbench.registry import names
 from tests.cli.conftest import Specbench
@@ -52,8 +58,6 @@ def test_doctor_compares_our_baseline_with_generate(specbench: Specbench, model:
 def test_doctor_compares_tokens_of_the_embedded_model_in_float32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from specbench.measure import doctor
-
     asked: list[str] = []
 
     def refuse(spec: RunSpec, *, is_offline: bool) -> None:
@@ -67,11 +71,25 @@ def test_doctor_compares_tokens_of_the_embedded_model_in_float32(
     assert asked == ["float32", "float16"]
 
 
+@pytest.mark.parametrize(
+    ("version", "device", "second"),
+    [("2.8.1", "cuda:0", "torch"), ("2.10.0", "cuda:0", "device"), ("2.8.1", "cpu", "device")],
+)
+def test_doctor_recommends_a_torch_whose_launches_overlap(
+    version: str, device: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = environment.capture()
+    facts = structs.replace(facts, torch=structs.replace(facts.torch, version=version))
+    monkeypatch.setattr(environment, "capture", lambda: facts)
+    setup = SimpleNamespace(device=Device(device))
+    monkeypatch.setattr(doctor, "make_engine_setup", lambda spec, is_offline: setup)
+    found = islice(doctor.examine(RunSpec(), is_offline=True), 2)
+    assert [one.name for one in found] == ["software", second]
+
+
 def test_doctor_finds_a_baseline_with_other_tokens(
     specbench: Specbench, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specbench.measure import doctor
-
     monkeypatch.setattr(doctor, "generate", lambda target, ids, num_tokens: [0])
     said = specbench("doctor", "--model", model, "--offline")
     assert said.code == 1
