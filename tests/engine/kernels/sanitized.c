@@ -47,6 +47,23 @@ static void attention_over(long num, long seen, long num_kv, long group, long di
     free(queries), free(cache), free(bias), free(out);
 }
 
+static long wrong_best(long num, long size, long count) {
+    Stored *logits = drawn(num * size);
+    int64_t *ids = malloc(num * count * sizeof(int64_t));
+    float *log_probs = malloc(num * count * sizeof(float));
+    long wrong = 0;
+    best_tokens(logits, size, num, size, count, ids, log_probs, 2);
+    for (long i = 0; i < num; i++)
+        for (long k = 0; k < count; k++) {
+            float own = value_of(logits[i * size + ids[i * count + k]]);
+            long better = 0;
+            for (long j = 0; j < size; j++) better += value_of(logits[i * size + j]) > own;
+            wrong += better > k || !(log_probs[i * count + k] <= 1e-6f);
+        }
+    free(logits), free(ids), free(log_probs);
+    return wrong;
+}
+
 int main(void) {
     const long sizes[] = {1, 15, 16, 31, 32, 33, 64, 100}, columns[] = {1, 3, 4, 5, 23, 64};
     long wrong = 0;
@@ -54,6 +71,9 @@ int main(void) {
         for (int i = 0; i < 8; i++)
             for (int j = 0; j < 6; j++) wrong += wrong_products(num, sizes[i], columns[j]);
     wrong += wrong_products(2, 640, 2048);
+    for (long size = 1; size < 200; size += 7)
+        for (long count = 1; count <= size && count <= MOST; count += 9)
+            wrong += wrong_best(5, size, count);
     for (long num = 1; num <= 14; num++)
         for (long seen = 0; seen < 40; seen += 13) {
             attention_over(num, seen, 3, 3, 64);
