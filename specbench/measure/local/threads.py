@@ -194,16 +194,21 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 
 
 def step_times(target: Target, prompt_ids: tuple[int, ...], found: Threads) -> StepTimes:
-    """Times of steps of the target by rows, and by threads if their number is measured here."""
+    """Times of steps of the target by rows, and by threads if their number is measured here.
+
+    The least of two rounds counts, so that another program's moment changes no row alone.
+    """
     counts = thread_counts() if found.chosen_by == "measured" else [found.num]
     seconds, best = dict[int, dict[int, float]](), dict[int, int]()
-    for rows in ROWS:
+    for rows in ROWS * 2:
         step_s = token_step(target, rows, prompt_ids)
-        trial = Trial(counts, found.num, ROWS_S / len(ROWS))
+        trial = Trial(counts, found.num, ROWS_S / len(ROWS) / 2)
         for _ in range(STEPS * (len(counts) == 1)):
             trial.add(found.num, step_s())
         trial.measure(step_s)
-        seconds[rows], best[rows] = trial.medians, trial.best
+        before = seconds.get(rows, {})
+        seconds[rows] = before | {n: min(s, before.get(n, s)) for n, s in trial.medians.items()}
+        best[rows] = min(seconds[rows], key=seconds[rows].__getitem__)
     set_threads(found.num)
     return StepTimes(seconds, best)
 
