@@ -130,7 +130,7 @@ def shown(declared: Option) -> Any:
     )
 
 
-CORPUS = "Chats (turns, messages or ShareGPT) or text, as JSONL or JSON."
+CORPUS = "Chats (messages, ShareGPT, or turns and reference) or text, as JSONL or JSON."
 """Help of a file to learn from."""
 TargetModel = Annotated[
     str,

@@ -60,6 +60,8 @@ def race(
     from specbench.measure.spec import RunSpec
 
     pace = _pace(speed)
+    if not prompt.strip():
+        raise UserError("The prompt is empty.", 'Give one: specbench race "Tell a story."')
     is_every_one = "methods" not in values
     spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
     say(starting(spec))
