@@ -118,7 +118,7 @@ def expected_seconds(plan: Plan, root: Path) -> float | None:
             began, ended = map(datetime.fromisoformat, (header.created, header.finished))
             budget = header.spec.values.max_new_tokens or plan.max_new_tokens
             work = plan.num_records * plan.max_new_tokens / (header.num_records * budget)
-            return (ended - began).total_seconds() * work
+            return max(1.0, (ended - began).total_seconds() * work)
     return None
 
 
