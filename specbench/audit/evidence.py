@@ -137,8 +137,9 @@ class TokenNumbers(Columns):
     `surprise` is -log p(token) in nats, `rank` the mass of the likelier tokens plus half its
     own; both come with the variance and third central moment that they have if the token is a
     draw. The expected rank is 1/2. A token is not `is_possible` if p rules it out beyond
-    rounding. `position` is uniform in [0, 1) if the token is a draw, with tokens by id; `tail`
-    is the mass of the tokens that are at most as likely. `depth` is the token's place in its
+    rounding. `position` is uniform in [0, 1) if the token is a draw, with tokens by id;
+    `middle` is the middle of the token's stretch there, and has the rank's variance. `tail` is
+    the mass of the tokens that are at most as likely. `depth` is the token's place in its
     step, from 1; 0 for the prefill's token, with which an answer begins. `has_draft` is 1 if
     the step tried guesses there, 0 if the token could only be the bonus. Both are UNKNOWN
     without steps.
@@ -154,6 +155,7 @@ class TokenNumbers(Columns):
     is_best: Array
     best: Array
     position: Array
+    middle: Array
     tail: Array
     is_possible: Array
     depth: Array
@@ -302,7 +304,7 @@ def token_numbers(logits: Tensor, token_ids: Sequence[int], sampling: Sampling) 
 def _chunk(
     logits: Tensor, tokens: Tensor, within: Tensor, sampler: Sampler, loose: Sampler
 ) -> Tensor:
-    """Rows of numbers [12, tokens] for logits [tokens, vocab] and tokens [tokens, 1].
+    """Rows of numbers [13, tokens] for logits [tokens, vocab] and tokens [tokens, 1].
 
     `within` [tokens] places a token within its own share of the distribution.
     """
@@ -325,18 +327,20 @@ def _chunk(
     rank_variance = (1 - (ordered**3).sum(-1)) / 12
     rank_third = -(ordered**3 * middle).sum(-1) / 4
     tail = p.masked_fill(p > own, 0.0).sum(-1)
-    position = p.cumsum(-1).gather(1, tokens)[:, 0] - own[:, 0] * (1 - within)
+    end = p.cumsum(-1).gather(1, tokens)[:, 0]
+    position, middle = end - own[:, 0] * (1 - within), end - own[:, 0] / 2
     best = ordered[:, 0]
     is_ruled_out = own[:, 0] <= 0
     is_possible = ~is_ruled_out | (loose.probs(logits.double()).gather(1, tokens)[:, 0] > 0)
     # A token at the border of the kept ones says nothing.
     surprise = torch.where(is_ruled_out, entropy, surprise)
     rank = torch.where(is_ruled_out, 0.5, rank)
+    middle = torch.where(is_ruled_out, 0.5, middle)
     tail = torch.where(is_ruled_out & is_possible, 1.0, tail)
     return torch.stack(
         [
             surprise, entropy, variance, third, rank, rank_variance, rank_third,
-            (own[:, 0] >= best).double(), best, position, tail, is_possible.double(),
+            (own[:, 0] >= best).double(), best, position, middle, tail, is_possible.double(),
         ]
     )  # fmt: skip
 

@@ -99,7 +99,7 @@ def sum_test(residual: Any, variance: Any, third: Any, step: float = 0.0) -> flo
 
 
 def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
-    """Correlation of the random numbers behind neighbouring tokens and neighbouring steps."""
+    """Correlation of the random numbers behind neighbouring tokens, steps and answers."""
     is_first = tokens.depth == 1
     answer = (tokens.depth == 0).cumsum()
     for name, rows in (
@@ -115,6 +115,30 @@ def _serial_tests(tokens: TokenNumbers) -> Iterator[AuditTest]:
         products, scale = float((now * before).sum()), float((before**2).sum())
         p_value = _normal(products / np.sqrt(scale))
         yield AuditTest("tokens", name, len(now), products / scale, "", p_value)
+    yield from _test_of_answers(tokens, answer)
+
+
+def _test_of_answers(tokens: TokenNumbers, answer: Any) -> Iterator[AuditTest]:
+    """Correlation of each answer's steps with the same steps of the answer before.
+
+    One seed for all answers gives each the same random numbers. The places of tokens have no
+    noise of their own here: two short answers may be equal, and would get the same.
+    """
+    rows = np.flatnonzero((answer > 0) & ((tokens.depth == 0) | (tokens.depth == 1)))
+    begins = np.flatnonzero(tokens.depth[rows] == 0)
+    step = np.arange(len(rows)) - begins[answer[rows] - 1]
+    rows = rows[np.lexsort((answer[rows], step))]
+    step = np.sort(step)
+    before, now = rows[:-1], rows[1:]
+    is_pair = (step[1:] == step[:-1]) & (answer[now] == answer[before] + 1)
+    is_pair &= (tokens.best[now] < _SURE) & (tokens.best[before] < _SURE)
+    around = tokens.middle[before[is_pair]] - 0.5
+    products = around * (tokens.middle[now[is_pair]] - 0.5)
+    variance = (around**2 * tokens.rank_variance[now[is_pair]]).sum()
+    if len(around) >= _LEAST and variance > 0:
+        effect = float(12 * products.mean())
+        p_value = _normal(products.sum() / np.sqrt(variance))
+        yield AuditTest("tokens", "correlation of answers", len(around), effect, "", p_value)
 
 
 def _normal(z: float) -> float:

@@ -84,8 +84,12 @@ class Answers:
 def replay(
     answers: Answers, model: RunModel, records: Sequence[Record], is_enough: Callable[[], bool]
 ) -> None:
-    """Complete records again, spread over the run, until they are enough."""
-    for record in spread(records):
+    """Complete records again, spread over the run, until they are enough.
+
+    Runs with one seed that were merged have an answer twice, which is one draw.
+    """
+    once = {(one.key.task, one.key.sample_id, one.key.turn, one.seed): one for one in records}
+    for record in spread([*once.values()]):
         if is_enough():
             return
         found = model.watch(record.key.method, model.request(record))

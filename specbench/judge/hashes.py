@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from specbench.data.prompts import known_prompts
@@ -69,9 +70,24 @@ def unknown_hashes(header: RunHeader) -> Iterator[str]:
             yield f"The embedded model is not this version's: {', '.join(sorted(changed))} differ."
     elif not header.model.files and not header.model.revision:
         yield UNKNOWN_WEIGHTS
+    yield from _changed_files(header)
     for one in header.prompts:
         if known_prompts(header, one) is None:
             yield f"The prompts of {one.task} are not on this machine: their hash is not checked."
+
+
+def _changed_files(header: RunHeader) -> Iterator[str]:
+    """Files of weights that are on this machine, with another hash than in the header."""
+    places = {} if header.model.is_stand_in else {header.model.source: header.model.files}
+    for about in header.methods.values():
+        folder = about.options.get("weights")
+        if isinstance(folder, str) and about.weights and not about.weights.is_stand_in:
+            places[folder] = about.weights.files
+    for place, files in places.items():
+        with suppress(OSError, ValueError):  # it is not on this machine
+            own = identify(Path(place)).files
+            if other := [name for name in files if name in own and own[name] != files[name]]:
+                yield f"{place}: {', '.join(sorted(other))} changed since the run, or its hash did."
 
 
 def _files(whose: str, files: Mapping[str, FileHeader]) -> Iterator[str]:

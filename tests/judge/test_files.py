@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import asdict
 from msgspec.structs import replace as replaced
 
@@ -231,3 +232,15 @@ def test_the_load_of_a_merged_run_is_that_of_its_workers_and_of_other_origins() 
             merged, good_records(), None
         )
         assert told is not is_known
+
+
+def test_a_file_at_hand_that_has_another_hash_is_told(tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"as it was")
+    files = {name: to_builtins(one) for name, one in identify(tmp_path).files.items()}
+    model = {**HEADER["model"], "source": str(tmp_path), "files": files}
+    folder = store(tmp_path / "run", good_header(model=model))
+    assert not check_files(folder).about["unchecked"]
+    weights.write_bytes(b"as it is!")
+    (told,) = check_files(folder).about["unchecked"]
+    assert told == f"{tmp_path}: model.safetensors changed since the run, or its hash did."

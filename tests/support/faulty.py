@@ -17,6 +17,7 @@ from specbench.engine.decode import emit
 from specbench.engine.drafter import State
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.types import Sampling
 
 
 def faulty(
@@ -42,7 +43,9 @@ def faulty(
         kept = is_tried & (chance[child] * q[child].gather(1, token)[:, 0] < ratio)
         accepted = accepted.scatter(0, child, accepted[child] | kept)
         is_open = is_open & ~kept
-        taken = {"own": q[child], "first": q[layout.siblings[0]], "none": 0 * p}[residual]
+        taken = {
+            "own": q[child], "half": q[child] / 2, "first": q[layout.siblings[0]], "none": 0 * p,
+        }[residual]  # fmt: skip
         rest = (p - taken).clamp(min=0)
         is_rejected = (is_tried & ~kept)[:, None] & (rest.sum(-1, keepdim=True) > 0)
         p = torch.where(is_rejected, rest / rest.sum(-1, keepdim=True), p)
@@ -90,6 +93,13 @@ class StaleLogits(Target):
             return replace(found, logits=self.last)
         self.last = found.logits.clone()
         return found
+
+
+class OneSeed(Target):
+    """Every answer is drawn with the same random numbers."""
+
+    def sampler(self, sampling: Sampling, seed: int) -> Sampler:
+        return super().sampler(sampling, 0)
 
 
 class KeepsRejected(Target):
