@@ -6,16 +6,22 @@ import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import yaml
 
 import specbench
 from specbench import registry
 from specbench.cli.app import app
 from specbench.data.tasks import load_cards
+from specbench.engine.accept import Sampler
+from specbench.engine.drafter import State
+from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.measure.server.engine import load_engine
 from specbench.registry import parse_choices
+from specbench.types import Request, Sampling
 from tests.packaging.shell import ROOT
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -110,6 +116,24 @@ def test_the_python_that_a_document_shows_runs(
     (code,) = re.findall(r"<!-- runs -->\n```python\n(.*?)```", text(ROOT / name), re.DOTALL)
     exec(code, {})
     assert capsys.readouterr().out
+
+
+def test_the_tree_that_adding_shows_is_one_of_two_branches() -> None:
+    """Its paths are those that its comment names; the table of State has all that it offers."""
+    page = text(ROOT / "docs/adding.md")
+    (code,) = re.findall(r"<!-- tree -->\n```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"torch": torch, "TreeLayout": TreeLayout, "DraftTree": DraftTree}
+    exec(code, names)
+    state = State(Request((5, 6, 7), 9), Sampler(Sampling(), torch.device("cpu")), 9)
+    tree = names["propose"](None, state)
+    assert tree.tokens.tolist() == [7, 11, 12, 21] and tree.num_verify == 4
+    assert tree.layout.depths.tolist() == [0, 1, 2, 1]
+    paths = [row.nonzero().flatten().tolist() for row in tree.layout.ancestors]
+    assert paths == [[0], [0, 1], [0, 1, 2], [0, 3]]
+    table = page.partition("| `State` |")[2].partition("\n\n")[0]
+    listed = set(re.findall(r"^\| `(\w+)", table, re.MULTILINE))
+    known = {name for name in dir(state) if not name.startswith("_")} - {"append"}
+    assert listed == known
 
 
 def test_the_site_has_every_page() -> None:
