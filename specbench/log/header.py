@@ -40,6 +40,9 @@ _FIRST = frozenset(
 )
 """Parts of the first version, in `run.json` even if empty; later ones are absent then."""
 
+_USUAL = {"settings": "paper", "kernels": "auto"}
+"""Later options that are absent with these values, too."""
+
 _DEQUANTISED = "dequantised "
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 """The id of a repository on the Hub: "org/name"."""
@@ -393,6 +396,6 @@ def header_values(header: RunHeader) -> dict[str, Any]:
     spec = values["spec"]
     for part in (values, values["model"], spec["values"], spec["asked"] or {}):
         for name in part.keys() - _FIRST:
-            if not part[name]:
+            if not part[name] or part[name] == _USUAL.get(name):
                 del part[name]
     return values

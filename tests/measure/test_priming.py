@@ -99,7 +99,9 @@ def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
     """Its search through all of it takes a fifth of a second, in whichever sample it falls."""
     target = Target(random_llama())
     mode = SimpleNamespace(name="eager", reason=None)
-    setup = SimpleNamespace(has_phases=False, is_traced=False, threads=1, mode=mode)
+    setup = SimpleNamespace(
+        has_phases=False, is_traced=False, threads=1, mode=mode, settings="paper"
+    )
     loaded = LoadedEngine(target, {}, 0.0, MemoryLedger(target))
     before = gc.get_freeze_count()
     with EngineBackend(cast(Any, setup), loaded=loaded) as backend:

@@ -180,7 +180,7 @@ class OnOurEngine(FakeSetup):
         loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target), build_s, weights)
         parts = SimpleNamespace(
             has_phases=False, is_traced=False, checks_drafts=False, threads=1, methods=(),
-            device=Device("cpu"), mode=EAGER,
+            device=Device("cpu"), mode=EAGER, settings="paper",
         )  # fmt: skip
         return EngineBackend(cast(Any, parts), is_metered=True, loaded=loaded)
 
