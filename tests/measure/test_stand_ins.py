@@ -155,7 +155,9 @@ def test_a_stand_in_is_loaded_from_python(tmp_path: Path) -> None:
 
 def backend_of(target: Target, drafters: dict[str, Any]) -> EngineBackend:
     mode = SimpleNamespace(name="eager", reason=None)
-    setup = SimpleNamespace(has_phases=False, is_traced=False, threads=1, mode=mode)
+    setup = SimpleNamespace(
+        has_phases=False, is_traced=False, threads=1, mode=mode, settings="paper", methods=()
+    )
     loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
     return EngineBackend(cast(Any, setup), loaded=loaded)
 
