@@ -161,7 +161,9 @@ def options(struct: type[Struct], *names: str) -> tuple[Option, ...]:
     found = {}
     for field in fields(struct):
         kind, *declared = get_args(field.type) if get_origin(field.type) is Annotated else (None,)
-        for one in (extra["option"] for meta in declared if (extra := meta.extra)):
+        for extra in (meta.extra or {} for meta in declared):
+            if (one := extra.get("option")) is None:
+                continue
             named = {"name": field.name, "parameter": one.parameter or field.name}
             found[field.name] = replace(one, **named, kind=kind, default=field.default)
     assert {*names} <= {*found}, names

@@ -136,7 +136,7 @@ class SpecValues(Struct, frozen=True):
         unset="600")] = None
     # fmt: on
     is_first_look: Annotated[
-        bool, doc("few prompts and passes, because the command had no option; absent if not")
+        bool, role("note", "few prompts and passes: the command had no option; absent if not")
     ] = False
 
 

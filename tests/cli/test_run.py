@@ -108,8 +108,10 @@ def test_a_run_is_named_by_its_folder_or_a_file_in_it_and_a_copy_by_its_own_name
 ) -> None:
     specbench("run", "--method", "pld", "--prompts", prompt_file, "--output", "one")
     shutil.copytree("one", "two")
-    for command in (("report",), ("show",), ("check", "--baseline", "one", "--speed", "never")):
-        assert specbench(*command, "two/samples.jsonl").code == 0, command
+    for command in ("report", "show"):
+        assert specbench(command, "two/samples.jsonl").code == 0, command
+    checked = specbench("check", "two/samples.jsonl", "--baseline", "one", "--speed", "never")
+    assert checked.code == 3 and checked.out.startswith("Nothing was checked: 0 of 1 number")
     compared = specbench("compare", "one/run.json", "two/run.json")
     assert "A  one:" in compared.out and "B  two:" in compared.out
     assert read_run(Path("two")).header.id == "two"

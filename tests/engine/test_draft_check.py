@@ -192,7 +192,12 @@ def test_a_method_that_breaks_its_contract_in_the_warm_up_fails_in_every_sample(
     target = random_target()
     mode = SimpleNamespace(name="eager", reason=None)
     setup = SimpleNamespace(
-        has_phases=False, is_traced=False, checks_drafts=False, threads=None, mode=mode
+        has_phases=False,
+        is_traced=False,
+        checks_drafts=False,
+        threads=None,
+        mode=mode,
+        settings="paper",
     )
     loaded = LoadedEngine(target, {"wrong": Wrong()}, 0.0, MemoryLedger(target))
     with EngineBackend(cast(Any, setup), loaded=loaded) as backend:

@@ -13,7 +13,7 @@ OPTIONS = {option.name: option for option in options(SpecValues)}
 
 
 def test_every_value_of_a_run_is_an_option_and_no_two_have_one_name() -> None:
-    assert tuple(OPTIONS) == SpecValues.__struct_fields__
+    assert (*OPTIONS, "is_first_look") == SpecValues.__struct_fields__  # a command without any
     parameters = [option.parameter for option in OPTIONS.values()]
     assert len({*parameters}) == len(parameters)
 
@@ -76,9 +76,9 @@ def test_a_value_out_of_the_limits_is_refused(name: str, value: object, message:
 
 def test_defaults_are_within_their_limits() -> None:
     refused = []
-    for name, value in structs.asdict(SpecValues()).items():
+    for name, option in OPTIONS.items():
         try:
-            OPTIONS[name].check(value)
+            option.check(structs.asdict(SpecValues())[name])
         except UserError as error:
             refused.append(error.message)
     assert not refused
