@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -330,8 +331,7 @@ def _notebook_line() -> Callable[[str], None]:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not hasattr(shell, "kernel"):
         return lambda text: None
-    from IPython.display import display
-
+    display = import_module("IPython.display").display  # there is no IPython elsewhere
     handle = display({"text/plain": ""}, raw=True, display_id=True)
     return lambda text: handle.update({"text/plain": text}, raw=True)
 
@@ -383,5 +383,5 @@ def _flat(input_ids: Sequence[int] | Tensor) -> tuple[int, ...]:
             raise UserError(f"input_ids hold {len(listed)} prompts.", "Give one at a time.")
         listed = listed[0]
     if not (is_row and all(isinstance(token, int) and token >= 0 for token in listed)):
-        raise UserError(f"input_ids {listed!r:.60} are no token ids.", "Give them as [1, 2, 3].")
+        raise UserError(f"input_ids {listed!r:.60} are not token ids.", "Give them as [1, 2, 3].")
     return tuple(listed)

@@ -82,7 +82,7 @@ def test_a_prompt_of_a_wrong_type_is_refused_with_the_types_that_are_right(
 @pytest.mark.parametrize("ids", ["abc", 5, ["a"], [1.5], [-1], []])
 def test_input_ids_that_are_no_token_ids_are_refused(model: Path, ids: Any) -> None:
     loaded = specbench.load(str(model), template="none")
-    with pytest.raises(UserError, match="are no token ids"):
+    with pytest.raises(UserError, match="are not token ids"):
         loaded.generate(input_ids=ids)
 
 

@@ -141,10 +141,10 @@ def local_folder(repo: str, *, what: str) -> Path | None:
         hint = "Reinstall specbench." if what.endswith("tiny") else "Check the path."
         raise CheckpointError(f"{what}: the folder {folder} does not exist.", hint)
     if not HUB_ID.fullmatch(repo):
-        message = (
-            f"{what}: there is no folder {repo!r} here, and it is no id of the Hugging Face Hub."
+        raise CheckpointError(
+            f"{what}: there is no folder {repo!r} here, and this is not an id of the Hub.",
+            "Give a folder, or an id `org/name` of the Hugging Face Hub.",
         )
-        raise CheckpointError(message, "Give a folder, or an id `org/name`.")
     return None
 
 

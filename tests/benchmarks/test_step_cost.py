@@ -9,7 +9,7 @@ from benchmarks import step_cost
 def test_a_table_has_a_row_for_each_number_of_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(step_cost, "bandwidth", lambda device: 2e10)
+    monkeypatch.setattr(step_cost, "bandwidth", lambda device, block: 2e10)
     monkeypatch.setattr(step_cost, "PRODUCT", 64)
     before = torch.get_num_threads()
     words = "--model tiny --dtype float32 --rows 1 3 --threads 1 --prompt 20 --steps 4 --rounds 1"

@@ -172,7 +172,7 @@ def test_a_full_disk_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_a_name_that_is_no_repository_is_one_message() -> None:
-    with pytest.raises(CheckpointError, match="no id of the Hugging Face Hub"):
+    with pytest.raises(CheckpointError, match="not an id of the Hub"):
         resolve("not a repo!", offline=True, what="x")
 
 

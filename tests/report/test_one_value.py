@@ -11,6 +11,7 @@ from dataclasses import replace
 from html import unescape
 from io import StringIO
 from itertools import pairwise
+from math import isclose
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,11 @@ def at_temperature(run: Run, temperature: float) -> Run:
 
 def text(value: Value) -> str | None:
     return f"{value.value:.2f}" if isinstance(value, Estimate) else None
+
+
+def is_written(number: str | float, value: Value) -> bool:
+    """True if a file has the number, to the digits that it keeps."""
+    return isinstance(value, Estimate) and isclose(float(number), value.value, rel_tol=1e-5)
 
 
 def rows(document: str, mark: str) -> Iterator[list[str]]:
@@ -127,22 +133,22 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
     assert f"{frame.loc[(method, 'pooled'), 'mat_all_steps']:.2f}" == whole
     lines = [one for one in DictReader(StringIO(csv.render(report))) if one["method"] == method]
     by_task = {one["task"]: one for one in lines}
-    assert f"{float(by_task['mean']['mat']):.2f}" == mat
-    assert f"{float(by_task['pooled']['mat_all_steps']):.2f}" == whole
+    assert is_written(by_task["mean"]["mat"], overall.mat)
+    assert is_written(by_task["pooled"]["mat_all_steps"], overall.pooled.mat)
     assert by_task["pooled"]["mat"] == by_task["mean"]["mat_all_steps"] == ""
     (written,) = json.loads(json_export.render(report))["runs"]
     (own,) = [one for one in written["overall"] if one["method"] == method]
-    assert f"{own['mat']['value']:.2f}" == mat
-    assert f"{own['pooled']['mat_all_steps']['value']:.2f}" == whole
+    assert is_written(own["mat"]["value"], overall.mat)
+    assert is_written(own["pooled"]["mat_all_steps"]["value"], overall.pooled.mat)
     for one in written["costs"]:
         if one["method"] == method and one["task"] is None and "value" in one["mat_all_steps"]:
-            assert f"{one['mat_all_steps']['value']:.2f}" == whole
+            assert is_written(one["mat_all_steps"]["value"], overall.pooled.mat)
 
     shown = under("MAT", drawn(report, is_full=False), label)
     assert shown == [mat]
     every = drawn(report, is_full=True)
     costs = under("MAT", every.partition("The cost of a step")[2], label)[:1]
-    assert costs in ([], [whole])
+    assert costs in ([], [text(cost.mat) or "–"])
     overview = [row for row in rows(markdown.render(report), "|") if row[0] == label]
     of_page = [row for row in rows(html.render(report), "<") if row and row[0] == label]
     is_several = len(metrics.tasks) > 1
@@ -180,7 +186,7 @@ def check_comparison(run: Run, metrics: RunMetrics) -> None:
             assert cell["mat_subject"] == pytest.approx(overall.mat.value)
 
 
-@pytest.mark.parametrize(("count", "seed"), [(3, 1), pytest.param(100, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "seed"), [(3, 1), pytest.param(25, 2, marks=pytest.mark.slow)])
 def test_a_number_has_one_value_in_every_rendering(tmp_path: Path, count: int, seed: int) -> None:
     make(tmp_path, count, seed)
     num_checked = 0

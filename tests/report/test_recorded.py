@@ -27,7 +27,7 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 @cache
 def files_of(run: Path) -> dict[str, bytes]:
-    every = report_files(make_report(read_run(run)))
+    every = report_files(make_report(read_run(run), sort="speedup"))
     return {name: content for name, content in every.items() if not name.endswith(".png")}
 
 

@@ -71,10 +71,8 @@ def page_template(name: str, package: str = __package__) -> Template:
 
 
 def _with_code(text: str) -> str:
-    """The text as HTML, with what stands between backticks as code."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    """Escaped text with what stands between backticks as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", str(text))
 
 
 def files(report: Report) -> Mapping[str, str]:

@@ -207,9 +207,12 @@ def _header(tasks: Sequence[Task]) -> Iterable[str]:
 
 
 def _titles(heading: str, titles: Sequence[str]) -> Iterable[str]:
-    """Two lines: each title above a speedup and a tau."""
-    above = [rf"\multicolumn{{2}}{{c}}{{{escape(title)}}}" for title in titles]
-    yield " & ".join(["", *above]) + r" \\"
+    """Each title above a speedup and a tau, and between them its number of samples, if any."""
+    names, signs, numbers = zip(*(title.partition(", n=") for title in titles), strict=True)
+    below = [f"n={number}" if number else "" for number in numbers]
+    for words in (names, below) if any(signs) else (names,):
+        above = [rf"\multicolumn{{2}}{{c}}{{{escape(one)}}}" for one in words]
+        yield " & ".join(["", *above]) + r" \\"
     places = range(2, 2 + 2 * len(titles), 2)
     yield " ".join(rf"\cmidrule(lr){{{place}-{place + 1}}}" for place in places)
     pair = r"Speedup & \multicolumn{1}{c}{$\tau$}"

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.kernels import with_launch
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import NO_OVERLAP, pick_ops
@@ -20,6 +19,10 @@ from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from tests.support.fallbacks import fallbacks
 from tests.support.models import random_llama
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from benchmarks.gpu.kernels import with_launch
 
 NUM_REPLAYS = 1000
 SMALL = {

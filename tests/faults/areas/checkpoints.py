@@ -62,7 +62,7 @@ def attack(random: Random, folder: Path) -> None:
     os.chdir(folder)
     try:
         with (
-            patch("specbench.machine.bandwidth.bandwidth", lambda device: 1e9),
+            patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9),
             patch.object(chat, "RENDER_LIMIT_S", 0.3),
         ):
             run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])

@@ -48,7 +48,7 @@ def attack(random: Random, folder: Path) -> None:
     quiet_libraries()
     os.chdir(folder)
     try:
-        with patch("specbench.machine.bandwidth.bandwidth", lambda device: 1e9):
+        with patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
             plan = make_plan(spec, is_offline=True)
             run = run_plan(plan, folder / "run", ProgressView(), given=[])
     except UserError as error:

@@ -136,7 +136,7 @@ def run(folder: Path) -> Run:
     spec = RunSpec(str(model_folder()), prompts=str(prompts), template="none", max_new_tokens=6,
                    device="cpu")  # fmt: skip
     quiet_libraries()
-    with patch("specbench.machine.bandwidth.bandwidth", lambda device: 1e9):
+    with patch("specbench.machine.bandwidth.bandwidth", lambda device, block: 1e9):
         return run_plan(make_plan(spec, is_offline=True), folder / "run", ProgressView(), given=[])
 
 
