@@ -199,7 +199,7 @@ def ends(subject: Subject) -> Iterator[AuditTest]:
         for eos in {answer[i] for i in range(len(answer) // 4, len(answer), len(answer) // 8)}:
             drafter = Planted(subject.drafter, (*prompt, *answer))
             done = subject.complete(drafter, prompt, eos_ids=frozenset({eos}))
-            wrong.append(done.token_ids.index(eos) != done.num_tokens - 1)
+            wrong.append(eos in done.token_ids[:-1] or done.token_ids[-1] != eos)
     yield count("end token", len(wrong), sum(wrong))
 
 

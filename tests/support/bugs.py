@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from random import randrange
 from typing import Any
 
 from specbench.audit.oracle import NoisyTarget
@@ -37,11 +38,13 @@ from tests.support.faulty import (
     WrongPositions,
     after_eos,
     beyond_budget,
+    ends_early,
     faulty,
     first_always,
     greedy_prefill,
     parents_logits,
     patched_emit,
+    too_hot,
     twice_heated,
     without_bonus,
     wrong_child,
@@ -57,7 +60,8 @@ def _with(drafter: Drafter, rule: Any) -> Drafter:
 class Variant:
     """A way to build a method. `check` is the check of the contract kit that finds its bug.
 
-    `is_output` tells if the bug shows in the output, where the audit has to find it.
+    `is_output` tells if the bug shows in the output, where the audit has to find it. `effort`
+    is the number of outcomes of the check with which 80 % of all audits find it.
     """
 
     name: str
@@ -66,18 +70,19 @@ class Variant:
     target: Callable[..., Target] = Target
     patch: Callable[[], AbstractContextManager[None]] = nullcontext
     is_output: bool = True
+    effort: int = 0
 
     def __str__(self) -> str:
         return self.name
 
 
-def ruled(name: str, check: str, rule: Any, **options: Any) -> Variant:
+def ruled(name: str, check: str, rule: Any, *, effort: int = 0, **options: Any) -> Variant:
     bound = partial(rule, **options) if options else rule
-    return Variant(name, check, lambda target: _with(NoisyTarget(target), bound))
+    return Variant(name, check, lambda target: _with(NoisyTarget(target), bound), effort=effort)
 
 
-def patched(name: str, check: str, emit_: Any, *, is_output: bool = True) -> Variant:
-    return Variant(name, check, patch=partial(patched_emit, emit_), is_output=is_output)
+def patched(name: str, check: str, emit_: Any, **more: Any) -> Variant:
+    return Variant(name, check, patch=partial(patched_emit, emit_), **more)
 
 
 BUGS = (
@@ -85,7 +90,7 @@ BUGS = (
     ruled("accepts 10 % too often", "rule", faulty, leniency=1.1),
     ruled("accepts 50 % too often", "rule", faulty, leniency=1.5),
     ruled("no residual after a rejection", "rule", faulty, residual="none"),
-    ruled("half of q in the residual", "rule", faulty, residual="half"),
+    ruled("half of q in the residual", "rule", faulty, residual="half", effort=6_600),
     ruled("residual of the first sibling", "rule", faulty, residual="first"),
     ruled("bonus from the parent's logits", "sampled", faulty, bonus="parent"),
     ruled("bonus is the best token", "sampled", faulty, bonus="greedy"),
@@ -124,6 +129,15 @@ BUGS = (
     Variant("stale logits in 1 of 10 steps", "planted", target=StaleLogits, is_output=False),
 )  # fmt: skip
 """Bugs by the check that finds them."""
+
+SMALL = (
+    ruled("temperature 5 % too high in the rule", "rule", too_hot, effort=158_000),
+    ruled("accepts 2 % too often", "rule", faulty, leniency=1.02, effort=165_000),
+    ruled("bonus drawn from p^1.1", "rule", faulty, bonus="cool", effort=328_000),
+    patched("an answer that ends before EOS, once in 50", "ends",
+            ends_early(lambda: randrange(50) == 0), effort=80),
+)  # fmt: skip
+"""Bugs that need more than the usual effort. Their tests simulate what it finds."""
 
 
 def _noisy(**options: Any) -> Callable[[Target], Drafter]:

@@ -53,12 +53,18 @@ def faulty(
     other = {
         "own": drawn, "parent": sampler.draw(target[layout.parents]),
         "greedy": target.argmax(-1), "cold": sampler.draw(logits.softmax(-1)),
+        "cool": sampler.draw(target**1.1),
     }[bonus]  # fmt: skip
     return select(tree, accepted, torch.where(is_leaf, other, drawn))
 
 
 def twice_heated(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
     return lossless(tree, logits / sampler.sampling.temperature, sampler)
+
+
+def too_hot(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+    """A temperature that is 5 % too high."""
+    return lossless(tree, logits / 1.05, sampler)
 
 
 def greedy_prefill(tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
@@ -267,6 +273,19 @@ def after_eos(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[
     for token in kept:
         state.append(token)
     return len(kept), True
+
+
+def ends_early(is_chosen: Callable[[], bool]) -> Callable[..., tuple[int, bool]]:
+    """Ends chosen answers before their end token."""
+
+    def emit_(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:
+        ids = [*token_ids]
+        end = next((i for i, token in enumerate(ids) if token in state.request.eos_ids), None)
+        if end is None or not is_chosen():
+            return emit(state, ids, vocab_size)
+        return emit(state, ids[:end], vocab_size)[0], True
+
+    return emit_
 
 
 def beyond_budget(state: State, token_ids: Iterable[int], vocab_size: int) -> tuple[int, bool]:

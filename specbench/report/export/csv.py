@@ -8,6 +8,7 @@ whose prompts have categories have a table of them too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ _POSITION_COLUMNS = (
     "unconditional", "unconditional_low", "unconditional_high",
 )
 # fmt: on
+
+_FORMULA = re.compile(r"""(?:^|(?<=[;|\t\r\n]))(?=[\s"]*(?:[=+@＝＋－＠-]|::))""")
 
 
 def render(report: Report) -> str:
@@ -106,9 +109,11 @@ def csv_text(frame: DataFrame) -> str:
 
 
 def safe_cell(value: Any) -> Any:
-    """The value; after an apostrophe if a spreadsheet would compute it, or a CI log obey it."""
-    is_active = isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@", "::"))
-    return f"'{value}" if is_active else value
+    """The value, with an apostrophe before what a spreadsheet would compute, or a CI log obey.
+
+    A spreadsheet may take semicolons, tabs and bars for ends of cells too.
+    """
+    return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
 def _identity(run: RunMetrics) -> dict[str, Any]:

@@ -57,9 +57,9 @@ ${note}
 )
 
 _APART = "\0"
-_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)")
-"""Between two hyphens or apostrophes, which LaTeX would make one sign of, and two colons,
-which a CI log may take for a command.
+_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)|(?<=,)(?=,)")
+"""Between two hyphens, apostrophes or commas, which LaTeX would make one sign of, and two
+colons, which a CI log may take for a command.
 """
 _SIGNS = {
     "\\": r"\textbackslash{}",

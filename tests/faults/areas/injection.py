@@ -8,10 +8,15 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
+import subprocess
+from collections import Counter
+from functools import cache
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
@@ -34,6 +39,8 @@ FRAGMENTS = (
     "<http://a.b>", "|", "http://a.b", "www.a.b", "@someone", "`", "**", "=1+1", "+1", "-1",
     "@SUM(A1)", "\t=1", "[/red]", "[link=http://a.b]", "[bold]", ":smile:", "\\write18{a}",
     "\\input{made-up}", "%", "_a", "a" * 300, "", "漢字", "e\u0301" * 9, "../../a", ",", ":", "=",
+    ";=1+1", "|@a", ';"=1+1', "＝1+1", "\\def\\a{", "\\end{tabular}", "}", "{", "^^5cinput{a}", "&",
+    "#1", "~", "\\\\", "\\csname a\\endcsname", "--", ",,", "\\",
 )  # fmt: skip
 FORMATS = ("table", "markdown", "latex", "csv", "html", "json")
 
@@ -117,21 +124,51 @@ def check_plain(text: str) -> None:
 def check_format(form: str, text: str) -> None:
     check_plain(text.replace("\t", " ") if form == "html" else text)
     if form == "csv":
-        for row in csv.reader(StringIO(text)):
-            for cell in row:
-                is_formula = cell.lstrip().startswith(("=", "+", "-", "@"))
-                assert not is_formula or re.fullmatch(r"-?[\d.e-]+", cell), f"a formula: {cell!r}"
+        for separator in ",;|\t":  # a spreadsheet may read it with any of them
+            for row in csv.reader(StringIO(text), delimiter=separator):
+                for cell in row:
+                    is_formula = cell.strip(' "').startswith(tuple("=+-@＝＋－＠"))
+                    assert not is_formula or re.fullmatch(r"-?[\d.e-]+", cell), f"formula {cell!r}"
     elif form == "json":
         json.loads(text)
     elif form == "html":
         Page().feed(text)
     elif form == "latex":
-        lines = [line for line in text.split("\n") if not line.startswith("%")]
-        assert not [line for line in lines if "\\write18" in line or "\\input{made-up" in line]
+        check_latex(text)
     elif form == "markdown":
         active = text.replace("\\\\", "").replace("\n![", "")
         found = re.search(r"(?<!\\)<[a-z/!]|(?<!\\)\]\(\w+:|://|www\.", active)
         assert not found, f"active Markdown: {active[found.start() :][:80]!r}"
+
+
+def check_latex(text: str) -> None:
+    """Check that LaTeX does nothing that it would not do for harmless names."""
+    found, usual = active_latex(text), harmless_latex()
+    commands = [one for one in found - usual if len(one) > 1 and one not in usual]
+    assert not commands, f"commands {commands}"
+    for sign in "$#^%&":
+        assert found[sign] == usual[sign], f"{found[sign]} bare {sign}, not {usual[sign]}"
+    assert found["{"] == found["}"], "braces"
+
+
+def active_latex(text: str) -> Counter[str]:
+    """The commands and bare signs that LaTeX would act on."""
+    lines = [line for line in text.split("\n") if not line.startswith("%")]
+    shown = r"\\[{}$&#%_]|\\(text\w+|ldots)\{\}|\\ensuremath\{\\\w+\}|\\specbenchother\{[^\\]\}"
+    return Counter(re.findall(r"\\(?:[A-Za-z]+|.)|[$#^%&{}]", re.sub(shown, "", "\n".join(lines))))
+
+
+@cache
+def harmless_latex() -> Counter[str]:
+    """The same of reports with harmless names, a short and a long one."""
+    with TemporaryDirectory() as folder:
+        made = []
+        for name in ("abc", "a" * 300):
+            write_run(Path(folder) / name[:3] / name[:99], name, slowness=1.0)
+            path = f"{name[:3]}/{name[:99]}"
+            said = specbench("report", path, "--format", "latex", folder=Path(folder))
+            made.append(active_latex(said.out))
+        return made[0] | made[1]
 
 
 class Page(HTMLParser):
@@ -157,8 +194,12 @@ def check_folder(folder: Path, said: str) -> None:
     for file in files:
         if file.suffix == ".svg":
             check_xml(file.read_text())
-        elif file.suffix in forms:
+        elif file.suffix in forms and file.stem != "table_standalone":
             check_format(forms[file.suffix], file.read_text())
+    if shutil.which("pdflatex"):
+        call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table_standalone.tex"]
+        done = subprocess.run(call, cwd=folder, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout[-800:]
 
 
 def check_xml(text: str) -> None:

@@ -1,0 +1,138 @@
+"""Small bugs are found with a chance of 80 % at their effort, which docs/methodology.md has too.
+
+An audit of this effort takes minutes, since a rule judges one tree at a time. Here it judges all
+drafted chains of an audit at once, as a forest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from specbench.audit import contract as checks
+from specbench.audit import rule_cases
+from specbench.audit.contract import run_contract
+from specbench.audit.rule_cases import CASES, VOCAB, Array, Outcomes, rule_outcomes
+from specbench.audit.subject import Subject
+from specbench.audit.token_tests import rule_test
+from specbench.engine.accept import Rule, Sampler, lossless
+from specbench.engine.target import Target
+from specbench.engine.tree import DraftTree, TreeLayout
+from tests.support.bugs import BUGS, SMALL
+from tests.support.cheats import Honest
+from tests.support.faulty import ends_early, patched_emit
+from tests.support.models import random_llama
+
+ROOT = Path(__file__).parents[2]
+CHAIN = 1
+"""The case of a rule that shows these bugs most: two drafted tokens, one after the other."""
+LEVEL = 1e-4
+"""0.01, corrected for about 100 tests."""
+NUM_AUDITS = 60
+RULES = {bug.name: bug for bug in (*BUGS, *SMALL) if bug.effort and bug.check == "rule"}
+
+
+def rule_of(name: str) -> Rule:
+    rule: Rule = RULES[name].drafter(Target(random_llama(layers=1))).rule
+    return rule
+
+
+def forest(num: int, draw: np.random.Generator) -> tuple[DraftTree, torch.Tensor]:
+    """Chains of a root and two drawn tokens, and the target's logits after each node."""
+    roots, after = rule_cases._Q_CLOSE, rule_cases._Q_NEXT
+    first = draw.choice(VOCAB, num, p=roots)
+    second = (draw.random((num, 1)) > after[first].cumsum(1)).sum(1).clip(max=VOCAB - 1)
+    tokens = np.stack([0 * first, first, second], 1).ravel()
+    q = np.stack([np.tile(roots, (num, 1))] * 2 + [after[first]], 1).reshape(-1, VOCAB)
+    p = rule_cases._NEXT[tokens]
+    p[::3] = rule_cases._ROOT
+    nodes = torch.arange(3 * num)
+    child = torch.where(nodes % 3 < 2, nodes + 1, 0)[None]
+    layout = TreeLayout(nodes, nodes % 3, torch.empty(0), max_depth=2, known_siblings=child)
+    logits = torch.from_numpy(np.log(p) * CASES[CHAIN].sampling.temperature)
+    return DraftTree(torch.from_numpy(tokens), layout, 3 * num, torch.from_numpy(q)), logits
+
+
+def chain_outcomes(rule: Rule, num: int, seed: int) -> Outcomes:
+    """The outcomes of a rule on `num` chains."""
+    tree, logits = forest(num, np.random.default_rng(seed))
+    judged: list[Array] = []
+
+    def read(tree: DraftTree, accepted: torch.Tensor, next_ids: torch.Tensor) -> torch.Tensor:
+        judged.extend(one.view(-1, 3).numpy() for one in (accepted, next_ids))
+        return next_ids
+
+    with (
+        mock.patch("specbench.engine.accept.select", read),
+        mock.patch("tests.support.faulty.select", read),
+    ):
+        rule(tree, logits, Sampler(CASES[CHAIN].sampling, torch.device("cpu"), seed))
+    accepted, next_ids = judged
+    tokens = tree.tokens.view(-1, 3).numpy()
+    counts = np.zeros((1 + VOCAB, VOCAB))
+    row, is_open = np.zeros(num, dtype=int), np.ones(num, dtype=bool)
+    for depth in range(3):
+        is_kept = is_open & accepted[:, depth + 1] if depth < 2 else ~np.ones(num, dtype=bool)
+        token = np.where(is_kept, tokens[:, min(depth + 1, 2)], next_ids[:, depth])
+        np.add.at(counts, (row[is_open], token[is_open]), 1)
+        row, is_open = 1 + token, is_kept
+    p = np.stack([rule_cases._ROOT, *rule_cases._NEXT])
+    return Outcomes(CASES[CHAIN].name, counts, p)
+
+
+def p_values(rule: Rule, effort: int) -> Array:
+    num, tries = effort // len(CASES), range(NUM_AUDITS)
+    return np.array([rule_test(chain_outcomes(rule, num, one)).p_value for one in tries])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_a_small_bug_of_a_rule_is_found_in_four_of_five_audits_of_its_effort(name: str) -> None:
+    found = (p_values(rule_of(name), RULES[name].effort) < LEVEL).mean()
+    assert 0.65 <= found <= 0.95
+
+
+@pytest.mark.slow
+def test_the_sound_rule_is_not_found_at_the_largest_effort() -> None:
+    found = p_values(lossless, max(bug.effort for bug in RULES.values()))
+    assert (found < 0.05).mean() < 0.13 and found.min() > LEVEL
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_judges_a_forest_as_it_judges_each_chain(name: str) -> None:
+    rule = rule_of(name)
+    expected = chain_outcomes(rule, 200_000, 0).counts
+    one = rule_outcomes(rule, 5 * 300)[CHAIN]
+    shares = expected / expected.sum(1, keepdims=True)
+    assert (rule_test(Outcomes(one.name, one.counts, shares)).p_value or 0) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [0, 0.5, 1])
+def test_an_answer_that_ends_early_is_found_wherever_it_is_among_those_of_its_effort(
+    place: float,
+) -> None:
+    effort = next(bug.effort for bug in SMALL if bug.check == "ends")
+    target = Target(random_llama(layers=1))
+    prompts = [tuple(range(3, 8 + i)) for i in range(24)]
+    subject = Subject(target, Honest, prompts, budget=24)
+    sound = run_contract("m", subject, checks=[checks.ends])
+    num = next(test.num for test in sound.tests if test.name == "end token")
+    assert sound.status == "no difference" and num >= effort
+    chosen = iter(range(num))
+    with patched_emit(ends_early(lambda: next(chosen) == round(place * (effort - 1)))):
+        found = run_contract("m", subject, checks=[checks.ends])
+    assert [test.name for test in found.failures] == ["end token"]
+    assert 0.8 <= 1 - (1 - 1 / 50) ** effort <= 0.81
+
+
+def test_the_documented_efforts_are_the_catalogues() -> None:
+    text = (ROOT / "docs/methodology.md").read_text(encoding="utf-8")
+    for bug in (*BUGS, *SMALL):
+        if bug.effort:
+            unit = "answers" if bug.check == "ends" else "outcomes"
+            assert f"| {bug.name} | {bug.effort:,} {unit}" in text
