@@ -6,9 +6,7 @@ Plain numbers, strings and token ids.
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
-
-from msgspec import Meta
+from typing import Literal, NamedTuple
 
 VERSION = "0.1.0"
 
@@ -17,11 +15,6 @@ CHECKOUT = _PACKAGE.parent
 """The folder around the package: the checkout's root, if it is one."""
 ROOTS = (_PACKAGE, CHECKOUT) if (CHECKOUT / "pyproject.toml").is_file() else (_PACKAGE,)
 """Folders that hold `datasets/` and `results/`: those of the wheel, then those of a checkout."""
-
-
-def doc(text: str) -> Meta:
-    """The description of a field, for its `Annotated` type; JSON Schemas show it."""
-    return Meta(description=text)
 
 
 StopReason = Literal["eos", "budget", "length"]
@@ -36,18 +29,26 @@ Scope = Literal["request", "run"]
 class Shape:
     """The sizes of a Llama-like model, as in its config.json."""
 
-    num_layers: Annotated[int, doc("decoder layers")]
-    hidden_size: Annotated[int, doc("width of the hidden states")]
-    intermediate_size: Annotated[int, doc("width of the MLP")]
-    num_heads: Annotated[int, doc("attention heads")]
-    num_kv_heads: Annotated[int, doc("key and value heads")]
-    vocab_size: Annotated[int, doc("rows of the embedding matrix")]
-    context: Annotated[int, doc("positions that the model supports")]
-    num_experts: Annotated[int, doc("experts per layer; 1 for a dense model")] = 1
-    architecture: Annotated[str, doc("`model_type` of config.json")] = "llama"
-    own_head_dim: Annotated[
-        int | None, doc("size of a head; null if it is hidden_size / num_heads")
-    ] = None
+    num_layers: int
+    """Decoder layers."""
+    hidden_size: int
+    """Width of the hidden states."""
+    intermediate_size: int
+    """Width of the MLP."""
+    num_heads: int
+    """Attention heads."""
+    num_kv_heads: int
+    """Key and value heads."""
+    vocab_size: int
+    """Rows of the embedding matrix."""
+    context: int
+    """Positions that the model supports."""
+    num_experts: int = 1
+    """Experts per layer; 1 for a dense model."""
+    architecture: str = "llama"
+    """`model_type` of config.json."""
+    own_head_dim: int | None = None
+    """Size of a head; null if it is hidden_size / num_heads."""
 
     @property
     def head_dim(self) -> int:
@@ -102,47 +103,48 @@ class Step:
 class Phases:
     """Seconds of the decode steps by phase, summed over the steps; see `engine.clock`."""
 
-    draft_s: Annotated[float, doc("drafter: observe the last step, propose the next tree")]
-    verify_s: Annotated[float, doc("forward of the target")]
-    commit_s: Annotated[float, doc("acceptance rule, and commit of the accepted path")]
-    host_s: Annotated[float, doc("the rest, on the host: counting tokens")]
+    draft_s: float
+    """drafter: observe the last step, propose the next tree."""
+    verify_s: float
+    """Forward of the target."""
+    commit_s: float
+    """Acceptance rule, and commit of the accepted path."""
+    host_s: float
+    """The rest, on the host: counting tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
     """A step's tree with the drafter's confidence in each node, and the accepted path."""
 
-    parents: Annotated[tuple[int, ...], doc("parent of each node [nodes]; the root's is itself")]
-    log_probs: Annotated[
-        tuple[float | None, ...],
-        doc("draft log-probability of the path to each node [nodes]; null if it has none"),
-    ]
-    path: Annotated[tuple[int, ...], doc("accepted nodes, from the root down")]
+    parents: tuple[int, ...]
+    """Parent of each node [nodes]; the root's is itself."""
+    log_probs: tuple[float | None, ...]
+    """Draft log-probability of the path to each node [nodes]; null if it has none."""
+    path: tuple[int, ...]
+    """Accepted nodes, from the root down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
     """Figures of an answer from a server, beside its times. None is unknown."""
 
-    began_s: Annotated[float, doc("seconds from the start of the block to the request")]
-    gaps_s: Annotated[
-        tuple[float, ...], doc("seconds between arrivals of tokens (inter-token latency)")
-    ] = ()
-    reported_tokens: Annotated[
-        int | None,
-        doc("tokens that the server counted; null if token_ids are its own, not tokenised text"),
-    ] = None
-    num_accepted: Annotated[
-        int | None, doc("accepted draft tokens that the server counted for this answer")
-    ] = None
-    num_drafts: Annotated[int | None, doc("drafts that the server counted for this answer")] = None
-    server_prefill_s: Annotated[
-        float | None, doc("seconds to the first token by the server's own clock")
-    ] = None
-    server_decode_s: Annotated[
-        float | None, doc("seconds of the other tokens by the server's own clock")
-    ] = None
-    num_retries: Annotated[int, doc("earlier attempts that the server refused before it began")] = 0
+    began_s: float
+    """Seconds from the start of the block to the request."""
+    gaps_s: tuple[float, ...] = ()
+    """Seconds between arrivals of tokens (inter-token latency)."""
+    reported_tokens: int | None = None
+    """Tokens that the server counted; null if token_ids are its own, not tokenised text."""
+    num_accepted: int | None = None
+    """Accepted draft tokens that the server counted for this answer."""
+    num_drafts: int | None = None
+    """Drafts that the server counted for this answer."""
+    server_prefill_s: float | None = None
+    """Seconds to the first token by the server's own clock."""
+    server_decode_s: float | None = None
+    """Seconds of the other tokens by the server's own clock."""
+    num_retries: int = 0
+    """Earlier attempts that the server refused before it began."""
 
 
 @dataclass(frozen=True, slots=True)

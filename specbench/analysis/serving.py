@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count, takewhile
 
 import numpy as np
 
@@ -149,8 +149,7 @@ def mat_of_blocks(blocks: Iterable[BlockHeader]) -> Value:
     if problem := _counters_problem(own):
         return problem
     emitted = sum(block.num_tokens - block.num_requests for block in own)
-    accepted = sum(block.counters["num_accepted"] for block in own)
-    steps = max(emitted - accepted, sum(block.counters.get("num_drafts", 0.0) for block in own))
+    steps = max(emitted - _total(own, "num_accepted"), _total(own, "num_drafts"))
     return Estimate(emitted / steps) if steps > 0 else NO_COUNTS
 
 
@@ -172,6 +171,7 @@ def _measure(
     tokens = sum(record.num_tokens + record.prompt_tokens for record in done)
     num_tokens = sum(record.num_tokens for record in done)
     per_block = _per_block(blocks, draws)
+    drafts = _total(blocks, "num_drafts")
     share_good = sum(_is_good(record, limits) for record in done) / max(len(records), 1)
     requests = per_block(lambda block: block.num_requests)
     output = per_block(lambda block: block.num_tokens)
@@ -189,11 +189,11 @@ def _measure(
         engine_mat=_engine_mat(blocks, done),
         in_flight=_in_flight(blocks, done),
         least_mat=Estimate(float(served[0] / served[1])) if served[1] else NO_COUNTS,
-        draft_length=_draft_length(blocks),
+        draft_length=_total(blocks, "num_draft_tokens") / drafts if drafts else 0.0,
         acceptance_rates=_acceptance_rates(blocks),
         contradictions=contradictions,
         client_share=_client_share(blocks, e2e),
-        num_cached_tokens=int(sum(one.counters.get("num_cached_tokens", 0) for one in blocks)),
+        num_cached_tokens=int(_total(blocks, "num_cached_tokens")),
         num_retries=sum(record.serving.num_retries for record in done if record.serving),
         num_interrupted=sum(block.num_before > 0 for block in blocks),
         num_restarted=sum(not one.counters for one in blocks if any(b.counters for b in blocks)),
@@ -266,18 +266,13 @@ def _engine_mat(blocks: Sequence[BlockHeader], done: Sequence[Record]) -> Value:
         counted = [block for block in blocks if block.counters.get("num_drafts")]
         if counted and (problem := _counters_problem(counted)):
             return problem
-        drafts = int(sum(block.counters["num_drafts"] for block in counted))
-        accepted = sum(block.counters.get("num_accepted", 0.0) for block in counted)
+        drafts, accepted = int(_total(counted, "num_drafts")), _total(counted, "num_accepted")
     return Estimate(1 + accepted / drafts) if drafts else NO_COUNTS
 
 
-def _draft_length(blocks: Sequence[BlockHeader]) -> float:
-    """Draft tokens / drafts; 0 without counters."""
-    drafts, tokens = (
-        sum(block.counters.get(name, 0.0) for block in blocks)
-        for name in ("num_drafts", "num_draft_tokens")
-    )
-    return tokens / drafts if drafts else 0.0
+def _total(blocks: Iterable[BlockHeader], name: str) -> float:
+    """The increase of a counter of the server in these blocks."""
+    return sum(block.counters.get(name, 0.0) for block in blocks)
 
 
 def _acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
@@ -285,16 +280,12 @@ def _acceptance_rates(blocks: Sequence[BlockHeader]) -> tuple[float, ...]:
 
     Empty without counters, or if they count other requests too.
     """
-    if _counters_problem(blocks):
+    drafts = _total(blocks, "num_drafts")
+    if not drafts or _counters_problem(blocks):
         return ()
-    drafts = sum(block.counters.get("num_drafts", 0.0) for block in blocks)
-    rates: list[float] = []
-    while drafts:
-        name = f"accepted_at_{len(rates) + 1}"
-        if not any(name in block.counters for block in blocks):
-            break
-        rates.append(sum(block.counters.get(name, 0.0) for block in blocks) / drafts)
-    return tuple(rates)
+    known = {name for block in blocks for name in block.counters}
+    names = takewhile(known.__contains__, (f"accepted_at_{place}" for place in count(1)))
+    return tuple(_total(blocks, name) / drafts for name in names)
 
 
 def _counters_problem(blocks: Sequence[BlockHeader]) -> Missing | None:

@@ -33,18 +33,10 @@ if TYPE_CHECKING:
 
 LEAST_SLOWER = 0.05
 """Steps have to be slower by more than this: less is usual on machines without fixed clocks."""
-SLOW = 1.5
-"""A completion is slow from this many times the median on."""
-_MANY, _VERY_SLOW = 0.01, 3.0
-"""Outliers are reported from this share of slow completions on, or if one is this slow."""
-_FAR = 5.0
-"""Robust standard deviations from which on a number is an outlier."""
 _LEAST_GROUP = 8
-"""Completions that a median and a spread need: fewer have their worst as a typical one."""
+"""Completions that a median needs: fewer have their worst as a typical one."""
 LEAST_DISAGREEMENT = 0.05
 """Least log ratio between a decode speedup and its robust companion that is reported."""
-
-
 LEAST_ACCEPTING, LEAST_DRAFTS = 0.01, 200
 """Share of drafting steps that accept anything, with as many drafts, below which none fits."""
 
@@ -68,37 +60,18 @@ def find_warnings(
 
     With `has_clocks`, the GPU's driver told if it lowered them, and the run has that warning.
     """
-    steps = _step_times(table.frame)
     return (
         *_pauses(survivors),
-        *(() if has_clocks else _throttling(steps)),
-        *_outliers(table, steps),
-        *find_speed_warnings(table, cells, rankings, survivors),
+        *(() if has_clocks else _throttling(table.frame)),
+        *_few_samples(cells),
+        *_not_significant(rankings),
+        *_survived(survivors),
+        *_disagreements(table.frame, survivors, cells),
     )
 
 
 _GROUP = ["method", "temperature", "task", "turn", "concurrency", "request_rate"]
 """Columns of completions whose steps should take equally long."""
-
-
-def _step_times(frame: DataFrame) -> DataFrame:
-    """Measured completions with steps: `step_s`, and how it compares to the median of its group.
-
-    `ratio` is `step_s` / the median. `is_far` tells if it lies far above the median, in units
-    of the median absolute deviation of the logarithms (Iglewicz and Hoaglin 1993), at least 5
-    %.
-    """
-    is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
-    steps = frame.loc[is_timed, [*_GROUP, "num_steps", "decode_s", "cluster"]]
-    groups = [steps[name] for name in _GROUP]
-    steps["step_s"] = steps["decode_s"] / steps["num_steps"]
-    logs = np.log(steps["step_s"])
-    above = logs - logs.groupby(groups, observed=True).transform("median")
-    spread = 1.4826 * above.abs().groupby(groups, observed=True).transform("median")
-    size = logs.groupby(groups, observed=True).transform("size")
-    steps["ratio"] = np.exp(above)
-    steps["is_far"] = (above > _FAR * spread.clip(lower=0.05)) & (size >= _LEAST_GROUP)
-    return steps
 
 
 def _pauses(survivors: Survivors) -> Iterable[RunWarning]:
@@ -108,12 +81,16 @@ def _pauses(survivors: Survivors) -> Iterable[RunWarning]:
         yield RunWarning("pauses", {"paused": paused, "requests": requests})
 
 
-def _throttling(steps: DataFrame) -> Iterable[RunWarning]:
+def _throttling(frame: DataFrame) -> Iterable[RunWarning]:
     """Vanilla slower in the last third of its completions of each task and turn than in the first.
 
     Other methods share its machine, not its steps. Times are relative to the median of their group.
     """
-    baseline = steps[steps["method"] == BASELINE]
+    is_timed = frame["is_measured"] & (frame["num_steps"] > 0) & (frame["decode_s"] > 0)
+    baseline = frame[is_timed & (frame["method"] == BASELINE)]
+    logs = np.log(baseline["decode_s"] / baseline["num_steps"])
+    usual = logs.groupby([baseline[name] for name in _GROUP], observed=True).transform("median")
+    baseline = baseline.assign(ratio=np.exp(logs - usual))
     groups = baseline.groupby(_GROUP, observed=True, sort=False)["ratio"]
     place = groups.cumcount() / groups.transform("size")
     thirds = {"first": baseline[place < 1 / 3], "last": baseline[place >= 2 / 3]}
@@ -134,29 +111,6 @@ def _relative_speed(rows: DataFrame) -> Ratio:
     times = rows["ratio"].to_numpy()
     sums = cluster_sums(rows["cluster"].to_numpy(), [np.ones(len(rows)), times])
     return Ratio(sums[:, :1], sums[:, 1:])
-
-
-def _outliers(table: RecordTable, steps: DataFrame) -> Iterable[RunWarning]:
-    """Completions that took far longer a step than the others of their group."""
-    ratios = steps.loc[steps["is_far"] & (steps["ratio"] > SLOW), "ratio"]
-    if len(ratios) and (len(ratios) >= _MANY * len(steps) or ratios.max() >= _VERY_SLOW):
-        worst = table.records[ratios.idxmax()].key
-        about = {"method": worst.method, "sample": worst.sample_id, "worst": float(ratios.max())}
-        numbers = {"slow": len(ratios), "measured": len(steps), "limit": SLOW, **about}
-        yield RunWarning("outliers", numbers)
-
-
-def find_speed_warnings(
-    table: RecordTable,
-    cells: Mapping[CellKey, CellMetrics],
-    rankings: Mapping[float, Ranking],
-    survivors: Survivors,
-) -> Iterable[RunWarning]:
-    """All of them, for the table that the cells and rankings were measured from."""
-    yield from _few_samples(cells)
-    yield from _not_significant(rankings)
-    yield from _survived(survivors)
-    yield from _disagreements(table, survivors, cells)
 
 
 def _few_samples(cells: Mapping[CellKey, CellMetrics]) -> Iterable[RunWarning]:
@@ -218,12 +172,11 @@ def _survived(survivors: Survivors) -> Iterable[RunWarning]:
 
 
 def _disagreements(
-    table: RecordTable, survivors: Survivors, cells: Mapping[CellKey, CellMetrics]
+    frame: DataFrame, survivors: Survivors, cells: Mapping[CellKey, CellMetrics]
 ) -> Iterable[RunWarning]:
     """Decode speedups that a few completions decide: they lie far from MAT / the median of the
     paired times a step.
     """
-    frame = table.frame
     is_used = survivors.is_shared & (frame["method"] != BASELINE)
     is_used &= (frame["num_steps"] > 0) & (frame["baseline_num_steps"] > 0)
     used = frame[is_used & (frame["decode_s"] > 0) & (frame["baseline_decode_s"] > 0)]

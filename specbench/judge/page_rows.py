@@ -96,7 +96,7 @@ def published_rows() -> Iterator[SiteRow]:
     for value in published_values():
         model = models.get(value.model)
         yield SiteRow(
-            machine="not stated" if value.hardware.startswith("not ") else value.hardware,
+            machine=value.table.known_hardware or "not stated",
             model=model.title if model else value.model,
             engine="published",
             method=registry.get(value.method).title,

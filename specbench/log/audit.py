@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from hashlib import file_digest
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from specbench.errors import RunFolderError, printable_values
 from specbench.log.files import folder_errors, write_whole
-from specbench.types import doc
 
 AUDIT, SAMPLES = "audit.json", "samples.jsonl"
 
@@ -27,43 +26,51 @@ that does not claim to be lossless is `lossy`.
 class AuditTest(Struct, frozen=True, omit_defaults=True):
     """One test of one method's output."""
 
-    subject: Annotated[Subject, doc("what is tested")]
-    name: Annotated[str, doc("name of the test")]
-    num: Annotated[int, doc("answers, logit rows, guesses, tokens or outcomes tested")]
-    effect: Annotated[float, doc("size of the difference found")]
-    unit: Annotated[str, doc("unit of the effect")] = ""
-    p_value: Annotated[
-        float | None, doc("corrected for the number of tests; absent for a test by a limit")
-    ] = None
-    limit: Annotated[float | None, doc("largest effect that passes; absent with a p-value")] = None
-    is_failed: Annotated[bool, doc("chance and rounding do not explain the difference")] = False
+    subject: Subject
+    """What is tested."""
+    name: str
+    """Name of the test."""
+    num: int
+    """Answers, logit rows, guesses, tokens or outcomes tested."""
+    effect: float
+    """Size of the difference found."""
+    unit: str = ""
+    """Unit of the effect."""
+    p_value: float | None = None
+    """Corrected for the number of tests; absent for a test by a limit."""
+    limit: float | None = None
+    """Largest effect that passes; absent with a p-value."""
+    is_failed: bool = False
+    """Chance and rounding do not explain the difference."""
 
 
 class MethodAudit(Struct, frozen=True, omit_defaults=True):
     """The tests of one method at one temperature."""
 
-    method: Annotated[str, doc("method")]
-    temperature: Annotated[float, doc("sampling temperature of the run")]
-    level: Annotated[
-        float,
-        doc("sampling temperature of the answers; draws at a raised one come after the run's"),
-    ]
-    status: Annotated[AuditStatus, doc("status of the method's answers")] = msgspec.field(
-        default="no difference", name="verdict"
-    )
-    num_answers: Annotated[int, doc("answers that were completed again or drawn")] = 0
-    num_replayed: Annotated[int, doc("recorded answers among them")] = 0
-    num_same: Annotated[int, doc("recorded answers that came out the same again")] = 0
-    num_tokens: Annotated[int, doc("sampled tokens tested")] = 0
-    smallest_tv: Annotated[
-        float | None,
-        doc(
-            "mean total variation, to or from the likeliest token, that is found in 80 % of "
-            "audits; absent without sampled tokens"
-        ),
-    ] = None
-    fault: Annotated[str, doc("error that ended the method's answers; absent without")] = ""
-    tests: Annotated[tuple[AuditTest, ...], doc("tests")] = ()
+    method: str
+    """Method."""
+    temperature: float
+    """Sampling temperature of the run."""
+    level: float
+    """Sampling temperature of the answers; draws at a raised one come after the run's."""
+    status: AuditStatus = msgspec.field(default="no difference", name="verdict")
+    """Status of the method's answers."""
+    num_answers: int = 0
+    """Answers that were completed again or drawn."""
+    num_replayed: int = 0
+    """Recorded answers among them."""
+    num_same: int = 0
+    """Recorded answers that came out the same again."""
+    num_tokens: int = 0
+    """Sampled tokens tested."""
+    smallest_tv: float | None = None
+    """Mean total variation, to or from the likeliest token, that is found in 80 % of audits;
+    absent without sampled tokens.
+    """
+    fault: str = ""
+    """Error that ended the method's answers; absent without."""
+    tests: tuple[AuditTest, ...] = ()
+    """Tests."""
 
     @property
     def failures(self) -> tuple[AuditTest, ...]:
@@ -77,15 +84,20 @@ class MethodAudit(Struct, frozen=True, omit_defaults=True):
 class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
     """An audit of a run: the content of `audit.json`."""
 
-    created: Annotated[str, doc("time in UTC, ISO 8601")]
-    specbench: Annotated[str, doc("version of specbench")]
-    device: Annotated[str, doc("device of the audit")]
-    dtype: Annotated[str, doc("number format of the audit")]
-    num_records: Annotated[int, doc("records of the run at that time")]
-    records_sha256: Annotated[
-        str, doc("hash of samples.jsonl at that time; empty in audits of older versions")
-    ] = ""
-    results: Annotated[tuple[MethodAudit, ...], doc("results by method and temperature")]
+    created: str
+    """Time in UTC, ISO 8601."""
+    specbench: str
+    """Version of specbench."""
+    device: str
+    """Device of the audit."""
+    dtype: str
+    """Number format of the audit."""
+    num_records: int
+    """Records of the run at that time."""
+    records_sha256: str = ""
+    """Hash of samples.jsonl at that time; empty in audits of older versions."""
+    results: tuple[MethodAudit, ...]
+    """Results by method and temperature."""
 
     def at(self, method: str, temperature: float) -> tuple[MethodAudit, ...]:
         """The results of a method at a temperature of the run and the one raised from it."""

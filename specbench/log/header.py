@@ -27,7 +27,7 @@ from specbench.log.backend import (
 from specbench.log.machine import CpuUse, Environment, GpuUse, Origin, Threads
 from specbench.log.roles import role, told
 from specbench.log.spec import SpecHeader
-from specbench.types import Scope, Shape, doc
+from specbench.types import Scope, Shape
 
 SCHEMA = 1
 """Version of the run files."""
@@ -59,49 +59,54 @@ def precision(quantization: str, dtype: str) -> str:
 class FileHeader(Struct, frozen=True):
     """A file of a checkpoint."""
 
-    bytes: Annotated[int, doc("size of the file")]
-    sha256: Annotated[str | None, doc("hash; null for a large file of an older version")]
+    bytes: int
+    """Size of the file."""
+    sha256: str | None
+    """Hash; null for a large file of an older version."""
 
 
 class WeightsHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint. A stand-in's files are those of the small model it embeds."""
 
-    is_stand_in: Annotated[bool, doc("weights of a stand-in")] = False
-    num_numbers: Annotated[int | None, doc("number of values in a stand-in's tensors")] = None
-    seed: Annotated[int | None, doc("seed of a stand-in's noise")] = None
-    revision: Annotated[str | None, doc("commit on the Hub; null for a local folder")]
-    files: Annotated[dict[str, FileHeader], told("file {}", "files by name")]
+    is_stand_in: bool = False
+    """Weights of a stand-in."""
+    num_numbers: int | None = None
+    """Number of values in a stand-in's tensors."""
+    seed: int | None = None
+    """Seed of a stand-in's noise."""
+    revision: str | None
+    """Commit on the Hub; null for a local folder."""
+    files: Annotated[dict[str, FileHeader], told("file {}")]
+    """Files by name."""
 
 
 class ModelHeader(Struct, frozen=True, kw_only=True):
     """The target model."""
 
-    name: Annotated[str, told("model", "name on the model card, or folder")]
-    label: Annotated[str, doc("name in tables")]
-    source: Annotated[str, doc("Hub id or folder of the weights, or `embedded`")]
-    dtype: Annotated[str, told("dtype", "number format of the weights")]
-    quantization: Annotated[
-        str,
-        told(
-            "quantised weights",
-            "int8 or int4 as asked, or the checkpoint's own, such as awq int4 or dequantised fp8; "
-            "absent without",
-        ),
-    ] = ""
-    is_stand_in: Annotated[
-        bool,
-        told("stand-in instead of the real weights", "a small model in the real model's shape"),
-    ] = False
-    is_embedded: Annotated[bool, doc("weights ship with specbench")] = False
-    shape: Annotated[Shape | None, doc("shape of a stand-in; absent for other models")] = None
-    revision: Annotated[
-        str | None, told("model revision", "commit on the Hub; null for a local folder")
-    ] = None
-    files: Annotated[dict[str, FileHeader], told("file {}", "files of the checkpoint by name")] = {}
-    template_sha256: Annotated[
-        str | None,
-        told("text of the chat template", "hash of the chat template; absent without one"),
-    ] = None
+    name: Annotated[str, told("model")]
+    """Name on the model card, or folder."""
+    label: str
+    """Name in tables."""
+    source: str
+    """Hub id or folder of the weights, or `embedded`."""
+    dtype: Annotated[str, told("dtype")]
+    """Number format of the weights."""
+    quantization: Annotated[str, told("quantised weights")] = ""
+    """int8 or int4 as asked, or the checkpoint's own, such as awq int4 or dequantised fp8;
+    absent without.
+    """
+    is_stand_in: Annotated[bool, told("stand-in instead of the real weights")] = False
+    """A small model in the real model's shape."""
+    is_embedded: bool = False
+    """Weights ship with specbench."""
+    shape: Shape | None = None
+    """Shape of a stand-in; absent for other models."""
+    revision: Annotated[str | None, told("model revision")] = None
+    """Commit on the Hub; null for a local folder."""
+    files: Annotated[dict[str, FileHeader], told("file {}")] = {}
+    """Files of the checkpoint by name."""
+    template_sha256: Annotated[str | None, told("text of the chat template")] = None
+    """Hash of the chat template; absent without one."""
 
     @property
     def precision(self) -> str:
@@ -122,12 +127,12 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
 class SettingsHeader(Struct, frozen=True, omit_defaults=True):
     """The source of a method's options that are not its paper's."""
 
-    source: Annotated[
-        str,
-        doc("auto: fastest here; cut: the paper's, with the rows that are cheap; a file; a run"),
-    ]
-    paper: Annotated[dict[str, Any], doc("the paper's values of options that differ")] = {}
-    sha256: Annotated[str, doc("hash of the file; absent if the settings were chosen here")] = ""
+    source: str
+    """auto: fastest here; cut: the paper's, with the rows that are cheap; a file; a run."""
+    paper: dict[str, Any] = {}
+    """The paper's values of options that differ."""
+    sha256: str = ""
+    """Hash of the file; absent if the settings were chosen here."""
 
 
 _UNITS = {"total_tokens": "nodes", "nodes": "nodes", "num_tokens": "tokens"}
@@ -137,18 +142,20 @@ _UNITS = {"total_tokens": "nodes", "nodes": "nodes", "num_tokens": "tokens"}
 class MethodHeader(Struct, frozen=True, omit_defaults=True):
     """A method of the run."""
 
-    name: Annotated[str, doc("registered name")]
-    title: Annotated[str, doc("name in tables")]
-    options: Annotated[dict[str, Any], told("options", "options in effect")]
-    is_lossless: Annotated[bool, doc("output distribution is the target's")]
-    weights: Annotated[WeightsHeader | None, doc("drafter's checkpoint; null if none is used")]
-    scope: Annotated[
-        Scope, doc("run: it remembers earlier prompts of a repeat; absent: only the prompt")
-    ] = "request"
-    settings: Annotated[
-        SettingsHeader | None,
-        role("note", "source of the options; absent for the paper's and the user's"),
-    ] = None
+    name: str
+    """Registered name."""
+    title: str
+    """Name in tables."""
+    options: Annotated[dict[str, Any], told("options")]
+    """Options in effect."""
+    is_lossless: bool
+    """Output distribution is the target's."""
+    weights: WeightsHeader | None
+    """Drafter's checkpoint; null if none is used."""
+    scope: Scope = "request"
+    """run: it remembers earlier prompts of a repeat; absent: only the prompt."""
+    settings: Annotated[SettingsHeader | None, role("note")] = None
+    """Source of the options; absent for the paper's and the user's."""
 
     @property
     def settings_text(self) -> str:
@@ -169,18 +176,26 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
 class PromptsHeader(Struct, frozen=True, omit_defaults=True):
     """The prompts of a task."""
 
-    task: Annotated[str, doc("name of the task")]
-    title: Annotated[str, doc("column in tables")]
-    source: Annotated[str, doc("bundled, paper, hub or file")]
-    origin: Annotated[str, doc("file name, URL or data set")]
-    file_sha256: Annotated[str | None, doc("hash of the file; null for the Hub")]
-    num_available: Annotated[int, doc("prompts of the source")]
-    num_prompts: Annotated[int, doc("prompts of the run")]
-    sha256: Annotated[str, doc("hash of the prompts of the run")]
-    categories: Annotated[
-        dict[str, tuple[str, ...]], doc("ids of the samples by category; absent if there is one")
-    ] = {}
-    is_original: Annotated[bool, doc("bundled prompts that stand in for no published ones")] = False
+    task: str
+    """Name of the task."""
+    title: str
+    """Column in tables."""
+    source: str
+    """Bundled, paper, hub or file."""
+    origin: str
+    """File name, URL or data set."""
+    file_sha256: str | None
+    """Hash of the file; null for the Hub."""
+    num_available: int
+    """Prompts of the source."""
+    num_prompts: int
+    """Prompts of the run."""
+    sha256: str
+    """Hash of the prompts of the run."""
+    categories: dict[str, tuple[str, ...]] = {}
+    """Ids of the samples by category; absent if there is one."""
+    is_original: bool = False
+    """Bundled prompts that stand in for no published ones."""
 
     @property
     def is_imitation(self) -> bool:
@@ -248,76 +263,77 @@ class MachinePhrases(NamedTuple):
 class Segment(Struct, frozen=True):
     """A part of a run that was resumed on another machine or with other versions."""
 
-    num_before: Annotated[int, doc("records measured before")]
-    created: Annotated[str, doc("start in UTC, ISO 8601")]
-    environment: Annotated[Environment, doc("hardware and software from then on")]
+    num_before: int
+    """Records measured before."""
+    created: str
+    """Start in UTC, ISO 8601."""
+    environment: Environment
+    """Hardware and software from then on."""
 
 
 class RunHeader(Struct, frozen=True, kw_only=True):
     """Everything known about a run besides its samples: the content of `run.json`."""
 
-    schema: Annotated[int, role("note", "version of the run files")] = SCHEMA
-    id: Annotated[str, role("note", "name of the run's folder")]
-    uid: Annotated[
-        str, role("note", "random name of its measurements; absent in older and in merged runs")
-    ] = ""
-    status: Annotated[Status, role("note", "state of the run")]
-    created: Annotated[str, role("note", "start in UTC, ISO 8601")]
-    finished: Annotated[str | None, role("note", "end in UTC, ISO 8601; null while it runs")] = None
-    command: Annotated[tuple[str, ...], role("note", "arguments of the command")] = ()
-    spec: Annotated[SpecHeader, doc("values of the run")]
-    environment: Annotated[Environment, role("machine", "hardware and software at the start")]
-    segments: Annotated[
-        tuple[Segment, ...],
-        role("note", "resumptions by --force on another machine; absent if none"),
-    ] = ()
-    warnings: Annotated[tuple[str, ...], role("note", "warnings about the run, as sentences")] = ()
-    model: Annotated[ModelHeader, role("work", "target model")]
-    methods: Annotated[dict[str, MethodHeader], role("method", "methods by spelling")]
-    no_checkpoint: Annotated[
-        tuple[str, ...],
-        role("method", "methods not run, because the model has no checkpoint for them"),
-    ] = ()
-    num_records: Annotated[
-        int | None, role("note", "records of the whole run; absent if unknown")
-    ] = None
-    columns: Annotated[dict[str, str], role("work", "task to column title, in column order")]
-    prompts: Annotated[
-        tuple[PromptsHeader, ...], role("work", "prompts by task", told="prompts of {}")
-    ] = ()
-    preparation: Annotated[Preparation | None, role("note", "times before the first sample")] = None
-    roofline: Annotated[
-        RooflineHeader | None, role("note", "memory traffic; absent if not measured")
-    ] = None
-    hooks: Annotated[
-        dict[str, HookTimes], role("note", "untimed work of methods by spelling; absent if none")
-    ] = {}
-    weights_print: Annotated[
-        WeightsPrint | None, role("note", "fingerprints of the target's weights; absent if none")
-    ] = None
-    threads: Annotated[Threads | None, role("machine", "CPU threads; absent before loading")] = None
-    kernels: Annotated[
-        Kernels | None, role("machine", "kernels of the layers; absent before loading")
-    ] = None
-    execution: Annotated[dict[str, ExecutionHeader], role("machine", "execution by method")] = {}
-    gpu: Annotated[GpuUse | None, role("note", "the GPU during the run; absent on a CPU")] = None
-    cpu: Annotated[
-        CpuUse | None, role("note", "the processor during the run; absent if not sampled")
-    ] = None
-    servers: Annotated[
-        dict[str, ServerHeader],
-        role("machine", "servers by method; absent without --backend server"),
-    ] = {}
-    blocks: Annotated[
-        tuple[BlockHeader, ...],
-        role("note", "blocks of requests in order; absent without a server"),
-    ] = ()
-    origins: Annotated[
-        tuple[Origin, ...], role("note", "runs that this one was merged from; absent if it was not")
-    ] = ()
-    workers: Annotated[
-        dict[str, WorkerHeader], role("note", "workers by name; absent without --ray")
-    ] = {}
+    schema: Annotated[int, role("note")] = SCHEMA
+    """Version of the run files."""
+    id: Annotated[str, role("note")]
+    """Name of the run's folder."""
+    uid: Annotated[str, role("note")] = ""
+    """Random name of its measurements; absent in older and in merged runs."""
+    status: Annotated[Status, role("note")]
+    """State of the run."""
+    created: Annotated[str, role("note")]
+    """Start in UTC, ISO 8601."""
+    finished: Annotated[str | None, role("note")] = None
+    """End in UTC, ISO 8601; null while it runs."""
+    command: Annotated[tuple[str, ...], role("note")] = ()
+    """Arguments of the command."""
+    spec: SpecHeader
+    """Values of the run."""
+    environment: Annotated[Environment, role("machine")]
+    """Hardware and software at the start."""
+    segments: Annotated[tuple[Segment, ...], role("note")] = ()
+    """Resumptions by --force on another machine; absent if none."""
+    warnings: Annotated[tuple[str, ...], role("note")] = ()
+    """Warnings about the run, as sentences."""
+    model: Annotated[ModelHeader, role("work")]
+    """Target model."""
+    methods: Annotated[dict[str, MethodHeader], role("method")]
+    """Methods by spelling."""
+    no_checkpoint: Annotated[tuple[str, ...], role("method")] = ()
+    """Methods not run, because the model has no checkpoint for them."""
+    num_records: Annotated[int | None, role("note")] = None
+    """Records of the whole run; absent if unknown."""
+    columns: Annotated[dict[str, str], role("work")]
+    """Task to column title, in column order."""
+    prompts: Annotated[tuple[PromptsHeader, ...], role("work", told="prompts of {}")] = ()
+    """Prompts by task."""
+    preparation: Annotated[Preparation | None, role("note")] = None
+    """Times before the first sample."""
+    roofline: Annotated[RooflineHeader | None, role("note")] = None
+    """Memory traffic; absent if not measured."""
+    hooks: Annotated[dict[str, HookTimes], role("note")] = {}
+    """Untimed work of methods by spelling; absent if none."""
+    weights_print: Annotated[WeightsPrint | None, role("note")] = None
+    """Fingerprints of the target's weights; absent if none."""
+    threads: Annotated[Threads | None, role("machine")] = None
+    """CPU threads; absent before loading."""
+    kernels: Annotated[Kernels | None, role("machine")] = None
+    """Kernels of the layers; absent before loading."""
+    execution: Annotated[dict[str, ExecutionHeader], role("machine")] = {}
+    """Execution by method."""
+    gpu: Annotated[GpuUse | None, role("note")] = None
+    """The GPU during the run; absent on a CPU."""
+    cpu: Annotated[CpuUse | None, role("note")] = None
+    """The processor during the run; absent if not sampled."""
+    servers: Annotated[dict[str, ServerHeader], role("machine")] = {}
+    """Servers by method; absent without --backend server."""
+    blocks: Annotated[tuple[BlockHeader, ...], role("note")] = ()
+    """Blocks of requests in order; absent without a server."""
+    origins: Annotated[tuple[Origin, ...], role("note")] = ()
+    """Runs that this one was merged from; absent if it was not."""
+    workers: Annotated[dict[str, WorkerHeader], role("note")] = {}
+    """Workers by name; absent without --ray."""
 
     def method(self, spelling: str) -> MethodLabel:
         """The names of a method; one that the header does not list goes by its own name."""

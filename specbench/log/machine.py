@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from specbench.log.roles import told
-from specbench.types import doc
 
 UNKNOWN = "unknown"
 BUSY_SHARE = 0.1
@@ -36,87 +35,84 @@ def gpu_numbers(device: str) -> range:
 class Git(Struct, frozen=True):
     """The checkout that the package runs from."""
 
-    commit: Annotated[str, doc("full hash of the commit")]
-    is_dirty: Annotated[bool, doc("the working tree had uncommitted changes")]
+    commit: str
+    """Full hash of the commit."""
+    is_dirty: bool
+    """The working tree had uncommitted changes."""
 
 
 class Cpu(Struct, frozen=True):
     """The processor and its memory."""
 
-    model: Annotated[str, doc("name of the processor")]
-    num_cores: Annotated[int | None, doc("physical cores")]
-    num_threads: Annotated[int | None, doc("logical processors")]
-    num_usable_threads: Annotated[int | None, doc("logical processors this process may use")]
-    memory_bytes: Annotated[int, doc("memory of the machine")]
+    model: str
+    """Name of the processor."""
+    num_cores: int | None
+    """Physical cores."""
+    num_threads: int | None
+    """Logical processors."""
+    num_usable_threads: int | None
+    """Logical processors this process may use."""
+    memory_bytes: int
+    """Memory of the machine."""
 
 
 class Gpu(Struct, frozen=True):
     """A GPU of the machine, as the driver describes it."""
 
-    name: Annotated[str, doc("name of the card")]
-    memory_bytes: Annotated[int | None, doc("memory of the card")] = None
-    driver: Annotated[str | None, told("driver", "version of the driver")] = None
-    compute_capability: Annotated[str | None, doc("CUDA compute capability, such as 9.0")] = None
-    power_limit_w: Annotated[
-        float | None, told("power limit (W)", "enforced power limit in watts")
-    ] = None
+    name: str
+    """Name of the card."""
+    memory_bytes: int | None = None
+    """Memory of the card."""
+    driver: Annotated[str | None, told("driver")] = None
+    """Version of the driver."""
+    compute_capability: str | None = None
+    """CUDA compute capability, such as 9.0."""
+    power_limit_w: Annotated[float | None, told("power limit (W)")] = None
+    """Enforced power limit in watts."""
 
 
 class Torch(Struct, frozen=True, omit_defaults=True):
     """PyTorch and its settings."""
 
-    version: Annotated[str, told("torch", "version of torch")]
-    cuda: Annotated[
-        str | None, told("CUDA", "CUDA version torch was built for; null for a CPU build")
-    ]
-    devices: Annotated[tuple[str, ...], doc("names of the GPUs torch may use, in its order")]
-    num_threads: Annotated[int, doc("CPU threads of one operation by torch's default")]
-    float32_matmul_precision: Annotated[str, told("float32 precision", "highest, high or medium")]
-    attention_kernels: Annotated[
-        tuple[str, ...], doc("attention kernels torch may choose from on a GPU; empty if unknown")
-    ] = ()
+    version: Annotated[str, told("torch")]
+    """Version of torch."""
+    cuda: Annotated[str | None, told("CUDA")]
+    """CUDA version torch was built for; null for a CPU build."""
+    devices: tuple[str, ...]
+    """Names of the GPUs torch may use, in its order."""
+    num_threads: int
+    """CPU threads of one operation by torch's default."""
+    float32_matmul_precision: Annotated[str, told("float32 precision")]
+    """Highest, high or medium."""
+    attention_kernels: tuple[str, ...] = ()
+    """Attention kernels torch may choose from on a GPU; empty if unknown."""
 
 
 class Threads(Struct, frozen=True, omit_defaults=True):
     """CPU threads of the engine's operations."""
 
-    num: Annotated[
-        int, doc("CPU threads of one operation: vanilla's, and by default each method's")
-    ]
-    chosen_by: Annotated[
-        Literal["option", "environment", "torch", "measured"],
-        doc("environment: OMP_NUM_THREADS or MKL_NUM_THREADS; option: --threads; torch: default"),
-    ]
-    waiting: Annotated[
-        Literal["brief", "passive", "own", "unknown"],
-        doc(
-            "brief: waiting threads spin for microseconds, then sleep; passive: they sleep; "
-            "own: the user decides; unknown: they may spin"
-        ),
-    ]
-    step_s: Annotated[
-        dict[str, float], doc("seconds of a step of the target by number of threads tried")
-    ] = {}
-    prefill: Annotated[
-        int | None, doc("CPU threads of every prefill, if it was measured; else `num`")
-    ] = None
-    prefill_s: Annotated[
-        dict[str, float], doc("seconds of a prefill by number of threads tried")
-    ] = {}
-    methods: Annotated[
-        dict[str, int], doc("CPU threads of decoding, by method; `num` for those not measured")
-    ] = {}
-    method_step_s: Annotated[
-        dict[str, dict[str, float]],
-        doc("seconds of a step by method and number of threads tried; the same for equal trees"),
-    ] = {}
-    row_step_s: Annotated[
-        dict[str, dict[str, float]],
-        doc("seconds of a step of the target by rows and number of threads tried"),
-    ] = {}
-    num_changes: Annotated[
-        int, doc("of older versions: times that the number changed between prompts")
-    ] = 0
+    num: int
+    """CPU threads of one operation: vanilla's, and by default each method's."""
+    chosen_by: Literal["option", "environment", "torch", "measured"]
+    """environment: OMP_NUM_THREADS or MKL_NUM_THREADS; option: --threads; torch: default."""
+    waiting: Literal["brief", "passive", "own", "unknown"]
+    """brief: waiting threads spin for microseconds, then sleep; passive: they sleep; own: the
+    user decides; unknown: they may spin.
+    """
+    step_s: dict[str, float] = {}
+    """Seconds of a step of the target by number of threads tried."""
+    prefill: int | None = None
+    """CPU threads of every prefill, if it was measured; else `num`."""
+    prefill_s: dict[str, float] = {}
+    """Seconds of a prefill by number of threads tried."""
+    methods: dict[str, int] = {}
+    """CPU threads of decoding, by method; `num` for those not measured."""
+    method_step_s: dict[str, dict[str, float]] = {}
+    """Seconds of a step by method and number of threads tried; the same for equal trees."""
+    row_step_s: dict[str, dict[str, float]] = {}
+    """Seconds of a step of the target by rows and number of threads tried."""
+    num_changes: int = 0
+    """Of older versions: times that the number changed between prompts."""
 
     @property
     def of_prefill(self) -> int:
@@ -144,18 +140,24 @@ class Threads(Struct, frozen=True, omit_defaults=True):
 class Environment(Struct, frozen=True):
     """Hardware, versions and settings. Never a path, user or host name."""
 
-    specbench: Annotated[str, doc("version of specbench")]
-    git: Annotated[Git | None, doc("state of the checkout; null for an installed package")]
-    python: Annotated[str, doc("version of Python")]
-    os: Annotated[str, doc("operating system, kernel and architecture")]
-    cpu: Annotated[Cpu, doc("processor")]
-    gpus: Annotated[tuple[Gpu, ...], doc("all GPUs of the machine")]
-    torch: Annotated[Torch, doc("PyTorch")]
-    transformers: Annotated[str | None, told("transformers", "version of transformers")]
-    variables: Annotated[
-        dict[str, str],
-        told("environment variables", "environment variables that change speed or numerics"),
-    ] = {}  # msgspec copies it
+    specbench: str
+    """Version of specbench."""
+    git: Git | None
+    """State of the checkout; null for an installed package."""
+    python: str
+    """Version of Python."""
+    os: str
+    """Operating system, kernel and architecture."""
+    cpu: Cpu
+    """Processor."""
+    gpus: tuple[Gpu, ...]
+    """All GPUs of the machine."""
+    torch: Torch
+    """PyTorch."""
+    transformers: Annotated[str | None, told("transformers")]
+    """Version of transformers."""
+    variables: Annotated[dict[str, str], told("environment variables")] = {}  # msgspec copies it
+    """Environment variables that change speed or numerics."""
 
     def gpu(self, device: str) -> Gpu | None:
         """The GPU of "cuda" or "cuda:1", the first of "cuda:0-1"; None for a CPU.
@@ -204,31 +206,45 @@ class Environment(Struct, frozen=True):
 class Span(Struct, frozen=True):
     """Minimum, mean and maximum of the sampled values."""
 
-    min: Annotated[float, doc("smallest value")]
-    mean: Annotated[float, doc("mean value")]
-    max: Annotated[float, doc("largest value")]
+    min: float
+    """Smallest value."""
+    mean: float
+    """Mean value."""
+    max: float
+    """Largest value."""
 
 
 class GpuUse(Struct, frozen=True):
     """The GPU during a run, sampled from the driver."""
 
-    num_samples: Annotated[int, doc("samples taken")]
-    interval_s: Annotated[float, doc("seconds between samples")]
-    sm_clock_mhz: Annotated[Span | None, doc("clock of the multiprocessors in MHz")]
-    memory_clock_mhz: Annotated[Span | None, doc("clock of the memory in MHz")]
-    temperature_c: Annotated[Span | None, doc("temperature in degrees Celsius")]
-    power_w: Annotated[Span | None, doc("power draw in watts")]
-    memory_used_bytes: Annotated[Span | None, doc("memory in use on the card, by all processes")]
-    throttled: Annotated[dict[str, float], doc("share of samples throttled, by reason")]
-    percent_busy_before: Annotated[int | None, doc("utilisation in percent before the run")]
-    other_processes_before: Annotated[int, doc("other processes on the card before the run")]
-    other_processes_most: Annotated[int, doc("most other processes on the card at once")]
-    energy_source: Annotated[
-        Literal["counter", "power"] | None,
-        doc("source of `energy_j`: the driver's counter, or sampled power; null without energy"),
-    ]
-    is_partition: Annotated[bool, doc("the card is partitioned (MIG)")]
-    is_lost: Annotated[bool, doc("the driver lost the card during the run")]
+    num_samples: int
+    """Samples taken."""
+    interval_s: float
+    """Seconds between samples."""
+    sm_clock_mhz: Span | None
+    """Clock of the multiprocessors in MHz."""
+    memory_clock_mhz: Span | None
+    """Clock of the memory in MHz."""
+    temperature_c: Span | None
+    """Temperature in degrees Celsius."""
+    power_w: Span | None
+    """Power draw in watts."""
+    memory_used_bytes: Span | None
+    """Memory in use on the card, by all processes."""
+    throttled: dict[str, float]
+    """Share of samples throttled, by reason."""
+    percent_busy_before: int | None
+    """Utilisation in percent before the run."""
+    other_processes_before: int
+    """Other processes on the card before the run."""
+    other_processes_most: int
+    """Most other processes on the card at once."""
+    energy_source: Literal["counter", "power"] | None
+    """Source of `energy_j`: the driver's counter, or sampled power; null without energy."""
+    is_partition: bool
+    """The card is partitioned (MIG)."""
+    is_lost: bool
+    """The driver lost the card during the run."""
 
     @property
     def warnings(self) -> list[str]:
@@ -266,12 +282,14 @@ class GpuUse(Struct, frozen=True):
 class CpuUse(Struct, frozen=True):
     """The processor during a run, from the system's counters."""
 
-    num_samples: Annotated[int, doc("samples taken")]
-    interval_s: Annotated[float, doc("seconds between samples")]
-    share_of_others: Annotated[Span, doc("share of the cores that other programs took")]
-    clock_mhz: Annotated[
-        Span | None, doc("mean clock of the cores in MHz; null if the machine does not tell")
-    ] = None
+    num_samples: int
+    """Samples taken."""
+    interval_s: float
+    """Seconds between samples."""
+    share_of_others: Span
+    """Share of the cores that other programs took."""
+    clock_mhz: Span | None = None
+    """Mean clock of the cores in MHz; null if the machine does not tell."""
 
     @property
     def others_warning(self) -> str | None:
@@ -288,15 +306,24 @@ class CpuUse(Struct, frozen=True):
 class Origin(Struct, frozen=True, omit_defaults=True):
     """A run that is a part of a merged run, with its machine."""
 
-    id: Annotated[str, doc("name of that run's folder")]
-    created: Annotated[str, doc("its start in UTC, ISO 8601")]
-    num_records: Annotated[int, doc("its records")]
-    environment: Annotated[Environment, doc("its hardware and software")]
-    uid: Annotated[str, doc("random name of its measurements; absent if it had none")] = ""
-    finished: Annotated[str | None, doc("its end in UTC, ISO 8601; absent if it has none")] = None
-    command: Annotated[tuple[str, ...], doc("arguments of its command")] = ()
-    gpu: Annotated[GpuUse | None, doc("its GPU during that run; absent on a CPU")] = None
-    cpu: Annotated[CpuUse | None, doc("its processor; absent if not sampled")] = None
+    id: str
+    """Name of that run's folder."""
+    created: str
+    """Its start in UTC, ISO 8601."""
+    num_records: int
+    """Its records."""
+    environment: Environment
+    """Its hardware and software."""
+    uid: str = ""
+    """Random name of its measurements; absent if it had none."""
+    finished: str | None = None
+    """Its end in UTC, ISO 8601; absent if it has none."""
+    command: tuple[str, ...] = ()
+    """Arguments of its command."""
+    gpu: GpuUse | None = None
+    """Its GPU during that run; absent on a CPU."""
+    cpu: CpuUse | None = None
+    """Its processor; absent if not sampled."""
 
 
 def _memory(num_bytes: int | None) -> str:

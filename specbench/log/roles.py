@@ -1,7 +1,7 @@
 """The role of a field of the header: what it is for when two runs are compared.
 
-    environment: Annotated[Environment, role("machine", "hardware and software at the start")]
-    version: Annotated[str, told("torch", "version of torch")]
+    environment: Annotated[Environment, role("machine")]
+    version: Annotated[str, told("torch")]
 
 A field without a role has that of the part that it belongs to. A field is told to readers
 under the name given; one without a name is compared only by those who want everything to be
@@ -31,17 +31,17 @@ class FieldRole(NamedTuple):
     told: str
 
 
-def role(role: Role, text: str, told: str = "") -> Meta:
-    """A field's role, description and name for readers, for its `Annotated` type.
+def role(role: Role, told: str = "") -> Meta:
+    """A field's role and name for readers, for its `Annotated` type.
 
     In a field that maps keys to entries, "{}" in the name stands for the key of an entry.
     """
-    return Meta(description=text, extra={"role": role, "told": told})
+    return Meta(extra={"role": role, "told": told})
 
 
-def told(name: str, text: str) -> Meta:
-    """The name for readers and the description of a field that has the role of its part."""
-    return Meta(description=text, extra={"told": name})
+def told(name: str) -> Meta:
+    """The name for readers of a field that has the role of its part."""
+    return Meta(extra={"told": name})
 
 
 @cache

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
+from specbench import types
 from specbench.errors import unknown_name
-from specbench.log.audit import StoredAudit
-from specbench.log.header import RunHeader
-from specbench.log.record import RecordLine, TraceLine
+from specbench.log import audit, backend, header, machine, record, spec
 
 KINDS: Mapping[str, type] = {
-    "header": RunHeader, "record": RecordLine, "trace": TraceLine, "audit": StoredAudit,
-}  # fmt: skip
+    "header": header.RunHeader,
+    "record": record.RecordLine,
+    "trace": record.TraceLine,
+    "audit": audit.StoredAudit,
+}
 """Kinds of files: `run.json`, a line of `samples.jsonl` and of `trace.jsonl`, `audit.json`."""
 
 
@@ -35,10 +42,34 @@ def json_schema(kind: str) -> dict[str, Any]:
     if kind not in KINDS:
         raise unknown_name("kind of file", kind, KINDS)
     schema = msgspec.json.schema(KINDS[kind])
-    for about in schema["$defs"].values():
+    for name, about in schema["$defs"].items():
+        for field, text in _descriptions()[name].items():
+            about["properties"][field]["description"] = text
         if "enum" in (tag := about["properties"].get("schema", {})):
             tag["description"] = "version of the run files"  # a tag has no Meta of its own
     return schema
+
+
+@cache
+def _descriptions() -> dict[str, dict[str, str]]:
+    """The docstrings of fields, by class. Python drops them, so they are read from the source."""
+    found: dict[str, dict[str, str]] = {}
+    for module in (types, machine, backend, spec, header, audit, record):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.ClassDef):
+                kind = getattr(module, node.name)
+                bases = (found.get(base.__name__, {}).items() for base in kind.__bases__)
+                encoded = structs.fields(kind) if issubclass(kind, msgspec.Struct) else ()
+                names = {one.name: one.encode_name for one in encoded}
+                own = ((names.get(field, field), text) for field, text in _docstrings(node))
+                found[node.name] = dict(chain(*bases, own))
+    return found
+
+
+def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for declared, text in pairwise(node.body):
+        if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr):
+            yield ast.unparse(declared.target), " ".join(ast.literal_eval(text.value).split())
 
 
 def fields(kind: str) -> list[Field]:

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from specbench.log.options import option
 from specbench.log.roles import role
-from specbench.types import doc
 
 
 class SpecValues(Struct, frozen=True):
@@ -135,14 +134,16 @@ class SpecValues(Struct, frozen=True):
         "Time limit of a request", "server", "note", "S", parameter="request_timeout", above=0,
         unset="600")] = None
     # fmt: on
-    is_first_look: Annotated[
-        bool, role("note", "few prompts and passes: the command had no option; absent if not")
-    ] = False
+    is_first_look: Annotated[bool, role("note")] = False
+    """Few prompts and passes: the command had no option; absent if not."""
 
 
 class SpecHeader(Struct, frozen=True):
     """The specification of a run."""
 
-    values: Annotated[SpecValues, doc("values in effect")]
-    asked: Annotated[SpecValues | None, role("note", "values as the user gave them")] = None
-    given: Annotated[tuple[str, ...], role("note", "options that the user gave")] = ()
+    values: SpecValues
+    """Values in effect."""
+    asked: Annotated[SpecValues | None, role("note")] = None
+    """Values as the user gave them."""
+    given: Annotated[tuple[str, ...], role("note")] = ()
+    """Options that the user gave."""

@@ -54,14 +54,6 @@ def draw(table: Table, width: int) -> Iterable[RenderableType]:
         yield Text()
 
 
-def parts(table: Table, width: int) -> Iterable[Table]:
-    """The table as several, each with as many of its columns as fit in this many characters."""
-    layout = _Layout(table, width)
-    tasks = [i for i, (_, own) in enumerate(table.by_task(table.columns)) for _ in own]
-    for units in layout.split():
-        yield _with(table, [i in {unit.index for unit in units} for i in tasks])
-
-
 def _with(table: Table, kept: Sequence[bool]) -> Table:
     """The table with these of its columns."""
     groups = [

@@ -4,7 +4,7 @@ Gathers the numbers of each note; `texts.toml` has its sentence.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,8 +107,6 @@ def _facts(run: RunMetrics) -> Iterable[Note]:
         ("lossless", {"counts": _agreements(run)}),
         *([_audit(run.audit)] if run.audit else ()),
         (f"formula_{run.arithmetic}", {"changes": _formula(run)}),
-        ("latency", {"temperatures": [] if run.serving else _by_temperature(run, _latency)}),
-        ("depth", {"temperatures": _by_temperature(run, _depth)}),
         *([_memory(run, run.roofline)] if isinstance(run.roofline, Roofline) else ()),
         ("cpu_trees", {"is_slower": _is_slow_on_cpu(run)}),
         ("processor", _processor(info)),
@@ -240,33 +238,6 @@ def _formula(run: RunMetrics) -> list[Numbers]:
             changes.append({"method": key.method, "task": key.task, "change": change})
     changes.sort(key=lambda one: one["change"])
     return changes if len(changes) < 2 else [changes[0], changes[-1]]
-
-
-def _by_temperature(
-    run: RunMetrics, numbers: Callable[[CellMetrics], Numbers | None]
-) -> list[Numbers]:
-    """Numbers over all tasks, of the methods that have them at each temperature."""
-    found = []
-    for temperature in run.temperatures:
-        own = {method: numbers(run.pooled(method, temperature)) for method in run.methods}
-        if methods := [{"method": method, **one} for method, one in own.items() if one]:
-            found.append({"temperature": temperature, "methods": methods})
-    return found
-
-
-def _latency(cell: CellMetrics) -> Numbers | None:
-    """Median and 90th percentile."""
-    first, each = cell.latency.first_token, cell.latency.per_token
-    if not isinstance(first.p50, Estimate):
-        return None
-    medians = {"first_token_s": first.p50, "per_token_s": each.p50}
-    return {**medians, "first_token_s_p90": first.p90, "per_token_s_p90": each.p90}
-
-
-def _depth(cell: CellMetrics) -> Numbers | None:
-    """The share of steps that accept a guess at each depth."""
-    shares = [position.unconditional.value for position in cell.acceptance_by_depth]
-    return {"shares": shares} if shares else None
 
 
 def has_limits(run: RunMetrics) -> bool:

@@ -10,12 +10,13 @@ published numbers, which is not an error.
 from __future__ import annotations
 
 import csv
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
 
 from specbench.errors import UserError
 from specbench.types import ROOTS
@@ -24,19 +25,30 @@ SAME_PROMPTS = {"mt_bench": "spec_bench/mt_bench"}
 """Tasks of ours whose very prompts another suite measures as a task of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """Source of published numbers. The last two fields define its columns."""
+class PublishedTable(Struct, frozen=True):
+    """A table of a publication."""
 
-    key: str
+    title: str
+    hardware: str
+
+    @property
+    def known_hardware(self) -> str:
+        """The hardware; empty if the publication does not say."""
+        return "" if self.hardware.startswith("not ") else self.hardware
+
+
+class Publication(Struct, frozen=True, kw_only=True):
+    """Source of published numbers. `columns` says what they mean; `key` is the file's name."""
+
+    key: str = ""
     name: str
     title: str
     authors: str
     year: int
     url: str
     settings: str
-    speedup_meaning: str
-    mat_meaning: str
+    columns: dict[str, str]
+    table: dict[str, PublishedTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +61,7 @@ class PublishedValue:
     """
 
     publication: Publication
-    table: str
-    hardware: str
+    table: PublishedTable
     model: str
     method: str
     task: str
@@ -61,8 +72,7 @@ class PublishedValue:
     @property
     def where(self) -> str:
         """The source in a few words: "Spec-Bench, NVIDIA A100 80GB"."""
-        is_known = not self.hardware.startswith("not ")
-        return f"{self.publication.name}, {self.hardware}" if is_known else self.publication.name
+        return ", ".join(filter(None, (self.publication.name, self.table.known_hardware)))
 
 
 def find(model: str, method: str, task: str, temperature: float) -> tuple[PublishedValue, ...]:
@@ -96,47 +106,28 @@ def published_values() -> tuple[PublishedValue, ...]:
 def read_publication(path: Path) -> tuple[PublishedValue, ...]:
     """The values of one publication, from its TOML file and the CSV file beside it."""
     try:
-        about = tomllib.loads(path.read_text(encoding="utf-8"))
-        publication = _publication(path.stem, about)
+        about = msgspec.toml.decode(path.read_bytes(), type=Publication)
+        about = structs.replace(about, key=path.stem)
         with path.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
-            return tuple(_values(publication, about["table"], csv.DictReader(file)))
+            return tuple(_value(about, row) for row in csv.DictReader(file))
     except KeyError as error:
         raise UserError(f"{path} or its CSV lacks {error.args[0]!r}.", _HINT) from error
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} or its CSV cannot be read: {error}", _HINT) from error
 
 
-_HINT = "results/published/README.md describes both files."
-
-
-def _publication(key: str, about: Mapping[str, Any]) -> Publication:
-    columns = about["columns"]
-    return Publication(
-        key=key,
-        name=about["name"],
-        title=about["title"],
-        authors=about["authors"],
-        year=int(about["year"]),
-        url=about["url"],
-        settings=about["settings"],
-        speedup_meaning=columns["speedup"],
-        mat_meaning=columns["mean_accepted_tokens"],
+def _value(publication: Publication, row: Mapping[str, str]) -> PublishedValue:
+    mat = row["mean_accepted_tokens"]
+    return PublishedValue(
+        publication,
+        publication.table[row["table"]],
+        model=row["model"],
+        method=row["method"],
+        task=row["task"],
+        temperature=float(row["temperature"]),
+        speedup=float(row["speedup"]),
+        mat=float(mat) if mat else None,
     )
 
 
-def _values(
-    publication: Publication, tables: Mapping[str, Any], rows: csv.DictReader[str]
-) -> Iterator[PublishedValue]:
-    for row in rows:
-        table = tables[row["table"]]
-        yield PublishedValue(
-            publication=publication,
-            table=table["title"],
-            hardware=table["hardware"],
-            model=row["model"],
-            method=row["method"],
-            task=row["task"],
-            temperature=float(row["temperature"]),
-            speedup=float(row["speedup"]),
-            mat=float(row["mean_accepted_tokens"]) if row["mean_accepted_tokens"] else None,
-        )
+_HINT = "results/published/README.md describes both files."

@@ -5,12 +5,13 @@ A column of the overview, of the step costs or of the latencies is one `Field` i
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
-from specbench.analysis.latency import Percentiles
 from specbench.analysis.metrics import BASELINE
 from specbench.analysis.ranking import is_claimed
+from specbench.analysis.serving import TIMES, ServingMetrics
 from specbench.analysis.stats.bootstrap import Estimate, Value
-from specbench.report import formats, serving_tables
+from specbench.report import formats
 from specbench.report.results import MEAN, MEAN_TITLE, Block, MethodResults, Results, TaskResult
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
 from specbench.types import Phases
@@ -30,11 +31,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column over all tasks. `rank` is the column's: the highest is dropped first."""
+    """One column over all tasks. `rank` and `task` are the column's."""
 
     heading: str
     text: Callable[[MethodResults], str]
     rank: int = 0
+    task: str = ""
     tone: Callable[[MethodResults], Tone] = lambda method: ""
 
 
@@ -149,7 +151,7 @@ def tables(results: Results, block: Block, main: Iterable[Table]) -> list[Table]
     """The tables of a block that have numbers: `main`, whose form depends on the format's
     width, then those that every format has.
     """
-    others = (overview, step_costs, serving_tables.throughput, serving_tables.latency)
+    others = (overview, step_costs, throughput, latency)
     every = (*main, *(make(results, block) for make in others))
     return [table for table in every if table.columns and table.groups]
 
@@ -247,29 +249,85 @@ def step_costs(results: Results, block: Block) -> Table:
     return _fields(title, results, block, fields=fields)
 
 
-def _latency(heading: str, of: Callable[[Percentiles], Value], *, is_first: bool) -> Field:
-    def text(method: MethodResults) -> str:
-        latency = method.overall.pooled.latency
-        return formats.figures(of(latency.first_token if is_first else latency.per_token), 1e3)
-
-    return Field(f"{'first token' if is_first else 'per token'} {heading}", text)
+def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
+    """A text about a server; empty for a method without one."""
+    return lambda method: text(method.serving) if method.serving else ""
 
 
-_LATENCY = tuple(
-    _latency(heading, of, is_first=is_first)
-    for is_first in (True, False)
-    for heading, of in (
-        ("p50", lambda times: times.p50),
-        ("p90", lambda times: times.p90),
-        ("p99", lambda times: times.p99),
-    )
+def _span(value: Value) -> str:
+    interval = formats.interval_of(value)
+    return f"{interval.low:.0f}–{interval.high:.0f}" if interval else ""
+
+
+def _in_flight(server: ServingMetrics) -> str:
+    """Requests at once, on average and at most; empty if there was never more than one."""
+    found = server.in_flight
+    return f"{found.mean:.1f} ({found.most})" if found.most > 1 else ""
+
+
+def _to_vanilla(server: ServingMetrics) -> str:
+    return formats.speedup(server.throughput_ratio) + formats.brackets(server.throughput_ratio)
+
+
+def _by_position(server: ServingMetrics) -> str:
+    return " ".join(f"{share:.2f}" for share in server.acceptance_rates)
+
+
+_THROUGHPUT = (
+    Field("requests/s", _served(lambda server: formats.figures(server.request_throughput))),
+    Field("output\ntok/s", _served(lambda server: formats.rate(server.output_throughput))),
+    Field("95 %", _served(lambda server: _span(server.output_throughput)), 4),
+    Field("total\ntok/s", _served(lambda server: formats.rate(server.total_throughput)), 3),
+    Field("to\nvanilla", _served(_to_vanilla)),
+    Field("in flight\n(most)", _served(_in_flight), 1),
+    Field("goodput\nrequests/s", _served(lambda server: formats.figures(server.goodput))),
+    Field("accepted per\ndraft + 1", _served(lambda server: formats.mat(server.engine_mat)), 2),
+    Field("accepted by\nposition", _served(_by_position), 5),
 )
 
 
+def throughput(results: Results, block: Block) -> Table:
+    """Requests and tokens per second of each method; no columns without a server."""
+    fields = _known(_THROUGHPUT, block)
+    return _fields("Throughput", results, block, fields=fields, is_shown=is_served)
+
+
+def _milliseconds(path: str, heading: str, task: str = "") -> Field:
+    """A time of a method, which is at this path of attributes."""
+    of = attrgetter(path)
+    return Field(heading, lambda method: formats.figures(of(method), 1e3), task=task)
+
+
+_PERCENTILES = ("p50", "p90", "p99")
+_LATENCY = tuple(
+    _milliseconds(f"overall.pooled.latency.{name}.{which}", f"{name.replace('_', ' ')} {which}")
+    for name in ("first_token", "per_token")
+    for which in _PERCENTILES
+)
+_SERVED_LATENCY = tuple(
+    _milliseconds(f"serving.{name}.{path}", path.rpartition(".")[2], name.upper())
+    for name in TIMES
+    for path in ("mean", *(f"percentiles.{which}" for which in _PERCENTILES))
+)
+"""Times by the names that `vllm bench serve` uses."""
+
+
 def latency(results: Results, block: Block) -> Table:
-    """Time to the first token and per token after it."""
-    fields = _known(_LATENCY, block)
-    return _fields("Latency in milliseconds", results, block, fields=fields)
+    """Time to the first token and per token after it; the client's times of servers."""
+    if any(map(is_served, block.methods)):
+        fields, is_shown = _SERVED_LATENCY, is_served
+    else:
+        fields, is_shown = _known(_LATENCY, block), _is_any
+    return _fields("Latency in milliseconds", results, block, fields=fields, is_shown=is_shown)
+
+
+def is_served(method: MethodResults) -> bool:
+    """True for a method on a server."""
+    return method.serving is not None
+
+
+def _is_any(method: MethodResults) -> bool:
+    return True
 
 
 def _known(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
@@ -278,12 +336,19 @@ def _known(fields: Sequence[Field], block: Block) -> tuple[Field, ...]:
     return tuple(f for f in fields if any(f.text(m) not in empty for m in block.methods))
 
 
-def _fields(title: str, results: Results, block: Block, *, fields: Sequence[Field]) -> Table:
+def _fields(
+    title: str,
+    results: Results,
+    block: Block,
+    *,
+    fields: Sequence[Field],
+    is_shown: Callable[[MethodResults], bool] = _is_any,
+) -> Table:
     def cells(method: MethodResults) -> list[Cell]:
         return [Cell(field.text(method), field.tone(method)) for field in fields]
 
-    columns = tuple(Column(field.heading, rank=field.rank) for field in fields)
-    return Table(title, columns, _groups(results, block, cells))
+    columns = tuple(Column(one.heading, one.task, rank=one.rank) for one in fields)
+    return Table(title, columns, _groups(results, block, cells, is_shown=is_shown))
 
 
 def _groups(
@@ -291,7 +356,7 @@ def _groups(
     block: Block,
     cells: Callable[[MethodResults], list[Cell]],
     *,
-    is_shown: Callable[[MethodResults], bool] = lambda method: True,
+    is_shown: Callable[[MethodResults], bool] = _is_any,
 ) -> tuple[Group, ...]:
     """A group per run with a row per method; runs without a row are left out."""
     groups = []

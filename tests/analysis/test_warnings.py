@@ -80,19 +80,6 @@ def test_speedups_that_slow_completions_decide_stand_beside_those_of_the_median(
     assert "By the median of the paired step times" in text(found, metrics)
 
 
-def test_outliers_are_counted_and_the_worst_is_named() -> None:
-    metrics = run(lambda method, place: {50: 2.0, 91: 4.0}.get(place, 1.0))
-    (outliers,) = metrics.warnings
-    assert outliers.key == "outliers"
-    assert (outliers.numbers["slow"], outliers.numbers["measured"]) == (2, 160)
-    assert outliers.numbers["worst"] == pytest.approx(4.0, abs=0.4)
-    assert outliers.numbers["method"] == METHODS[91 % 2]
-
-
-def test_one_small_outlier_among_many_gives_no_warning() -> None:
-    assert run(lambda method, place: 1.8 if place == 50 else 1.0).warnings == ()
-
-
 def test_too_few_samples_are_named_with_their_tasks() -> None:
     (few,) = of(run(lambda *_: 1.0, 3), "few_samples")
     assert {one["task"]: one["samples"] for one in few.numbers["tasks"]} == {

@@ -1,7 +1,6 @@
 """Tables by category of prompt."""
 
 import csv
-import re
 from io import StringIO
 
 import pytest
@@ -12,7 +11,6 @@ from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.categories import measure_categories
 from specbench.report.export import csv as csv_format
-from specbench.report.export import latex
 from tests.analysis.run_factory import full_run, make_run
 from tests.report.drawing import nine_methods, render
 
@@ -59,15 +57,6 @@ def test_the_spreadsheet_has_a_line_per_category_and_method() -> None:
     assert float(row["mat"]) == found.cell("pld", 0.0, "mt_bench / math").mat.value  # type: ignore[union-attr]
     assert row["title"] == "PLD" and row["is_lossless"] == "True"
     assert "categories.csv" not in csv_format.files(make_report(nine_methods()))
-
-
-def test_the_paper_has_a_table_of_categories() -> None:
-    text = latex.files(make_report(with_categories()))["categories.tex"]
-    (columns,) = re.findall(r"begin\{tabular\}\{@\{\}l(r+)@\{\}\}", text)
-    rows = [line for line in text.splitlines() if re.match("writing|math", line)]
-    assert [row.count("&") for row in rows] == [len(columns)] * 2 == [6] * 2
-    assert r"\multicolumn{2}{c}{EAGLE-3}" in text and "By category, Temperature=0" in text
-    assert "categories.tex" not in latex.files(make_report(nine_methods()))
 
 
 def test_prompts_of_a_single_category_have_no_category_table() -> None:

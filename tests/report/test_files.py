@@ -58,8 +58,8 @@ def test_a_report_writes_its_files_and_leaves_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "report"
     paths = write_report(make_report(one_sample()), folder)
     names = {path.name for path in paths}
-    assert {"table.md", "table.csv", "positions.csv", "table.tex", "report.json"} <= names
-    assert {"report.html", "speedup.png", "speedup.svg", "mat.png", "mat.svg"} <= names
+    assert {"table.md", "table.csv", "table.tex", "report.json"} <= names
+    assert {"report.html", "speedup.png", "speedup.svg", "positions.svg"} <= names
     assert sorted(folder.iterdir()) == sorted(paths)
     before = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in write_report(make_report(one_sample()), folder)] == before

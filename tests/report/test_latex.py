@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from specbench.log.run import Run
 from specbench.report.build import make_report
 from specbench.report.export.latex import escape, files
-from tests.analysis.run_factory import full_run, header, make_run, record
+from tests.analysis.run_factory import header, make_run, record
 from tests.report.drawing import (
     EVERY_RUN,
-    one_sample,
     render,
     two_models,
     two_temperatures,
@@ -65,7 +64,7 @@ def odd_names() -> Run:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_table_compiles_as_it_is(engine: str, tmp_path: Path) -> None:
-    """In a document of its own, and in an article with no more than the packages that it names."""
+    """In an article with no more than the packages that it names."""
     if not shutil.which(engine):
         pytest.skip(f"{engine} is not installed (Debian: texlive-latex-recommended)")
     for make in (*EVERY_RUN, odd_names):
@@ -76,15 +75,8 @@ def test_the_table_compiles_as_it_is(engine: str, tmp_path: Path) -> None:
             (folder / name).write_text(content, encoding="utf-8")
         text = files(report)["table.tex"]
         (folder / "article.tex").write_text(article(text), encoding="utf-8")
-        for name in ("table_standalone", "article"):
-            log = compiled(engine, folder, name)
-            assert "Overfull" not in log, f"{make.__name__}, {name}"
-            assert (folder / f"{name}.pdf").stat().st_size > 5000
-
-
-def test_intervals_are_explained_where_a_table_has_some() -> None:
-    for make, has_some in ((full_run, True), (one_sample, False)):
-        assert ("In brackets" in files(make_report(make()))["table_standalone.tex"]) is has_some
+        assert "Overfull" not in compiled(engine, folder, "article"), make.__name__
+        assert (folder / "article.pdf").stat().st_size > 5000
 
 
 def article(table: str) -> str:

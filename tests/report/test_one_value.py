@@ -164,9 +164,9 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
         ), (label, table[:2])
     assert any(mat in row and (not decode or f"{decode}x" in row) for row in overview)
     if method != BASELINE and speedup:
-        plot, bar = scatter.speedup_by_mat(report), bars.by_task(report, bars.MAT)
+        plot, bar = scatter.speedup_by_mat(report), bars.speedups(report)
         assert plot and f"{label}: {mat} tokens per step, {speedup} times as fast" in plot.alt
-        assert bar and f"{label} {mat}" in bar.alt
+        assert bar and f"{label} {speedup}" in bar.alt
         if isinstance(cost.limit, Estimate):
             assert f"limit {cost.limit.value:.2f} at {whole} tokens" in plot.alt
     (place,) = [

@@ -58,7 +58,7 @@ def test_numbers_are_compared_to_nine_digits_and_words_exactly() -> None:
 def test_the_report_of_a_recorded_run_is_up_to_date(run: Path) -> None:
     now, then = files_of(run), kept(run)
     assert set(now) == set(then), HINT
-    for name in ("table.md", "table.csv", "positions.csv", "table.tex", "report.json"):
+    for name in ("table.md", "table.csv", "table.tex", "report.json"):
         assert is_same(now[name], then[name]), f"reports/{run.name}/{name} is {HINT}"
     numbers = digest(now["report.json"].decode())
     assert f'content="{numbers}"' in then["report.html"].decode(), f"report.html is {HINT}"

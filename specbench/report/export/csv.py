@@ -1,4 +1,4 @@
-"""All numbers as tidy tables: a line per run, temperature, method and task, and one per depth.
+"""All numbers as a tidy table: a line per run, temperature, method and task.
 
 A missing number is an empty field; its reason is in the column `speedup_missing` or
 `mat_missing`. Two more lines per method are over all tasks: "mean" has the arithmetic means of
@@ -9,10 +9,10 @@ whose prompts have categories have a table of them too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.frames import summary_frame, value_columns
+from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.log.loads import loads_of
 from specbench.report import facts
@@ -37,11 +37,6 @@ _COLUMNS = (
     "step_s", "relative_step_cost", "draft_s", "verify_s", "commit_s", "host_s",
     "limit", "limit_reached", "joules_per_token", "peak_memory_bytes",
 )
-_POSITION_COLUMNS = (
-    "run", "model", "load", "temperature", "method", "task", "depth", "num_reached", "num_accepted",
-    "conditional", "conditional_low", "conditional_high",
-    "unconditional", "unconditional_low", "unconditional_high",
-)
 # fmt: on
 
 _FORMULA = re.compile(r"""(?:^|(?<=[;|\t\r\n]))(?=[\s"]*(?:[=+@＝＋－＠-]|::))""")
@@ -57,12 +52,10 @@ def render(report: Report) -> str:
 
 
 def files(report: Report) -> Mapping[str, str]:
-    """The table of all cells, the table of depths and, if prompts have them, of categories."""
+    """The table of all cells and, if prompts have them, of categories."""
     import pandas as pd
 
-    rows = [row for source in report.sources for row in _position_rows(source.metrics)]
-    positions = pd.DataFrame(rows, columns=list(_POSITION_COLUMNS))
-    made = {"table.csv": render(report), "positions.csv": csv_text(positions)}
+    made = {"table.csv": render(report)}
     pairs = zip(report.sources, report.category_metrics, strict=True)
     categories = [_category_cells(source.metrics, found) for source, found in pairs if found]
     return {**made, "categories.csv": csv_text(pd.concat(categories))} if categories else made
@@ -128,26 +121,3 @@ def _identity(run: RunMetrics) -> dict[str, Any]:
         "prompts": facts.prompts_text(run.info),
         "load": ", ".join(load.text for load in loads_of(run.info.spec.values)),
     }
-
-
-def _position_rows(run: RunMetrics) -> Iterable[Mapping[str, Any]]:
-    """One mapping per cell and depth at which a guess was accepted, "pooled" tasks last."""
-    identity = _identity(run)
-    for temperature in run.temperatures:
-        for method in run.methods:
-            tasks = {task: run.cell(method, temperature, task) for task in run.tasks}
-            for task, cell in {**tasks, "pooled": run.pooled(method, temperature)}.items():
-                for position in cell.acceptance_by_depth:
-                    yield {
-                        "run": identity["run"],
-                        "model": identity["model"],
-                        "load": identity["load"],
-                        "temperature": temperature,
-                        "method": method,
-                        "task": task,
-                        "depth": position.depth,
-                        "num_reached": position.num_reached,
-                        "num_accepted": position.num_accepted,
-                        **value_columns("conditional", position.conditional),
-                        **value_columns("unconditional", position.unconditional),
-                    }

@@ -19,7 +19,7 @@ from specbench.report.answers import SAMPLES_PER_TASK
 from specbench.report.export import json
 from specbench.report.published import PublishedValue, find
 from specbench.report.report import Report
-from specbench.report.results import Block, MethodResults, TaskResult
+from specbench.report.results import Block, MethodResults, Results, TaskResult
 from specbench.report.table import Table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SAFE = " " + "".join(set(punctuation) - set('%#"'))
 """Characters that may stand in a data URI as they are."""
-_SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless", "Latency", "Depth")
+_SHOWN_ABOVE = ("Machine", "Software", "Run", "Lossless")
 """Notes on what the page shows in full."""
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow"}
 
@@ -44,7 +44,7 @@ def render(report: Report) -> str:
             note for note in results.notes if not note.is_warning and note.label not in _SHOWN_ABOVE
         ],
         highlights=_highlights(report),
-        tables=lambda block: [t for t in _tables(report, block) if t.columns and t.groups],
+        tables=lambda block: _tables(results, block),
         published=list(_published(report)),
         pictures=[(plot, _address(plot.images.svg)) for plot in report.plots],
         samples_per_task=SAMPLES_PER_TASK,
@@ -86,11 +86,8 @@ def _address(svg: bytes) -> str:
     return f"data:image/svg+xml;charset=utf-8,{text}"
 
 
-def _tables(report: Report, block: Block) -> Iterable[Table]:
-    whole = sections.mean_first(sections.by_task(report.results, block))
-    yield from sections.tables(report.results, block, [whole])
-    if not any(method.serving for method in block.methods):
-        yield sections.latency(report.results, block)
+def _tables(results: Results, block: Block) -> list[Table]:
+    return sections.tables(results, block, [sections.mean_first(sections.by_task(results, block))])
 
 
 def _replays(report: Report) -> list[dict[str, Any]]:
@@ -103,38 +100,31 @@ def _replays(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Highlight:
-    """One of the large numbers at the top of the page."""
-
-    title: str
-    number: str
-    words: str
-
-
-def _highlights(report: Report) -> list[_Highlight]:
-    """The numbers to remember; none if there are several runs or temperatures."""
+def _highlights(report: Report) -> list[tuple[str, str, str]]:
+    """The numbers to remember, each with a title and words; none for several runs or
+    temperatures.
+    """
     results = report.results
     if not results.is_one_run or len(results.blocks) != 1:
         return []
     methods = results.blocks[0].methods
-    found = []
+    found: list[tuple[str, str, str]] = []
     if fastest := _highest(methods, lambda method: method.overall.speedup):
         speedup = fastest.overall.speedup
         has_span = formats.interval_of(speedup) is not None
         span = f", {formats.span(speedup)} ({results.scope})" if has_span else ""
         is_faster = isinstance(speedup, Estimate) and speedup.value > 1
         title = "Highest speedup" if is_faster else "Closest to vanilla"
-        found.append(_Highlight(title, formats.speedup(speedup), fastest.label + span))
+        found.append((title, formats.speedup(speedup), fastest.label + span))
     if longest := _highest(methods, lambda method: method.overall.mat):
         mat = formats.mat(longest.overall.mat)
-        found.append(_Highlight("Most tokens per step", mat, longest.label))
+        found.append(("Most tokens per step", mat, longest.label))
     baseline = next((m.overall.pooled for m in methods if m.method == BASELINE), None)
     if baseline and baseline.num_done:
-        found.append(_Highlight("Vanilla", formats.rate(baseline.tokens_per_s), "tokens/s"))
+        found.append(("Vanilla", formats.rate(baseline.tokens_per_s), "tokens/s"))
         num_tasks = len(report.sources[0].metrics.tasks)
         words = "1 task" if num_tasks == 1 else f"{num_tasks} tasks"
-        found.append(_Highlight("Samples", str(baseline.num_samples), words))
+        found.append(("Samples", str(baseline.num_samples), words))
     return found
 
 

@@ -7,19 +7,17 @@ author defines it: a page has no room for those of six tasks.
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from string import Template
 
 from specbench.analysis.metrics import BASELINE
 from specbench.report import sections
-from specbench.report.layout import parts
 from specbench.report.report import Report
 from specbench.report.results import Block, Results, Task
 from specbench.report.table import METHOD, Cell, Group, Row, Table
 from specbench.report.texts import Note
 
 _LABEL = "tab:specbench"
-_WIDTH, _FOOTNOTE_WIDTH = 110, 100
-"""Characters beside each other on a page, in LaTeX's sizes for scripts and for footnotes."""
+_FOOTNOTE_WIDTH = 100
+"""Characters beside each other on a page, in LaTeX's size for footnotes."""
 _USUAL = (r"\footnotesize", r"\setlength{\tabcolsep}{1.5pt}")
 _NARROW = (r"\scriptsize", r"\setlength{\tabcolsep}{1pt}")
 _TASK = 12
@@ -40,43 +38,16 @@ _DEFINITIONS = r"""
 \providecommand{\specbenchother}[1]{\ifdefined\Umathcode#1\else?\fi}% a sign that pdfLaTeX lacks
 """.lstrip()
 
-_STANDALONE = Template(
-    r"""
-% The table on a page of its own, with its intervals: pdflatex table_standalone.tex
-\documentclass[10pt]{article}
-\usepackage[T1]{fontenc}
-\usepackage[paperwidth=${width}mm,paperheight=${height}mm,margin=12mm]{geometry}
-\usepackage{booktabs}
-\pagestyle{empty}
-\newcommand{\specbenchinterval}[2]{\,{\tiny[#1,\,#2]}}
-\begin{document}
-\input{table}
-${note}
-\end{document}
-""".lstrip()
-)
-
 _APART = "\0"
 _LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=:)(?=:)|(?<=,)(?=,)")
 """Between two hyphens, apostrophes or commas, which LaTeX would make one sign of, and two
 colons, which a CI log may take for a command.
 """
+_NAMES = {"\\": "backslash", "^": "asciicircum", "~": "asciitilde", '"': "quotedbl"}
+_NAMES |= {"<": "less", ">": "greater", "|": "bar", "`": "asciigrave"}
 _SIGNS = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "`": r"\textasciigrave{}",
+    **{sign: rf"\{sign}" for sign in "{}$&#%_"},
+    **{sign: rf"\text{name}{{}}" for sign, name in _NAMES.items()},
     "–": "--",
     "—": "---",
     "…": r"\ldots{}",
@@ -114,52 +85,9 @@ def _is_wide(results: Results) -> bool:
     return max(labels, default=0) + _TASK * len(results.tasks) > _FOOTNOTE_WIDTH
 
 
-def render_categories(report: Report) -> str:
-    """A `table*` environment per table by category; empty without any."""
-    texts = ["\n".join(_categories(report.results, table)) for table in report.categories]
-    return _DEFINITIONS + "\n".join(texts) if texts else ""
-
-
-def _categories(results: Results, table: Table) -> Iterable[str]:
-    yield from (
-        r"\begin{table*}[t]",
-        r"\centering",
-        rf"\caption{{{escape(table.title)}. {escape(results.caption)}.}}",
-        r"\par\medskip",
-        r"\scriptsize",
-        r"\setlength{\tabcolsep}{2pt}",
-    )
-    for part in parts(table, _WIDTH):
-        yield from _tabular(part)
-    yield from (r"\end{table*}", "")
-
-
-def _tabular(table: Table) -> Iterable[str]:
-    width = 1 + len(table.columns)
-    yield rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}"
-    yield r"\toprule"
-    yield from _titles(table.heading, [title for title, _ in table.by_task(table.columns)])
-    for group in table.groups:
-        yield r"\midrule"
-        yield rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape(group.label)}}}}} \\"
-        for row in group.rows:
-            yield " & ".join([escape(row.label), *_cells(table, row)]) + r" \\"
-    yield from (r"\bottomrule", r"\end{tabular}", r"\par\medskip")
-
-
 def files(report: Report) -> Mapping[str, str]:
-    """The table, and a document that shows it on a page of its size; a table of categories."""
-    results = report.results
-    rows = sum(2 + len(block.runs) + len(block.methods) for block in results.blocks)
-    width = 60 + max(110, 44 * len(results.tasks))
-    table = render(report)
-    note = rf"\noindent In brackets: the 95\,\% interval of the speedup ({escape(results.scope)})."
-    has_intervals = r"\specbenchinterval{" in table
-    standalone = _STANDALONE.substitute(
-        width=width, height=75 + 6 * rows, note=note if has_intervals else ""
-    )
-    made = {"table.tex": table, "table_standalone.tex": standalone}
-    return {**made, "categories.tex": render_categories(report)} if report.categories else made
+    """The table."""
+    return {"table.tex": render(report)}
 
 
 def escape(text: str) -> str:
@@ -200,23 +128,18 @@ def _caption(results: Results) -> str:
 
 
 def _header(tasks: Sequence[Task]) -> Iterable[str]:
+    """Each title above a speedup and a tau, and between them its number of samples, if any."""
     if not tasks:
         yield rf"{METHOD} \\"
         return
-    yield from _titles(METHOD, [task.head for task in tasks])
-
-
-def _titles(heading: str, titles: Sequence[str]) -> Iterable[str]:
-    """Each title above a speedup and a tau, and between them its number of samples, if any."""
-    names, signs, numbers = zip(*(title.partition(", n=") for title in titles), strict=True)
-    below = [f"n={number}" if number else "" for number in numbers]
-    for words in (names, below) if any(signs) else (names,):
+    names, below = [task.title for task in tasks], [f"n={t.n}" if t.n else "" for t in tasks]
+    for words in (names, below) if any(below) else (names,):
         above = [rf"\multicolumn{{2}}{{c}}{{{escape(one)}}}" for one in words]
         yield " & ".join(["", *above]) + r" \\"
-    places = range(2, 2 + 2 * len(titles), 2)
+    places = range(2, 2 + 2 * len(tasks), 2)
     yield " ".join(rf"\cmidrule(lr){{{place}-{place + 1}}}" for place in places)
     pair = r"Speedup & \multicolumn{1}{c}{$\tau$}"
-    yield " & ".join([heading, *[pair] * len(titles)]) + r" \\"
+    yield " & ".join([METHOD, *[pair] * len(tasks)]) + r" \\"
 
 
 def _block(results: Results, block: Block) -> Iterable[str]:

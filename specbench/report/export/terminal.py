@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from specbench.report import formats, sections, serving_tables
+from specbench.report import formats, sections
 from specbench.report.console import SafeConsole
 from specbench.report.layout import draw, first_that_fits, fits, narrowed
 from specbench.report.notes import colours, short_notes
@@ -115,8 +115,9 @@ def _block(results: Results, block: Block, width: int) -> Iterable[RenderableTyp
 
 def _served(results: Results, block: Block) -> Iterable[Table]:
     """The tables of servers, if the block has any."""
-    tables = (serving_tables.throughput(results, block), serving_tables.latency(results, block))
-    return (table for table in tables if table.columns and table.groups)
+    if any(map(sections.is_served, block.methods)):
+        tables = (sections.throughput(results, block), sections.latency(results, block))
+        yield from (table for table in tables if table.columns)
 
 
 def _verdicts(results: Results, block: Block) -> Iterable[RenderableType]:

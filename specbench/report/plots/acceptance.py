@@ -1,4 +1,4 @@
-"""Plots of accepted tokens: per step as a histogram, and by depth of the guess."""
+"""Plot of acceptance by depth of the guess."""
 
 from __future__ import annotations
 
@@ -7,116 +7,32 @@ from typing import TYPE_CHECKING
 
 from specbench.analysis.cells import CellMetrics
 from specbench.analysis.metrics import BASELINE
-from specbench.analysis.stats.bootstrap import Estimate
-from specbench.report.plots.style import (
-    FAINT,
-    INK,
-    Look,
-    Plot,
-    figure,
-    frame,
-    looks,
-    name_rows,
-    panels,
-    points,
-    rows_of_axes,
-)
+from specbench.report.plots.style import Look, Plot, figure, frame, looks, panels, points
 from specbench.report.report import Report
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LEAST_STEPS = 20
 """Steps that must have reached a depth for its share to be drawn."""
-_MOST_LENGTH = 16
-"""Longest step with a bar of its own, in tokens."""
-_BAR_HEIGHT = 0.66
 
 _Panels = list[tuple[str, dict[str, CellMetrics]]]
 
 
 def _cells(report: Report) -> _Panels:
-    """Title of each panel, and the pooled cell of every method that drafts."""
+    """Title of each panel, and the pooled cell of every method that accepted a guess."""
     found = []
     for panel in panels(report.results):
         pooled = {method.method: method.overall.pooled for method in panel.run.methods}
-        cells = {m: c for m, c in pooled.items() if m != BASELINE and c.accept_histogram}
+        cells = {m: c for m, c in pooled.items() if m != BASELINE and c.acceptance_by_depth}
         if cells:
             found.append((panel.title, cells))
     return found
 
 
-def histogram(report: Report) -> Plot | None:
-    """The share of steps by the tokens that they emitted, a row of bars per method."""
-    found = _cells(report)
-    if not found:
-        return None
-    texts = [
-        f"{title}, {looks(report.results)[method].label}: "
-        f"{cell.accept_histogram.get(1, 0) / cell.num_steps:.0%} of steps emit one token, the most "
-        f"is {max(cell.accept_histogram)}"
-        for title, cells in found
-        for method, cell in cells.items()
-    ]
-    return Plot(
-        name="accept_lengths",
-        title="Tokens per step",
-        alt=f"Histograms, a row per method. {'; '.join(texts)}.",
-        caption="The share of steps, over all tasks, by the number of tokens that they emitted: "
-        "the accepted guesses and the one that the target adds. A step of one token accepted "
-        "nothing. Each row has its own scale; the triangle is the mean.",
-        draw=lambda: _draw_histogram(report, found),
-    )
-
-
-def _draw_histogram(report: Report, found: _Panels) -> Figure:
-    rows = [len(cells) for _, cells in found]
-    drawn = figure("Tokens per step", report.results.caption, sum(0.75 + 0.52 * n for n in rows))
-    lengths = [max(cell.accept_histogram) for _, cells in found for cell in cells.values()]
-    longest, shown = min(_MOST_LENGTH, max(lengths)), looks(report.results)
-    for axes, (title, cells) in zip(rows_of_axes(drawn, rows), found, strict=True):
-        for i, (method, cell) in enumerate(cells.items()):
-            _draw_shares(axes, cell, -i, longest=longest, look=shown[method])
-        name_rows(axes, [shown[method] for method in cells])
-        names = [str(length) for length in range(1, longest + 1)]
-        if any(max(cell.accept_histogram) > longest for cell in cells.values()):
-            names[-1] += "+"
-        axes.set_xticks(range(1, longest + 1), names)
-        axes.set_xlim(0.4, longest + 0.6)
-        axes.set_ylim(0.88 - len(cells), 0.95)
-        words = "tokens emitted by a step (each row has its own scale; the triangle is the mean)"
-        frame(axes, title, x=words, grid="x")
-        axes.grid(visible=False)
-        axes.spines[["left", "bottom"]].set_visible(False)
-    return drawn
-
-
-def _draw_shares(axes: Axes, cell: CellMetrics, base: int, *, longest: int, look: Look) -> None:
-    """The bars of one method above y = `base`; the longest and all beyond share a bar."""
-    shares = [0.0] * longest
-    for length, count in cell.accept_histogram.items():
-        shares[min(length, longest) - 1] += count / cell.num_steps
-    heights = [share / max(shares) * _BAR_HEIGHT for share in shares]
-    axes.bar(range(1, longest + 1), heights, width=0.86, bottom=base, **look.bar)
-    for length, (share, height) in enumerate(zip(shares, heights, strict=True), 1):
-        if share >= 0.005:
-            top = base + height + 0.03
-            axes.text(length, top, f"{share:.0%}", fontsize=6.5, ha="center", color=FAINT)
-    axes.axhline(base, color="0.75", linewidth=0.6)
-    if isinstance(cell.mat, Estimate):
-        mean = min(cell.mat.value, longest + 0.5)
-        axes.plot(mean, base - 0.055, "^", color=INK, markersize=5, clip_on=False)
-
-
 def positions(report: Report) -> Plot | None:
     """Acceptance by depth of the guess: given that all above was accepted, and of all steps."""
-    found = [
-        (title, cells)
-        for title, cells in _cells(report)
-        if any(cell.acceptance_by_depth for cell in cells.values())
-    ]
-    if not found:
+    if not (found := _cells(report)):
         return None
     texts = [
         f"{title}, {looks(report.results)[method].label}: "
@@ -125,7 +41,6 @@ def positions(report: Report) -> Plot | None:
         )
         for title, cells in found
         for method, cell in cells.items()
-        if cell.acceptance_by_depth
     ]
     return Plot(
         name="positions",
@@ -168,4 +83,4 @@ def _draw_positions(report: Report, found: _Panels) -> Figure:
     return drawn
 
 
-PLOTS = ((5, histogram), (6, positions))
+PLOTS = ((6, positions),)

@@ -34,8 +34,6 @@ WIDTH = 9.0
 _DPI = 120
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
 _BASELINE_COLOUR = "#777777"
-MANY = 8
-"""Methods from which on bars lie, with names on their axis and no legend."""
 _PLAIN_TEXT: Any = {"text.parse_math": False}
 """Names from outside may have a "$", which begins a formula otherwise."""
 _ESCAPES = {
@@ -245,13 +243,6 @@ def frame(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = 
     axes.grid(axis=grid, color="0.9", linewidth=0.8)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def patches(shown: Iterable[Look]) -> list[Any]:
-    """Legend entries for bars."""
-    from matplotlib.patches import Patch
-
-    return [Patch(label=_short(look.label), **look.bar) for look in shown]
 
 
 def points(shown: Iterable[Look], *, has_line: bool = True) -> list[Any]:
