@@ -194,10 +194,13 @@ def check_folder(folder: Path, said: str) -> None:
     for file in files:
         if file.suffix == ".svg":
             check_xml(file.read_text())
-        elif file.suffix in forms and file.stem != "table_standalone":
+        elif file.suffix in forms:
             check_format(forms[file.suffix], file.read_text())
     if shutil.which("pdflatex"):
-        call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table_standalone.tex"]
+        parts = [r"\documentclass{article}", r"\usepackage[T1]{fontenc}", r"\usepackage{booktabs}"]
+        parts += [r"\begin{document}", r"\input{table}", r"\end{document}"]
+        (folder / "article.tex").write_text("\n".join(parts))
+        call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "article.tex"]
         done = subprocess.run(call, cwd=folder, capture_output=True, check=False)
         assert done.returncode == 0, done.stdout[-800:]
 
