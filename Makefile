@@ -101,11 +101,14 @@ coverage: $(KERNELS)
 test-engines: setup
 	$(BIN)/python -m pytest -m engine -rs tests/engines
 
+SCALE ?= 1
+
 # Ray has an environment of its own on top of this one: it is large, and pins libraries.
 RAY := .venv-ray
 
 test-ray: $(RAY)/.installed
 	$(RAY)/bin/python -m pytest -m ray -rs tests/ray
+	$(RAY)/bin/python -m tests.faults ray_ports --jobs 1 --scale $(SCALE)
 
 $(RAY)/.installed: $(STAMP)
 	$(BIN)/python -m venv $(RAY)
@@ -113,8 +116,6 @@ $(RAY)/.installed: $(STAMP)
 	  > "$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/specbench.pth"
 	@$(RAY)/bin/python -m pip install -q --disable-pip-version-check "ray[default]>=2.40"
 	@touch $@
-
-SCALE ?= 1
 
 faults: setup
 	$(BIN)/python -m tests.faults --scale $(SCALE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from specbench import __version__
 from specbench.cli import main
 from specbench.log.run import Run
 from specbench.log.store import read_header, read_run
-from tests.ray.conftest import Nodes
+from tests.ray.conftest import ROOT, Nodes
 from tests.zoo.stand_in_shapes import write_config
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -237,3 +238,24 @@ def test_workers_here_are_as_nice_as_the_command_and_strangers_are_refused() -> 
     )
     assert done.stdout.split() == ["0", "1", "1"], done.stderr
     assert not done.stderr, "Ray's own log"
+
+
+SLOW = """
+import sys, time
+
+if any("dashboard/agent.py" in word for word in sys.orig_argv):
+    time.sleep(20)
+"""
+
+
+def test_a_machine_too_busy_for_ray_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW)
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench", "run", "--limit", "1", "--ray", "local",
+         "--output", str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "Error: Ray did not start on this machine: " in done.stderr
+    assert "15 s" in done.stderr and not (tmp_path / "run").exists()

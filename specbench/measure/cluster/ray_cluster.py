@@ -73,12 +73,15 @@ class RayCluster:
             raise UserError(text, 'Install it: pip install "ray[default]>=2.40".') from error
         except Exception as error:  # Ray has no class for it
             where = f"The Ray cluster at {self._address} cannot be reached"
-            where = "No Ray cluster runs on this machine" if self._address == "auto" else where
-            raise UserError(
-                f"{where}: {reason_of(error).rstrip('.')}.",
-                "Start it with `ray start --head`, give its address (--ray HOST:PORT), or use "
-                "--ray local.",
-            ) from error
+            fix = "Start it with `ray start --head`, give its address (--ray HOST:PORT), or use "
+            fix += "--ray local."
+            if self._address == "auto":
+                where = "No Ray cluster runs on this machine"
+            elif self._address == "local":  # its limit is no option
+                where = "Ray did not start on this machine"
+                fix = "Try again when the machine is less busy: Ray ends if its processes are not "
+                fix += "up after 15 s. /tmp/ray/session_latest/logs has the reason."
+            raise UserError(f"{where}: {reason_of(error).rstrip('.')}.", fix) from error
         finally:
             for one, handler in handlers.items():  # Ray's own would end the process
                 signal.signal(one, handler)
