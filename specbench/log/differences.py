@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 
 from specbench.errors import UserError
 from specbench.log.header import FileHeader, PromptsHeader, RunHeader
-from specbench.log.machine import UNKNOWN, Environment, Gpu
+from specbench.log.machine import UNKNOWN, Gpu
 from specbench.log.roles import Role, field_roles
 
 
@@ -52,9 +52,7 @@ class Policy(NamedTuple):
     free: tuple[str, ...] = ()
     is_exact: bool = False
 
-    def conflicts(
-        self, first: RunHeader | Environment, second: RunHeader | Environment
-    ) -> tuple[Difference, ...]:
+    def conflicts(self, first: Struct, second: Struct) -> tuple[Difference, ...]:
         """The differences for which two runs do not fit together."""
         found = differences(first, second, is_exact=self.is_exact)
         return tuple(one for one in found if self._place(one) == "equal")
@@ -83,10 +81,11 @@ MERGE = Policy(equal=("work", "method", "draw"), told=("machine",))
 RESUME = Policy(equal=("spec.*", "work", "method", "draw"), told=("machine",), is_exact=True)
 """Another machine needs --force."""
 REPLAY = Policy(equal=("model.files.*", "prompts.*.sha256"), is_exact=True)
+_VERSIONS = ("specbench", "git.commit", "torch.version", "transformers")
 WORKERS = Policy(
-    equal=("specbench", "git.commit", "python", "torch.version", "transformers"), is_exact=True
+    equal=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
 )
-"""Of environments, not headers: the versions that the machines of one run share."""
+"""Of setups, not headers: the files and versions that the machines of one run share."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:
@@ -107,9 +106,7 @@ def in_words(found: Iterable[Difference], first: RunHeader, second: RunHeader) -
     return [difference.describe(*names) for difference in found]
 
 
-def differences(
-    first: RunHeader | Environment, second: RunHeader | Environment, *, is_exact: bool = False
-) -> tuple[Difference, ...]:
+def differences(first: Struct, second: Struct, *, is_exact: bool = False) -> tuple[Difference, ...]:
     """The fields in which two runs differ, but for notes.
 
     What one header does not know, as a hash or the kernels of an older one, equals anything.
@@ -147,7 +144,7 @@ class _Leaf(NamedTuple):
 _MISSING = object()
 
 
-def _exact_leaves(header: RunHeader | Environment) -> Iterator[_Leaf]:
+def _exact_leaves(header: Struct) -> Iterator[_Leaf]:
     for leaf in _walk(header, is_exact=True):
         part = leaf.field.partition(".")[0]
         if not (leaf.field == part and leaf.value is None):

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from specbench.data.prompts import Prompt, PromptSet
@@ -30,6 +31,7 @@ from specbench.log.backend import (
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
 from specbench.log.loads import NO_LOAD, Load, loads_of
 from specbench.log.machine import Environment, GpuUse, Threads
+from specbench.log.roles import role
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 
@@ -65,18 +67,17 @@ class Codec(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SetupInfo:
+class SetupInfo(Struct, frozen=True):
     """A setup's part of the header. `values` are the values of the spec that it decides.
 
     `environment` is that of the machines that complete the requests; None for this one.
     """
 
-    model: ModelHeader
-    methods: dict[str, MethodHeader]
-    values: Mapping[str, Any] = field(default_factory=dict)
+    model: Annotated[ModelHeader, role("work", "target model")]
+    methods: Annotated[dict[str, MethodHeader], role("method", "methods by spelling")]
+    values: Mapping[str, Any] = {}
     warnings: tuple[str, ...] = ()
-    environment: Environment | None = None
+    environment: Annotated[Environment | None, role("machine", "hardware and software")] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,10 @@ def setup_maker(address: str) -> Iterator[SetupMaker | None]:
     if not address:
         yield None
         return
-    from specbench.measure.cluster.backend import make_cluster_setup
-    from specbench.measure.cluster.ray_cluster import RayCluster
+    from specbench.measure.cluster import connected, make_cluster_setup
 
-    with RayCluster(address) as cluster:
-        yield partial(make_cluster_setup, cluster)
+    with connected(address) as ray:
+        yield partial(make_cluster_setup, ray)
 
 
 def make_plan(

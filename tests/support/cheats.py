@@ -169,7 +169,7 @@ class OnOurEngine(FakeSetup):
 
     def describe(self) -> SetupInfo:
         about = super().describe()
-        return replace(about, model=structs.replace(about.model, dtype="float32"))
+        return structs.replace(about, model=structs.replace(about.model, dtype="float32"))
 
     def open(self, folder: Path, before: RunHeader | None = None) -> Any:
         target, build_s = Target(random_llama(layers=2)), {}

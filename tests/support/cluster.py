@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from specbench.errors import SpecbenchError
+from specbench.errors import SpecbenchError, TooLarge
+from specbench.measure import cluster
 from specbench.measure.base import Sample
-from specbench.measure.cluster import worker as worker_module
-from specbench.measure.cluster.worker import RemoteSetup, Worker
+from specbench.measure.cluster import ClusterSetup, Worker
 from specbench.types import Record
 from tests.support.backend import Answer, FakeSetup
 
@@ -46,20 +46,25 @@ class FakeRay:
 
     `dies` tells if a node dies at a sample, and `has_restarts` if its worker then comes back.
     `changed` maps the number of a worker to a change of its report, `refusals` to the error
-    with which it refuses to load. `given` are the samples that were handed out, with what was
-    known.
+    with which it refuses to load. A worker needs `num_gpus` of its node's `resources`; `demands`
+    are those it was given. `given` are the samples that were handed out, with what was known.
     """
 
     methods: Mapping[str, Answer]
     num_workers: int = 3
     dies: Callable[[Sample], bool] = lambda sample: False
     has_restarts: bool = False
-    changed: Mapping[int, Callable[[RemoteSetup], RemoteSetup]] = field(default_factory=dict)
+    changed: Mapping[int, Callable[[ClusterSetup], ClusterSetup]] = field(default_factory=dict)
     refusals: Mapping[int, SpecbenchError] = field(default_factory=dict)
+    resources: Sequence[dict[str, float]] = ()
+    num_gpus: int = 1
     given: list[Given] = field(default_factory=list)
+    demands: list[dict[str, int]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     here: int = 0
-    exceptions = SimpleNamespace(RayTaskError=TaskError, RayActorError=ActorDied)
+    exceptions = SimpleNamespace(
+        RayTaskError=TaskError, RayActorError=ActorDied, RayError=(TaskError, ActorDied)
+    )
     kill: Callable[[Any], None] = lambda actor: None
     put: Callable[[Any], Any] = sent
 
@@ -72,14 +77,22 @@ class FakeRay:
 
     def shutdown(self) -> None: ...
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": {"GPU": 1.0}}] * self.num_workers
+        resources = self.resources or [{"GPU": 1.0}] * self.num_workers
+        return [{"Alive": True, "Resources": one} for one in resources]
 
     def remote(self, kind: type[Worker]) -> Any:
+        demand: dict[str, int] = {}
+
         def make(*args: Any, **options: Any) -> FakeActor:
             self._num_actors += 1
+            self.demands.append(demand)
             return FakeActor(self, (self._num_actors - 1) % self.num_workers, *args, **options)
 
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=make))
+        def options(*, max_restarts: int, **wanted: int) -> Any:
+            demand.update(wanted)
+            return SimpleNamespace(remote=make)
+
+        return SimpleNamespace(options=options)
 
     def wait(self, refs: list[Any], *, num_returns: int, timeout: float | None) -> Any:
         ready = [ref for ref in refs if ref.is_ready]
@@ -124,6 +137,10 @@ class FakeActor:
     def _call(self, name: str, *args: Any) -> Any:
         ray = self._ray
         ray.here = self._number
+        if name == "report" and ray.demands[-1].get("num_gpus", 9) < ray.num_gpus:
+            text = f"It does not fit: {ray.num_gpus} such GPUs are needed."
+            error = TooLarge(text, "Other.", num_gpus_needed=ray.num_gpus)
+            raise TaskError(sent(error.at(f"10.0.0.{self._number}")))
         job = args[1] if name == "complete" else None
         if name == "complete" and self._number in ray.refusals:
             raise TaskError(ray.refusals[self._number])
@@ -133,7 +150,7 @@ class FakeActor:
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")
         try:
-            result = getattr(self._worker, name)(*args)
+            result = getattr(self._worker, name)(*args) if name != "__ray_ready__" else None
         except SpecbenchError as error:
             raise TaskError(error) from error
         change = ray.changed.get(self._number) if name == "report" else None
@@ -143,8 +160,6 @@ class FakeActor:
 def use_ray(monkeypatch: pytest.MonkeyPatch, ray: FakeRay) -> FakeRay:
     """Put a fake Ray in the place of Ray."""
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(worker_module, "wait_briefly", lambda: None)
-    monkeypatch.setattr(
-        worker_module, "make_setup", lambda spec, is_offline: FakeSetup(ray.methods)
-    )
+    monkeypatch.setattr(cluster, "wait_briefly", lambda: None)
+    monkeypatch.setattr(cluster, "make_setup", lambda spec, is_offline: FakeSetup(ray.methods))
     return ray

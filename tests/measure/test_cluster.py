@@ -1,0 +1,361 @@
+"""The driver of a cluster, with workers in this process, who must agree before a run starts."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from specbench.data.prompts import Prompt
+from specbench.errors import CheckpointError, SpecbenchError, TooLarge, UserError
+from specbench.log.machine import Environment
+from specbench.log.run import Run
+from specbench.log.store import read_header, read_run
+from specbench.machine import environment
+from specbench.measure.base import Sample
+from specbench.measure.cluster import MOST_ATTEMPTS, ClusterSetup, connected, make_cluster_setup
+from specbench.measure.session import run_plan
+from specbench.measure.spec import RunSpec
+from specbench.types import Record
+from tests.support.backend import answering, fake_plan
+from tests.support.cluster import FakeRay, use_ray
+from tests.support.headers import make_header
+from tests.support.watching import Watcher
+
+METHODS = {"vanilla": answering(1), "pld": answering(2), "sps": answering(3)}
+PROMPTS = {
+    "chat": [Prompt(f"chat/{n}", "", ("hello", "again")) for n in range(5)],
+    "maths": [Prompt(f"maths/{n}", "", ("1+1",)) for n in range(4)],
+}
+SPEC = RunSpec(methods=tuple(METHODS), repeats=2, temperatures=(0.0, 1.0))
+
+
+Use = Callable[..., FakeRay]
+Nodes = Sequence[dict[str, float]]
+
+
+@pytest.fixture(autouse=True)
+def _one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same quiet machine for the driver and all workers."""
+    monkeypatch.setattr(environment, "capture", lambda: make_header().environment)
+    monkeypatch.setattr(environment, "busy_warning", lambda: None)
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeRay]:
+    """Use a Ray with these options."""
+
+    def use(**options: Any) -> FakeRay:
+        return use_ray(monkeypatch, FakeRay(METHODS, **options))
+
+    return use
+
+
+def run(path: Path, spec: RunSpec = SPEC) -> tuple[Run, Watcher]:
+    """A run on the Ray that a test uses."""
+    plan, watcher = fake_plan(METHODS, PROMPTS, spec), Watcher()
+    with connected("auto") as ray:
+        setup = make_cluster_setup(ray, spec, is_offline=True)
+        return run_plan(replace(plan, setup=setup), path, watcher, given=()), watcher
+
+
+def outcome(record: Record) -> tuple[Any, ...]:
+    return record.key, record.token_ids, record.accept_lengths, record.place, record.seed
+
+
+def at_sample(name: str, most: int) -> Any:
+    """Dies at the first `most` tries of a sample, in the first repeat at temperature 0."""
+    count = 0
+
+    def dies(one: Sample) -> bool:
+        nonlocal count
+        if (one.prompt.sample_id, one.repeat, one.temperature) != (name, 0, 0.0):
+            return False
+        count += 1
+        return count <= most
+
+    return dies
+
+
+def test_a_cluster_gives_the_records_of_one_process(tmp_path: Path, ray: Use) -> None:
+    ray()
+    stored, watcher = run(tmp_path / "many")
+    alone = run_plan(fake_plan(METHODS, PROMPTS, SPEC), tmp_path / "one", Watcher(), given=())
+    assert {*map(outcome, stored.records)} == {*map(outcome, alone.records)}
+    assert len(stored.records) == len(alone.records) == len(watcher.records)
+    assert stored.header.status == "complete"
+
+
+def test_all_methods_of_a_sample_run_on_one_worker_that_the_header_describes(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray()
+    stored, _ = run(tmp_path)
+    workers = defaultdict(set)
+    for record in stored.records:
+        key = record.key
+        workers[key.temperature, key.sample_id, key.repeat].add(record.worker)
+    assert all(len(names) == 1 for names in workers.values())
+    used = {name for names in workers.values() for name in names}
+    assert used == {*stored.header.workers} == {"worker-1", "worker-2", "worker-3"}
+    assert {one.node for one in stored.header.workers.values()} == {"node-0", "node-1", "node-2"}
+    assert stored.header.machine.device.startswith("3 workers on Example CPU 9000")
+
+
+def test_a_resumed_run_hands_out_only_samples_with_missing_records(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray()
+    run(tmp_path)
+    samples = tmp_path / "samples.jsonl"
+    lines = samples.read_text().splitlines(keepends=True)
+    samples.write_text("".join(lines[:-2]))
+    again = ray()
+    stored, _ = run(tmp_path)
+    ((_, sample, known),) = again.given
+    assert {*stored.header.workers} >= {"worker-4", stored.records[-1].worker}
+    assert len(known) == len(METHODS) * len(sample.prompt.turns) - 2
+    assert {r.key for r in stored.records} == {*fake_plan(METHODS, PROMPTS, SPEC).keys}
+
+
+def test_a_lost_workers_sample_is_repeated_elsewhere_and_nothing_is_doubled(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray(dies=at_sample("chat/2", 1))
+    stored, watcher = run(tmp_path)
+    counts = Counter(record.key for record in stored.records)
+    assert set(counts) == set(fake_plan(METHODS, PROMPTS, SPEC).keys)
+    assert set(counts.values()) == {1}
+    (text,) = [text for text in watcher.messages if "lost" in text]
+    assert text.endswith(" is lost: the node was killed. Another worker repeats chat/2.")
+
+
+def test_a_sample_that_kills_every_worker_fails_and_the_others_are_measured(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray(dies=at_sample("chat/2", 99), has_restarts=True)
+    stored, _ = run(tmp_path)
+    bad = [record for record in stored.records if not record.is_ok]
+    assert len(bad) == 2 * len(METHODS)  # turns
+    assert {record.key.sample_id for record in bad} == {"chat/2"}
+    assert {record.error for record in bad} == {
+        f"{MOST_ATTEMPTS} workers were lost at it: the node was killed."
+    }
+    assert len(stored.records) == len({*fake_plan(METHODS, PROMPTS, SPEC).keys})
+
+
+def test_without_a_worker_the_run_fails_and_can_be_resumed(tmp_path: Path, ray: Use) -> None:
+    ray(num_workers=1, dies=at_sample("chat/2", 1))
+    with pytest.raises(SpecbenchError, match="No worker is left") as error:
+        run(tmp_path)
+    assert "--resume" in error.value.hint
+    assert read_header(tmp_path).status == "failed"
+    kept = read_run(tmp_path).records
+    ray(num_workers=1)
+    stored, _ = run(tmp_path)
+    assert stored.records[: len(kept)] == kept and stored.header.status == "complete"
+    assert {record.worker for record in stored.records} == {"worker-1", "worker-2"}
+
+
+def test_a_worker_that_comes_back_is_described_before_its_records(tmp_path: Path, ray: Use) -> None:
+    def dies(sample: Sample) -> bool:
+        names = {*read_header(tmp_path).workers}
+        assert {record.worker for record in read_run(tmp_path).records} <= names
+        return len(names) == 1 and sample.prompt.sample_id == "chat/1"
+
+    ray(num_workers=1, dies=dies, has_restarts=True)
+    stored, watcher = run(tmp_path)
+    assert "worker-2 has joined." in watcher.messages
+    assert {record.worker for record in stored.records} == {"worker-1", "worker-2"}
+    assert {*stored.header.workers} == {"worker-1", "worker-2"}
+
+
+def test_passes_end_before_the_next_ones_begin_if_their_number_is_open(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray()
+    stored, _ = run(tmp_path, RunSpec(methods=tuple(METHODS), repeats=3, until_ci=0.001))
+    repeats = [record.key.repeat for record in stored.records]
+    assert repeats == sorted(repeats)
+
+
+Change = Callable[[ClusterSetup], ClusterSetup]
+
+
+def setup(spec: RunSpec | None = None) -> ClusterSetup:
+    with connected("auto") as ray:
+        return make_cluster_setup(ray, spec or RunSpec(), is_offline=True)
+
+
+def with_environment(**values: Any) -> Change:
+    def change(report: ClusterSetup) -> ClusterSetup:
+        environment = structs.replace(environment_of(report), **values)
+        return replace(report, about=structs.replace(report.about, environment=environment))
+
+    return change
+
+
+def environment_of(report: ClusterSetup) -> Environment:
+    assert report.about.environment is not None
+    return report.about.environment
+
+
+def with_torch(version: str) -> Change:
+    return lambda report: with_environment(
+        torch=structs.replace(environment_of(report).torch, version=version)
+    )(report)
+
+
+def with_methods(**values: Any) -> Change:
+    """A report in which pld has these values."""
+
+    def change(report: ClusterSetup) -> ClusterSetup:
+        methods = {"pld": structs.replace(report.about.methods["pld"], **values)}
+        about = structs.replace(report.about, methods={**report.about.methods, **methods})
+        return replace(report, about=about)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            with_environment(transformers="5.1.0"),
+            'has other versions or files: transformers "5.1.0" (elsewhere "5',
+        ),
+        (with_environment(specbench="9.0"), 'specbench "9.0" (elsewhere "0.1.0").'),
+        (with_environment(git=None), 'git.commit null (elsewhere "0123456789ab'),
+    ],
+)
+def test_a_worker_that_differs_is_named_with_what_differs(
+    change: Change, message: str, ray: Use
+) -> None:
+    ray(changed={1: change})
+    with pytest.raises(UserError) as error:
+        setup()
+    assert message in error.value.message and error.value.hint
+    assert "10.0.0.1" in error.value.message
+
+
+def test_a_worker_with_other_files_is_named(ray: Use) -> None:
+    ray(changed={2: with_methods(title="Other")})
+    with pytest.raises(UserError, match=r"files: methods\.pld\.title .*\(elsewhere"):
+        setup()
+
+
+def test_a_worker_whose_files_change_is_refused_when_it_loads_them(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray(changed=dict.fromkeys(range(3), with_methods(is_lossless=False)))
+    with pytest.raises(UserError, match=r"10\.0\.0\.\d has other .*is_lossless true \(elsewhere"):
+        run(tmp_path)
+
+
+def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version(
+    ray: Use,
+) -> None:
+    ray(changed=dict.fromkeys(range(3), with_torch("2.13.0+cu128")))
+    assert environment_of(setup()).torch.version == "2.13.0+cu128"
+
+
+def test_different_cards_are_a_warning_of_the_run(tmp_path: Path, ray: Use) -> None:
+    def slow(report: ClusterSetup) -> ClusterSetup:
+        cpu = structs.replace(environment_of(report).cpu, model="Slow CPU")
+        return with_environment(cpu=cpu)(report)
+
+    ray(changed={2: slow})
+    (text,) = run(tmp_path)[0].header.warnings
+    assert text.startswith("The workers differ: Example CPU 9000") and "Slow CPU" in text
+
+
+def test_what_a_cluster_cannot_run_is_refused(ray: Use) -> None:
+    ray(changed=dict.fromkeys(range(3), with_methods(scope="run")))
+    with pytest.raises(UserError, match="pld remembers earlier prompts"):
+        setup()
+    with pytest.raises(UserError, match="not for servers"):
+        setup(RunSpec(backend="server"))
+
+
+def test_a_worker_that_refuses_the_model_ends_the_run_with_its_reason(
+    tmp_path: Path, ray: Use
+) -> None:
+    ray(refusals={1: CheckpointError("Model fake does not fit.", "Use a smaller one.")})
+    with pytest.raises(CheckpointError, match="does not fit"):
+        run(tmp_path)
+
+
+NODES = ({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}, {"CPU": 4.0, "GPU": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("device", "nodes", "demand"),
+    [
+        ("auto", NODES, [{"num_gpus": 1}] * 3),
+        ("cuda", NODES, [{"num_gpus": 1}] * 3),
+        ("cpu", NODES, [{"num_cpus": 4}] * 4),
+        ("auto", NODES[1:2], [{"num_cpus": 4}]),
+    ],
+)
+def test_a_worker_has_a_gpu_or_the_cores_of_the_smallest_machine(
+    device: str, nodes: Nodes, demand: list[dict[str, int]], ray: Use
+) -> None:
+    used = ray(resources=nodes, num_workers=len(demand))
+    setup(RunSpec(device=device))
+    assert used.demands == demand
+
+
+@pytest.mark.parametrize(
+    ("device", "nodes", "message"),
+    [
+        ("cuda", NODES[1:2], "A worker needs 1 GPU, and the cluster has 0."),
+        ("cpu", ({"GPU": 1.0},), "A worker needs 1 CPU, and the cluster has 0."),
+    ],
+)
+def test_a_cluster_that_cannot_hold_a_worker_is_refused(
+    device: str, nodes: Nodes, message: str, ray: Use
+) -> None:
+    ray(resources=nodes)
+    with pytest.raises(UserError) as error:
+        setup(RunSpec(device=device))
+    assert error.value.message == message and error.value.hint
+
+
+def test_a_model_larger_than_a_card_gets_workers_with_more_of_them(ray: Use) -> None:
+    used = ray(resources=({"GPU": 5.0}, {"CPU": 8.0}, {"GPU": 2.0}, {"GPU": 1.0}), num_gpus=2)
+    setup()
+    assert used.demands == [{"num_gpus": 1}] * 8 + [{"num_gpus": 2}] * 3
+
+
+def test_a_model_larger_than_a_machine_is_told_with_the_gpus_it_needs(ray: Use) -> None:
+    ray(resources=({"GPU": 2.0}, {"GPU": 2.0}), num_workers=1, num_gpus=3)
+    with pytest.raises(TooLarge) as told:
+        setup()
+    assert told.value.message == (
+        "On 10.0.0.0: It does not fit: 3 such GPUs are needed. "
+        "The largest machine of the cluster has 2."
+    )
+    assert told.value.hint == "Other."
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", object())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(UserError, match=f"cluster at 127.0.0.1:{port} cannot be reached") as error:
+        connected(f"127.0.0.1:{port}").__enter__()
+    assert "--ray local" in error.value.hint
+
+
+def test_without_ray_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match="Ray, which is not installed") as error:
+        connected("local").__enter__()
+    assert "ray[default]>=2.40" in error.value.hint
