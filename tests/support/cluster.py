@@ -150,7 +150,8 @@ class FakeActor:
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")
         try:
-            result = getattr(self._worker, name)(*args) if name != "__ray_ready__" else None
+            is_ready = name == "__ray_ready__"
+            result: Any = None if is_ready else getattr(self._worker, name)(*args)
         except SpecbenchError as error:
             raise TaskError(error) from error
         change = ray.changed.get(self._number) if name == "report" else None
