@@ -12,8 +12,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from specbench.engine.kv import KVCache, LayerShape
 from specbench.engine.layers.layer import FusedLayer, Projections, Rotary, activation
 from specbench.engine.layers.mlp import DenseMlp
-from specbench.engine.layers.operands import CacheSlots, CacheSpan, Norm, TreeMask
-from specbench.engine.layers.ops import Ops
+from specbench.engine.layers.operands import CacheRows, CacheSlots, CacheSpan, Norm, TreeMask
+from specbench.engine.layers.ops import JoinedHead, Ops
 from specbench.engine.tree import additive
 from specbench.methods._checkpoint import Checkpoint
 
@@ -89,7 +89,7 @@ class DraftStack:
         self._norms = [
             rms_norm(checkpoint, f"{name}.input_layernorm", config) for name in names[1:]
         ]
-        self._joined = ops.join(list(zip([None, *self._norms], self._layers, strict=True)))
+        self.joined = ops.join(list(zip([None, *self._norms], self._layers, strict=True)))
         self.dtype, self._device, self._ops = checkpoint.dtype, checkpoint.device, ops
         self._nothing = torch.zeros(1, 0, dtype=self.dtype, device=self._device)
         self._rotary = Rotary(rotary, self._nothing, config.head_dim)
@@ -127,7 +127,7 @@ class DraftStack:
         """
         n, last = attended.shape[0], len(self._layers) - 1
         slots = self._slots(start + torch.arange(n, device=self._device))
-        if self._joined and n <= self._joined.max_rows:
+        if self.joined and n <= self.joined.max_rows:
             every = torch.arange(n, device=self._device)
             tree_mask = self._causal(every, n, start, cache_span)
             return self._run(residual, attended, slots, tree_mask).index_select(0, wanted)
@@ -154,13 +154,24 @@ class DraftStack:
         """
         return self._run(residual, attended, slots, TreeMask(end, mask, cache_span))
 
+    def grow(
+        self, head: JoinedHead, hidden: Tensor, end: Tensor, levels: int, scores: Tensor,
+        tokens: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Run over `levels` of a tree after the first `end` [] rows, as one call of `head`."""
+        table = self._rotary.table
+        return head(hidden, int(end), self._caches(), table, levels, scores, tokens)
+
+    def _caches(self) -> list[CacheRows]:
+        return [self.cache.rows(index) for index in range(len(self._layers))]
+
     def _run(
         self, residual: Tensor, attended: Tensor, slots: CacheSlots, tree_mask: TreeMask
     ) -> Tensor:
         """All layers over n rows; returns [n, hidden]."""
-        caches = [self.cache.rows(index) for index in range(len(self._layers))]
-        if self._joined and residual.shape[0] <= self._joined.max_rows:
-            self._joined(residual, 0, caches, slots, tree_mask, attended)
+        caches = self._caches()
+        if self.joined and residual.shape[0] <= self.joined.max_rows:
+            self.joined(residual, 0, caches, slots, tree_mask, attended)
             return residual
         for index in range(len(self._layers)):
             queries = self._write_kv(index, residual, attended, slots)

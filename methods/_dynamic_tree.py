@@ -8,8 +8,9 @@ from torch import Tensor
 
 from specbench.engine.drafter import BuildContext, State
 from specbench.engine.layers.operands import CacheSpan
-from specbench.engine.layers.ops import TORCH, Ops
+from specbench.engine.layers.ops import TORCH, JoinedHead, Ops
 from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.methods._draft_stack import DraftStack
 from specbench.methods._eagle import DraftModel, EagleDrafter
 
 _TIE = 1e-9
@@ -83,6 +84,13 @@ class CandidatePool:
         self._mask = torch.cat([self._mask.index_select(0, rows), self._self], 1)
         return Beam(rows, self._tokens[-1].index_select(0, places), self._mask)
 
+    def grow(self, stack: DraftStack, head: JoinedHead, hidden: Tensor, end: Tensor) -> None:
+        """Choose nodes and add their children for all levels, as one call of `head`."""
+        _, scores = self._scores
+        _, tokens = self._tokens
+        scores, tokens, nodes = stack.grow(head, hidden, end, self.max_depth - 1, scores, tokens)
+        self._scores[1:], self._tokens[1:], self._expanded = [scores], [tokens], [nodes]
+
     def tree(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tokens, parents, depths and path log-probabilities of the best candidates, all [nodes].
 
@@ -137,6 +145,7 @@ class DynamicDrafter(EagleDrafter):
         )
         self.tree_sizes = (self._pool.num_nodes,)
         self._grow = execution.wrap(self._grown)
+        self._joined = self._ops.join_head(model.parts, top_k)
 
     def propose(self, state: State) -> DraftTree:
         tokens, parents, depths, log_probs = self._grow(
@@ -153,6 +162,9 @@ class DynamicDrafter(EagleDrafter):
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
         pool.start(root)
         pool.add(*self._candidates(hidden))
+        if self._joined:
+            pool.grow(model.stack, self._joined, hidden, end)
+            return pool.tree()
         for place in model.stack.tree_slots(end, [pool.top_k] * self._depth):
             beam = pool.beam()
             pairs = model.guesses(hidden.index_select(0, beam.rows), beam.tokens)

@@ -8,6 +8,7 @@ from torch.nn.functional import embedding
 
 from specbench.engine.drafter import BuildContext, State
 from specbench.engine.layers.operands import CacheSpan, Norm
+from specbench.engine.layers.ops import DraftHead
 from specbench.engine.layers.weights import weight_bytes
 from specbench.engine.target import Forward, Needs
 from specbench.methods._checkpoint import Checkpoint
@@ -55,6 +56,11 @@ class DraftModel(FeatureModel):
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         """The target's token ids for ids of the draft vocabulary."""
         return draft_ids
+
+    @property
+    def parts(self) -> DraftHead:
+        """What a level of a tree computes, from the nodes' tokens to the logits after them."""
+        raise NotImplementedError
 
     def bytes_read(self, num_levels: int) -> int:
         """Bytes of weights read by a draft of `num_levels` passes."""
@@ -106,6 +112,10 @@ class EagleModel(DraftModel):
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._ops.project(hidden, self._head.weight, self._head.bias)
+
+    @property
+    def parts(self) -> DraftHead:
+        return DraftHead(self.stack.joined, self._embedding, self._head, fc=self._fc)
 
     def bytes_read(self, num_levels: int) -> int:
         return num_levels * (self.stack.num_bytes + weight_bytes(self._fc, self._head))
@@ -197,6 +207,15 @@ class Eagle3Model(DraftModel):
 
     def token_ids(self, draft_ids: Tensor) -> Tensor:
         return self._token_ids[draft_ids]
+
+    @property
+    def parts(self) -> DraftHead:
+        return DraftHead(
+            self.stack.joined, self._embedding, self._head, self._token_ids,
+            token_norm=self._token_norm, output_norm=self._norm if self._is_output_normed else None,
+            feature_norm=self._feature_norm, norm=self._norm,
+            is_residual_normed=self._is_residual_normed,
+        )  # fmt: skip
 
     def bytes_read(self, num_levels: int) -> int:
         a_level = self.stack.num_bytes + weight_bytes(self._head)

@@ -265,9 +265,6 @@ void norm_rows(
 
 /* ---- Products ------------------------------------------------------------------------------- */
 
-/* Results of a block of rows and COLUMNS columns, with room for whole vectors. */
-typedef float Tile[ROWS * COLUMNS + WIDTH];
-
 INLINE long padded(long size, long unit) { return (size + unit - 1) / unit * unit; }
 
 /* Rows are multiplied in blocks of about the same size, at most ROWS. */
@@ -286,11 +283,12 @@ static void arrange(Factor *block, float *row, long size, long rows, long i) {
         for (int part = 0; part < STEP; part += WIDTH) put_factors(to + part, load(row + k + part));
 }
 
-/* out[i * columns + j] = x[i] . w[j], without what is left of `size` after whole STEPs; `rows` and
+/* out[i * stride + j] = x[i] . w[j], without what is left of `size` after whole STEPs; `rows` and
  * `columns` are constants after inlining. Weights are fetched AHEAD of their use: the processor does
  * not foresee that one row of a weight follows the other. */
 INLINE void multiply(
-    Tile out, int rows, int columns, const Factor *x, const Stored *w, long w_stride, long size
+    float *out, long stride, int rows, int columns, const Factor *x, const Stored *w, long w_stride,
+    long size
 ) {
     Vec sums[ROWS][COLUMNS];
     for (int i = 0; i < rows; i++)
@@ -314,7 +312,7 @@ INLINE void multiply(
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        float *to = out + i * columns;
+        float *to = out + i * stride;
         if (columns == 1) to[0] = sum(sums[i][0]);
         else sums_of(to, sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
     }
@@ -322,13 +320,14 @@ INLINE void multiply(
 
 #define CASE(rows) \
     case rows: \
-        if (columns == 1) multiply(out, rows, 1, x, w, w_stride, size); \
-        else multiply(out, rows, COLUMNS, x, w, w_stride, size); \
+        if (columns == 1) multiply(out, stride, rows, 1, x, w, w_stride, size); \
+        else multiply(out, stride, rows, COLUMNS, x, w, w_stride, size); \
         break;
 
-/* out[i * columns + j] = x[i] . w[j] for 1 or COLUMNS columns. */
+/* out[i * stride + j] = x[i] . w[j] for 1 or COLUMNS columns. */
 ALONE void tile(
-    Tile out, long rows, int columns, const Factor *x, const Stored *w, long w_stride, long size
+    float *out, long stride, long rows, int columns, const Factor *x, const Stored *w, long w_stride,
+    long size
 ) {
     switch (rows) {
         CASE(1) CASE(2) CASE(3)
@@ -341,12 +340,13 @@ ALONE void tile(
     }
     long left = size % STEP;
     if (left) { /* one more STEP, filled with zeros */
-        Tile more;
+        float more[ROWS * COLUMNS];
         Stored rest[COLUMNS * STEP] = {0};
         for (int j = 0; j < columns; j++)
             memcpy(rest + j * STEP, w + j * w_stride + size - left, left * sizeof(Stored));
-        tile(more, rows, columns, x + rows * (size - left), rest, STEP, STEP);
-        for (long i = 0; i < rows * columns; i++) out[i] += more[i];
+        tile(more, COLUMNS, rows, columns, x + rows * (size - left), rest, STEP, STEP);
+        for (long i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++) out[i * stride + j] += more[i * COLUMNS + j];
     }
 }
 
@@ -367,56 +367,52 @@ INLINE Vec activated(Vec x, int kind) {
     return x / (1.0f + exponential(-inner));
 }
 
-INLINE void add_bias(Tile found, long rows, int columns, const Stored *bias) {
-    for (long i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++) found[i * columns + j] += value_of(bias[j]);
-}
-
-/* gates = act(gates) * ups. What lies behind `count` is overwritten. */
-INLINE void open_gates(Tile gates, Tile ups, long count, int kind) {
-    for (long i = 0; i < count; i += WIDTH) {
-        Vec gate = rounded_lanes(activated(rounded_lanes(load(gates + i)), kind));
-        store(gates + i, gate * rounded_lanes(load(ups + i)));
-    }
-}
-
-/* Results of `rows` rows of x, a block from `row` on, and `columns` rows of the weight. */
-INLINE void piece(
-    const Product *p, const Factor *x, long row, long rows, long column, int columns
-) {
-    Tile found, ups;
-    long count = rows * columns;
-    Stored results[ROWS * COLUMNS + WIDTH];
-    tile(found, rows, columns, x, p->weight + column * p->size, p->size, p->size);
-    if (p->bias) add_bias(found, rows, columns, p->bias + column);
-    if (p->kind >= SILU) {
-        long other = p->columns + column;
-        tile(ups, rows, columns, x, p->weight + other * p->size, p->size, p->size);
-        if (p->bias) add_bias(ups, rows, columns, p->bias + other);
-        open_gates(found, ups, count, p->kind);
-    }
-    Stored *out = p->out + row * p->columns + column;
-    if (p->kind == ADDED) {
-        for (long i = 0; i < count; i += WIDTH) store(found + i, rounded_lanes(load(found + i)));
-        for (long i = 0; i < rows; i++)
-            for (int j = 0; j < columns; j++)
-                found[i * columns + j] += value_of(out[i * p->columns + j]);
-    }
-    for (long i = 0; i < count; i += WIDTH) put(results + i, load(found + i));
-    for (long i = 0; i < rows; i++)
-        memcpy(out + i * p->columns, results + i * columns, columns * sizeof(Stored));
-}
-
-/* All rows of x and the rows of the weight from `from` to `to`. */
-static void strip(const Product *p, long from, long to) {
-    for (long column = from, columns; column < to; column += columns) {
-        columns = column + COLUMNS <= to ? COLUMNS : 1;
+/* sums[i * WIDTH + j] = x[i] . weight[j] for all rows of x and `columns` rows of the weight. */
+static void sum_up(const Product *p, float *sums, const Stored *weight, long columns) {
+    for (long j = 0, step; j < columns; j += step, weight += step * p->size) {
+        step = j + COLUMNS <= columns ? COLUMNS : 1;
         const Factor *x = p->x;
         for (long block = 0, row = 0, rows; row < p->num; block++, row += rows) {
             rows = rows_of(block, p->num);
-            if (columns == COLUMNS) piece(p, x, row, rows, column, COLUMNS);
-            else piece(p, x, row, rows, column, 1);
+            tile(sums + row * WIDTH + j, WIDTH, rows, (int)step, x, weight, p->size, p->size);
             x += rows * padded(p->size, STEP);
+        }
+    }
+}
+
+/* The first `count` of WIDTH numbers, and no memory behind them. */
+INLINE Vec read_some(const Stored *from, long count) {
+    Stored some[WIDTH] = {0};
+    if (count == WIDTH) return read(from);
+    memcpy(some, from, count * sizeof(Stored));
+    return read(some);
+}
+INLINE void put_some(Stored *to, Vec values, long count) {
+    Stored some[WIDTH];
+    if (count == WIDTH) return put(to, values);
+    put(some, values);
+    memcpy(to, some, count * sizeof(Stored));
+}
+
+/* All rows of x and the rows of the weight from `from` to `to`, WIDTH at a time. `sums` has room for
+ * 2 * WIDTH numbers of each row. */
+static void strip(const Product *p, float *sums, long from, long to) {
+    float *ups = sums + p->num * WIDTH;
+    for (long column = from, other = p->columns + from; column < to; column += WIDTH, other += WIDTH) {
+        long count = column + WIDTH <= to ? WIDTH : to - column;
+        Vec bias = {0}, up_bias = {0};
+        sum_up(p, sums, p->weight + column * p->size, count);
+        if (p->kind >= SILU) sum_up(p, ups, p->weight + other * p->size, count);
+        if (p->bias) bias = read_some(p->bias + column, count);
+        if (p->bias && p->kind >= SILU) up_bias = read_some(p->bias + other, count);
+        for (long i = 0; i < p->num; i++) {
+            Stored *out = p->out + i * p->columns + column;
+            Vec found = load(sums + i * WIDTH) + bias;
+            if (p->kind >= SILU)
+                found = rounded_lanes(activated(rounded_lanes(found), p->kind)) *
+                        rounded_lanes(load(ups + i * WIDTH) + up_bias);
+            if (p->kind == ADDED) found = rounded_lanes(found) + read_some(out, count);
+            put_some(out, found, count);
         }
     }
 }
@@ -433,11 +429,11 @@ typedef struct {
 static void linear(const Linear *l, Team team) {
     Product p = l->product;
     long share = (p.columns + team.size - 1) / team.size;
-    share = padded(share, COLUMNS);
+    share = padded(share, WIDTH);
     long from = team.member * share, to = from + share < p.columns ? from + share : p.columns;
     if (from >= to) return;
     long length = padded(p.size, STEP);
-    float *row = scratch((p.num + 1) * length);
+    float *sums = scratch((p.num + 1) * length + 2 * p.num * WIDTH), *row = sums + 2 * p.num * WIDTH;
     Factor *x = (Factor *)(row + length);
     p.x = x;
     for (long block = 0, done = 0, rows; done < p.num; block++, done += rows) {
@@ -448,7 +444,7 @@ static void linear(const Linear *l, Team team) {
             arrange(x + done * length, row, p.size, rows, i);
         }
     }
-    strip(&p, from, to);
+    strip(&p, sums, from, to);
 }
 
 void product(
@@ -696,7 +692,6 @@ static void attend_block(const Attention *a, long head, long first, long rows, f
     Factor *queries = (Factor *)memory;
     const Stored *keys = a->keys + head * dim, *values = a->values + head * dim;
     float totals[ROWS];
-    Tile found;
     for (long i = 0; i < rows; i++) { /* query heads that share keys follow each other */
         long node = (first + i) % a->num, member = (first + i) / a->num;
         const Stored *query = a->queries + node * a->q_stride + (head * a->group + member) * dim;
@@ -704,15 +699,9 @@ static void attend_block(const Attention *a, long head, long first, long rows, f
         arrange(queries, mixed, dim, rows, i);
     }
     long j = 0, step = a->row_stride;
-    for (; j + COLUMNS <= count; j += COLUMNS) {
-        tile(found, rows, COLUMNS, queries, keys + j * step, step, dim);
-        for (long i = 0; i < rows; i++)
-            memcpy(scores + i * length + j, found + i * COLUMNS, COLUMNS * sizeof(float));
-    }
-    for (; j < count; j++) {
-        tile(found, rows, 1, queries, keys + j * step, step, dim);
-        for (long i = 0; i < rows; i++) scores[i * length + j] = found[i];
-    }
+    for (; j + COLUMNS <= count; j += COLUMNS)
+        tile(scores + j, length, rows, COLUMNS, queries, keys + j * step, step, dim);
+    for (; j < count; j++) tile(scores + j, length, rows, 1, queries, keys + j * step, step, dim);
     for (long i = 0; i < rows; i++) weigh(a, scores + i * length, (first + i) % a->num, length);
     long d = 0;
     for (; d + 4 * WIDTH <= dim; d += 4 * WIDTH)
@@ -843,6 +832,157 @@ void run_layers(
     Stack s = {layers, caches, count, x, attended, size, num, hidden, work, turns, turn_stride, rows,
                seen, bias, own};
     TOGETHER(num, count * num * hidden * layers->inner, threads, stack(&s, team))
+}
+
+/* ---- Drafts --------------------------------------------------------------------------------- */
+
+/* `_Head` of native_ops.py: layers over a token and the output of its parent. The first one reads
+ * [token_norm(embedding) ; feature_norm(output)] and adds to the output; with `fc`, it reads fc of
+ * both and adds to that. What a head lacks is NULL. */
+typedef struct {
+    const Layer *layers;
+    int64_t count;
+    const Stored *embedding, *fc, *fc_bias, *head, *head_bias;
+    const int64_t *token_ids; /* [vocab_size], the target's */
+    NormOf token_norm, output_norm, feature_norm, norm;
+    int64_t hidden, vocab_size, is_residual_normed;
+} Head;
+
+/* Levels of a tree. Of the candidates of the level before, each takes the `top_k` best as nodes
+ * and finds `top_k` children of each, the candidates of the next. */
+typedef struct {
+    const Head *head;
+    Stored *const *caches;
+    long levels, top_k, seen;
+    const Stored *root;  /* [hidden], the output whose children are the first candidates */
+    const Stored *turns; /* [positions, 2, dim] */
+    double *scores;      /* [top_k + levels * top_k * top_k]; the first top_k are given */
+    int64_t *tokens;     /* of the same size, and given as far */
+    int64_t *nodes;      /* [levels, top_k], places among the candidates of the level before */
+    int64_t *rows, *ids; /* memory: [top_k], [top_k, top_k] */
+    float *log_probs;    /* [top_k, top_k] */
+    Stored *outputs, *attended, *logits, *bias, *work; /* the first and the fourth of two levels */
+} Draft;
+
+static const double TIE = 1e-9; /* a child is below its parent: see `_dynamic_tree.py` */
+
+/* Places of the `count` largest of `size` values, in order: the first of equals, NaN before all. */
+static void largest(const double *values, long size, long count, int64_t *places) {
+    long found = 0;
+    for (long i = 0; i < size; i++) {
+        long at = found;
+        for (; at; at--) {
+            double other = values[places[at - 1]];
+            if (!(values[i] > other || (values[i] != values[i] && other == other))) break;
+            if (at < count) places[at] = places[at - 1];
+        }
+        if (at == count) continue;
+        places[at] = i;
+        found += found < count;
+    }
+}
+
+INLINE void narrow(Stored *to, const float *from, long size) {
+    long i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) put(to + i, load(from + i));
+    for (; i < size; i++) to[i] = stored(from[i]);
+}
+
+INLINE void normed(float *row, const Head *h, NormOf of) {
+    Norm norm = NORM(of);
+    if (norm.weight) normalise(row, h->hidden, norm, 0);
+}
+
+/* Choose the nodes of a level, whose parents' outputs are `above`, and make the layers' inputs. */
+static void choose(const Draft *d, long level, const Stored *above, Stored *x) {
+    const Head *h = d->head;
+    long k = d->top_k, size = h->hidden, first = level ? k + (level - 1) * k * k : 0;
+    int64_t *nodes = d->nodes + level * k;
+    Stored *biases[2] = {d->bias, d->bias + d->levels * k * k};
+    float *row = scratch(size);
+    largest(d->scores + first, level ? k * k : k, k, nodes);
+    for (long i = 0; i < k; i++, x += size) {
+        long parent = nodes[i] / k;
+        Stored *attended = d->attended + 2 * size * i, *bias = biases[level % 2] + i * (level + 1) * k;
+        widen(row, h->embedding + d->tokens[first + nodes[i]] * size, size);
+        normed(row, h, h->token_norm);
+        narrow(attended, row, size);
+        widen(row, above + parent * size, size);
+        normed(row, h, h->output_norm);
+        narrow(x, row, size);
+        normed(row, h, h->feature_norm);
+        narrow(attended + size, row, size);
+        if (h->is_residual_normed) narrow(x, row, size);
+        memcpy(bias, biases[(level + 1) % 2] + parent * level * k, level * k * sizeof(Stored));
+        for (long j = 0; j < k; j++) bias[level * k + j] = stored(i == j ? 0 : -1e38f);
+        d->rows[i] = d->seen + level * k + i;
+    }
+}
+
+static void draft(const Draft *d, Team team) {
+    const Head *h = d->head;
+    long k = d->top_k, size = h->hidden, num = h->vocab_size;
+    const Stored *above = d->root;
+    for (long level = 0; level < d->levels; level++) {
+        Stored *x = d->outputs + level % 2 * k * size;
+        if (!team.member) choose(d, level, above, x);
+        WAIT
+        if (h->fc) {
+            Linear fc = {
+                {NULL, k, 2 * size, h->fc, h->fc_bias, x, size, PLAIN}, d->attended, 2 * size,
+                {NULL, 0, 0},
+            };
+            linear(&fc, team);
+            WAIT
+        }
+        Stack s = {
+            h->layers, d->caches, h->count, x, h->fc ? NULL : d->attended, 2 * size, k, size,
+            d->work, d->turns + (d->seen + level) * 2 * h->layers->dim, 0, d->rows, d->seen,
+            d->bias + level % 2 * d->levels * k * k, (level + 1) * k,
+        };
+        stack(&s, team);
+        Linear head = {
+            {NULL, k, size, h->head, h->head_bias, d->logits, num, PLAIN}, x, size, NORM(h->norm),
+        };
+        linear(&head, team);
+        WAIT
+        Best b = {d->logits, num, k, num, k, d->ids, d->log_probs};
+        best(&b, team);
+        for (long i = team.member; i < k; i += team.size) {
+            long first = level ? k + (level - 1) * k * k : 0;
+            double score = d->scores[first + d->nodes[level * k + i]] - TIE;
+            for (long j = i * k; j < (i + 1) * k; j++) {
+                d->scores[k + level * k * k + j] = d->log_probs[j] + score;
+                d->tokens[k + level * k * k + j] = h->token_ids ? h->token_ids[d->ids[j]] : d->ids[j];
+            }
+        }
+        WAIT
+        above = x;
+    }
+}
+
+void draft_levels(
+    const Head *head, Stored *const *caches, long levels, long top_k, long seen, const Stored *root,
+    const Stored *turns, double *scores, int64_t *tokens, int64_t *nodes, int threads
+) {
+    long k = top_k, widest = 0;
+    for (const Layer *l = head->layers; l < head->layers + head->count; l++) {
+        long width = 2 * l->num_kv * l->dim * (l->group + 1);
+        if (width < l->inner) width = l->inner;
+        if (width > widest) widest = width;
+    }
+    long numbers = k * (4 * head->hidden + head->vocab_size + 2 * levels * k + widest);
+    int64_t *rows = malloc(k * (k + 1) * sizeof(int64_t) + k * k * 4 + numbers * sizeof(Stored));
+    if (!rows) abort();
+    float *log_probs = (float *)(rows + k * (k + 1));
+    Stored *outputs = (Stored *)(log_probs + k * k), *attended = outputs + 2 * k * head->hidden;
+    Stored *logits = attended + 2 * k * head->hidden, *bias = logits + k * head->vocab_size;
+    Draft d = {
+        head, caches, levels, k, seen, root, turns, scores, tokens, nodes, rows, rows + k, log_probs,
+        outputs, attended, logits, bias, bias + 2 * levels * k * k,
+    };
+    TOGETHER(k, levels * k * head->hidden * head->layers->inner, threads, draft(&d, team))
+    free(rows);
 }
 
 int vector_width(void) { return WIDTH; }

@@ -55,6 +55,10 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
         _LONG, _POINTER, _LONG, _POINTER, _LONG, _INT,
     ),
     "best_tokens": (_POINTER, _LONG, _LONG, _LONG, _LONG, _POINTER, _POINTER, _INT),
+    "draft_levels": (
+        _POINTER, _POINTER, _LONG, _LONG, _LONG, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER,
+        _INT,
+    ),
 }  # fmt: skip
 """Functions of the library, and the types of their arguments."""
 

@@ -21,7 +21,7 @@ from specbench.engine.kernels.native_build import BuildError, load_library
 from specbench.engine.layers.layer import FusedLayer
 from specbench.engine.layers.mlp import DenseMlp
 from specbench.engine.layers.operands import CacheRows, CacheSlots, HeadNorm, Heads, Norm, TreeMask
-from specbench.engine.layers.ops import JoinedLayers, Ops, gelu_tanh
+from specbench.engine.layers.ops import DraftHead, JoinedHead, JoinedLayers, Ops, gelu_tanh
 from specbench.engine.layers.torch_attention import PLAIN, Scoring
 
 MAX_ROWS = 128
@@ -82,7 +82,7 @@ class NativeLayers:
         self._run = library.run_layers
         self._kept = layers  # the weights must outlive the pointers
         made = [_Layer.of(norm, layer, layer.mlp) for norm, layer in layers]  # type: ignore[arg-type]
-        self._layers = (_Layer * len(made))(*made)
+        self.layers = (_Layer * len(made))(*made)
         self._width = max(
             max(layer.heads.query_width + layer.qkv.shape[0], one.inner)
             for one, (_, layer) in zip(made, layers, strict=True)
@@ -97,12 +97,58 @@ class NativeLayers:
         pointers: Any = (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
         work = x.new_empty(n * self._width)
         self._run(
-            ctypes.byref(self._layers, first * ctypes.sizeof(_Layer)), pointers, len(caches),
+            ctypes.byref(self.layers, first * ctypes.sizeof(_Layer)), pointers, len(caches),
             x.data_ptr(), *x.shape, None if attended is None else attended.data_ptr(), size,
             work.data_ptr(), cos_sin.data_ptr(),
             cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0, slots.rows.data_ptr(),
             num_seen(tree_mask), bias.data_ptr(), bias.shape[1], torch.get_num_threads(),
         )  # fmt: skip
+
+
+_HEAD_NORMS = ("token_norm", "output_norm", "feature_norm", "norm")
+
+
+class _Head(ctypes.Structure):
+    _fields_ = (
+        ("layers", _POINTER), ("count", _LONG),
+        *((name, _POINTER) for name in ("embedding", "fc", "fc_bias", "head", "head_bias")),
+        ("token_ids", _POINTER), *((name, _Norm) for name in _HEAD_NORMS),
+        *((name, _LONG) for name in ("hidden", "vocab_size", "is_residual_normed")),
+    )  # fmt: skip
+
+
+class NativeHead:
+    """A draft model whose levels `native.c` drafts in one call."""
+
+    def __init__(self, library: ctypes.CDLL, head: DraftHead, layers: NativeLayers) -> None:
+        self._run, self._kept = library.draft_levels, head
+        fc, made = head.fc, layers.layers
+        parts = (
+            head.embedding, fc and fc.weight, fc and fc.bias, head.head.weight, head.head.bias,
+            head.token_ids,
+        )  # fmt: skip
+        self._head = _Head(
+            ctypes.addressof(made), len(made),
+            *(None if part is None else part.data_ptr() for part in parts),
+            *(_Norm.of(getattr(head, name)) for name in _HEAD_NORMS),
+            head.embedding.shape[1], len(head.head.weight), head.is_residual_normed,
+        )  # fmt: skip
+
+    def __call__(
+        self, hidden: Tensor, end: int, caches: Sequence[CacheRows], cos_sin: Tensor, levels: int,
+        scores: Tensor, tokens: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        k, size = len(scores), len(scores) * (1 + levels * len(scores))
+        scores = torch.cat([scores, scores.new_empty(size - k)])
+        tokens = torch.cat([tokens, tokens.new_empty(size - k)])
+        nodes = tokens.new_empty(levels * k)
+        pointers: Any = (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
+        self._run(
+            ctypes.byref(self._head), pointers, levels, k, end, hidden.data_ptr(),
+            cos_sin.data_ptr(), scores.data_ptr(), tokens.data_ptr(), nodes.data_ptr(),
+            torch.get_num_threads(),
+        )  # fmt: skip
+        return scores, tokens, nodes
 
 
 def can_run(norm: Norm | None, layer: FusedLayer, dtype: torch.dtype, width: int) -> bool:
@@ -149,6 +195,14 @@ class NativeOps(Ops):
         if not all(can_run(*layer, self._dtype, self._width) for layer in layers):
             return None
         return NativeLayers(self._library, layers)
+
+    def join_head(self, head: DraftHead, top_k: int) -> JoinedHead | None:
+        linears = (head.head, *([head.fc] if head.fc else []))
+        weights = (head.embedding, *(linear.weight for linear in linears))
+        is_known = all(one.dtype == self._dtype and one.is_contiguous() for one in weights)
+        if not isinstance(head.layers, NativeLayers) or not is_known or top_k > MOST_BEST:
+            return None
+        return NativeHead(self._library, head, head.layers)
 
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:
         out = torch.empty_like(x) if residual is None else residual

@@ -33,22 +33,22 @@ class Rotary:
     ) -> None:
         self._module = partial(module, layer_type=layer_type) if layer_type else module
         self._like, self._half = like.new_zeros(()), head_dim // 2
-        self._table = like.new_zeros(0)  # [positions, 2, 1, 2, head_dim / 2]
+        self.table = like.new_zeros(0)  # [positions, 2, 1, 2, head_dim / 2]
 
     def reserve(self, num_positions: int) -> None:
         """Extend the table to at least `num_positions`."""
-        if num_positions <= self._table.shape[0]:
+        if num_positions <= self.table.shape[0]:
             return
         positions = torch.arange(num_positions, device=self._like.device)[None]
         cos, sin = (
             part[0, :, None].unflatten(-1, (-1, self._half)).expand(-1, 1, 2, -1)
             for part in self._module(self._like, positions)
         )
-        self._table = torch.stack([cos, torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)], 1)
+        self.table = torch.stack([cos, torch.cat([-sin[:, :, :1], sin[:, :, 1:]], 2)], 1)
 
     def cos_sin(self, positions: Tensor) -> Tensor:
         """Embeddings of positions [n], in the format of `CacheSlots`."""
-        return self._table.index_select(0, positions)
+        return self.table.index_select(0, positions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

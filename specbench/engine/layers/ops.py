@@ -9,6 +9,7 @@ Linear layers over few rows on a CPU, as one product for each thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -66,6 +67,42 @@ class JoinedLayers(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftHead:
+    """A draft model over pairs of a token and the output of its parent.
+
+    The first layer reads [token_norm(embedding) ; feature_norm(output)] and adds to the output.
+    With `fc`, it reads fc of both and adds to that.
+    """
+
+    layers: JoinedLayers | None
+    embedding: Tensor
+    head: nn.Linear
+    token_ids: Tensor | None = None  # [draft vocabulary], the target's
+    fc: nn.Linear | None = None
+    token_norm: Norm | None = None
+    output_norm: Norm | None = None  # of the output before all else
+    feature_norm: Norm | None = None
+    norm: Norm | None = None  # before the head
+    is_residual_normed: bool = False
+
+
+class JoinedHead(Protocol):
+    """Levels of a draft as one call."""
+
+    def __call__(
+        self, hidden: Tensor, end: int, caches: Sequence[CacheRows], cos_sin: Tensor, levels: int,
+        scores: Tensor, tokens: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Grow `levels` after the first `end` rows of the caches.
+
+        `hidden` [1, hidden] is the root's output; `scores` and `tokens` [top_k] are its children's.
+        Returns both with those of all further candidates after them, and the places of the
+        nodes [levels * top_k] among the candidates of the level before. `cos_sin` are the
+        rotary embeddings of all positions, as in `CacheSlots`.
+        """
+
+
 Chain: TypeAlias = Callable[[int], Callable[[], Tensor]]
 """Some layers of a model: maps a number of rows to a call that runs over them."""
 
@@ -106,6 +143,10 @@ class Ops:
 
         Without a norm, a layer must be the first and its attention must get its input.
         """
+        return None
+
+    def join_head(self, head: DraftHead, top_k: int) -> JoinedHead | None:
+        """One call for levels of `top_k` nodes with as many children each, if the head has one."""
         return None
 
     def norm(self, x: Tensor, norm: Norm, residual: Tensor | None = None) -> Tensor:

@@ -64,6 +64,35 @@ static long wrong_best(long num, long size, long count) {
     return wrong;
 }
 
+/* Levels of a draft: how many children are not below their parents, or have no token's id. */
+static long wrong_drafts(long levels, long k, long hidden, long num_kv, long dim, long vocab) {
+    long inner = hidden + 5, width = num_kv * dim * 3, seen = 3, row = 2 * num_kv * dim;
+    long size = k + levels * k * k, wrong = 0, is_plain = hidden % 2;
+    Stored *qkv = drawn(width * (is_plain ? 1 : 2) * hidden), *o = drawn(hidden * num_kv * dim);
+    Stored *up = drawn(2 * inner * hidden), *down = drawn(hidden * inner), *norm = drawn(hidden);
+    Stored *embedding = drawn(vocab * hidden), *fc = drawn(hidden * 2 * hidden), *root = drawn(hidden);
+    Stored *lm_head = drawn(vocab * hidden), *cache = drawn((seen + levels * k) * row);
+    Stored *turns = drawn((seen + levels) * 2 * dim);
+    NormOf own = {norm, 0, 1e-5}, none = {NULL, 0, 0};
+    Layer layer = {qkv, NULL, o, NULL, up, NULL, down, NULL, none, none, own, num_kv, 1, dim, inner,
+                   SILU, 0.1};
+    Head head = {&layer, 1, embedding, is_plain ? fc : NULL, NULL, lm_head, NULL, NULL, own, none,
+                 own, own, hidden, vocab, 0};
+    double *scores = malloc(size * sizeof(double));
+    int64_t *tokens = malloc(size * sizeof(int64_t)), *nodes = malloc(levels * k * sizeof(int64_t));
+    for (long i = 0; i < k; i++) scores[i] = -(double)i, tokens[i] = i;
+    draft_levels(&head, &cache, levels, k, seen, root, turns, scores, tokens, nodes, 2);
+    for (long i = k, from = 0; i < size; i++) {
+        long level = (i - k) / (k * k), place = (i - k) % (k * k);
+        from = level ? k + (level - 1) * k * k : 0;
+        wrong += !(scores[i] < scores[from + nodes[level * k + place / k]]);
+        wrong += tokens[i] < 0 || tokens[i] >= vocab;
+    }
+    free(qkv), free(o), free(up), free(down), free(norm), free(embedding), free(fc), free(root);
+    free(lm_head), free(cache), free(turns), free(scores), free(tokens), free(nodes);
+    return wrong;
+}
+
 int main(void) {
     const long sizes[] = {1, 15, 16, 31, 32, 33, 64, 100}, columns[] = {1, 3, 4, 5, 23, 64};
     long wrong = 0;
@@ -79,6 +108,10 @@ int main(void) {
             attention_over(num, seen, 3, 3, 64);
             attention_over(num, seen, 2, 1, 16);
         }
+    for (long k = 1; k < 12; k += 5)
+        for (long levels = 1; levels < 4; levels++)
+            for (long hidden = 37; hidden < 50; hidden += 11)
+                wrong += wrong_drafts(levels, k, hidden, 2, 16, 67);
     printf("%ld wrong\n", wrong);
     return wrong > 0;
 }

@@ -1,5 +1,7 @@
 """Tests of the compiled operations of drafts: the best tokens, and the levels of heads."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,9 +13,13 @@ from specbench.engine.kernels.native_build import BuildError, user_folder
 from specbench.engine.kernels.native_ops import NativeOps, native_ops
 from specbench.engine.layers.ops import TORCH
 from specbench.engine.load import load_target
+from specbench.engine.target import Target
 from specbench.registry import get, make_options
 from specbench.types import Request
 from specbench.zoo import TINY
+from tests.methods.building import build_random
+from tests.support.models import prompts, random_llama
+from tests.training.head_models import started
 
 try:
     native_build.compiler()
@@ -77,3 +83,36 @@ def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
         found.append((done.token_ids, done.steps))
     assert found[0] == found[1]
     assert len(found[0][1]) < 39
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("eagle2", {}),
+        ("eagle3", {}),
+        ("eagle3", {"norm_before_residual": True}),
+        ("eagle3", {"norm_output": True}),
+    ],
+)
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_levels_in_one_call_are_those_one_after_the_other(
+    ops: NativeOps, name: str, made: dict[str, bool], depth: int, tmp_path: Path
+) -> None:
+    """Scores have the same bits. Equal ones, frequent in bfloat16, may come in another order."""
+    shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    target = Target(random_llama(3, **shape).to(ops._dtype), Eager(ops))
+    drafter = build_random(name, target, tmp_path, made, depth=depth, top_k=5)
+    assert drafter._joined is not None
+    for prompt in map(list, prompts()):
+        state = started(drafter, target, prompt)
+        inputs, span = drafter.draft_inputs(state), drafter.cache_span(state)
+        with torch.inference_mode():
+            drafter._grown(*inputs, cache_span=span)
+            scores, tokens = torch.cat(drafter._pool._scores), torch.cat(drafter._pool._tokens)
+            joined, drafter._joined = drafter._joined, None
+            drafter._grown(*inputs, cache_span=span)
+            drafter._joined = joined
+        expected = torch.cat(drafter._pool._scores)
+        assert torch.equal(scores.sort().values, expected.sort().values)
+        if ops._dtype == torch.float32:
+            assert torch.equal(tokens, torch.cat(drafter._pool._tokens))
