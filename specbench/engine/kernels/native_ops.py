@@ -123,9 +123,9 @@ class NativeHead:
     def __init__(self, library: ctypes.CDLL, head: DraftHead, layers: NativeLayers) -> None:
         self._run, self._kept = library.draft_levels, head
         fc, made = head.fc, layers.layers
-        parts = (
-            head.embedding, fc and fc.weight, fc and fc.bias, head.head.weight, head.head.bias,
-            head.token_ids,
+        of_fc = (None, None) if fc is None else (fc.weight, fc.bias)
+        parts: tuple[Tensor | None, ...] = (
+            head.embedding, *of_fc, head.head.weight, head.head.bias, head.token_ids
         )  # fmt: skip
         self._head = _Head(
             ctypes.addressof(made), len(made),

@@ -14,6 +14,7 @@ from specbench.engine.kernels.native_ops import NativeOps, native_ops
 from specbench.engine.layers.ops import TORCH
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
+from specbench.methods._dynamic_tree import DynamicDrafter
 from specbench.registry import get, make_options
 from specbench.types import Request
 from specbench.zoo import TINY
@@ -102,7 +103,7 @@ def test_levels_in_one_call_are_those_one_after_the_other(
     shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     target = Target(random_llama(3, **shape).to(ops._dtype), Eager(ops))
     drafter = build_random(name, target, tmp_path, made, depth=depth, top_k=5)
-    assert drafter._joined is not None
+    assert isinstance(drafter, DynamicDrafter) and drafter._joined
     for prompt in map(list, prompts()):
         state = started(drafter, target, prompt)
         inputs, span = drafter.draft_inputs(state), drafter.cache_span(state)
