@@ -27,7 +27,7 @@ from specbench.report.export.csv import csv_text
 from specbench.report.export.markdown import escape, note_lines, table_lines
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
 from specbench.report.files import write_files
-from specbench.report.layout import draw, first_that_fits
+from specbench.report.layout import draw
 
 FORMATS = ("table", "markdown", "csv", "json")
 _ENDINGS = {"markdown": "md", "csv": "csv", "json": "json"}
@@ -48,8 +48,7 @@ def print_comparison(comparisons: Sequence[Comparison], console: Console | None 
         parts += [Text(NOT_COMPARABLE, style="bold red"), Text()]
     parts += [notes_grid(table.legend), Text()]
     for block in table.blocks:
-        fitting = first_that_fits([block.table, block.short_table], console.width)
-        parts += [Text(block.heading, style="bold"), Text(), *draw(fitting, console.width)]
+        parts += [Text(block.heading, style="bold"), Text(), *draw(block.table, console.width)]
         parts += [Text(block.sentence, style="" if table.is_comparable else "red"), Text()]
     parts.append(notes_grid(table.notes))
     print_parts(parts, console)

@@ -14,7 +14,7 @@ from specbench.analysis.stats.bootstrap import Estimate, Value
 from specbench.judge.claims import Claim
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.pairs import CellPair, Pair
-from specbench.judge.sentences import change_sentences, cross_sentence, ratio_text
+from specbench.judge.sentences import change_sentences, cross_sentence
 from specbench.log.header import RunHeader
 from specbench.report import facts, formats
 from specbench.report.table import Cell, Column, Group, Row, Table, Tone
@@ -41,11 +41,10 @@ NUMBERS = (SPEEDUP, MAT, RATE)
 
 @dataclass(frozen=True, slots=True)
 class ComparedBlock:
-    """Two runs at one temperature. `short_table` has shorter intervals, for a narrow terminal."""
+    """Two runs at one temperature."""
 
     heading: str
     table: Table
-    short_table: Table
     sentence: str
 
 
@@ -92,20 +91,12 @@ def _block(one: Comparison, letters: tuple[str, str], temperature: float) -> Com
         text = change_sentences(one, letters, temperature=temperature, task=first)
     else:
         text = cross_sentence(one, letters, CellKey(one.methods[0], temperature, first))
-    whole, short = (
-        _table(one, letters, temperature=temperature, tasks=tasks, is_short=is_short)
-        for is_short in (False, True)
-    )
-    return ComparedBlock(heading, whole, short, sentence=text)
+    table = _table(one, letters, temperature, tasks)
+    return ComparedBlock(heading, table, sentence=text)
 
 
 def _table(
-    one: Comparison,
-    letters: tuple[str, str],
-    *,
-    temperature: float,
-    tasks: Mapping[str, str],
-    is_short: bool,
+    one: Comparison, letters: tuple[str, str], temperature: float, tasks: Mapping[str, str]
 ) -> Table:
     """Both runs' values in the order of their letters, and their ratio, for each number.
 
@@ -128,7 +119,7 @@ def _table(
             cells += [Cell(number.text(value)) for value in values]
             claim = Claim(key, number.name)
             mark = ALONE if one.is_alone(claim) else ""
-            text = ratio_text(pair.ratio, mark, is_short=is_short)
+            text = formats.mat(pair.ratio) + mark + formats.plus_minus(pair.ratio)
             cells.append(Cell(text, tone=_tone(one, claim, pair.ratio)))
         return Row(method, label, tuple(cells))
 

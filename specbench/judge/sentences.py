@@ -14,12 +14,6 @@ _EXACT = 1e-9
 """Rounding: an interval that ends this close to 1 includes 1."""
 
 
-def ratio_text(ratio: Value, mark: str = "", *, is_short: bool = False) -> str:
-    """A ratio with its mark and its interval: 1.08 [1.06, 1.10], or 1.08~ ±0.02."""
-    spread = formats.plus_minus(ratio) if is_short else formats.brackets(ratio)
-    return formats.mat(ratio) + mark + spread
-
-
 def change_sentences(
     comparison: Comparison, letters: tuple[str, str], *, temperature: float, task: str
 ) -> str:

@@ -48,14 +48,6 @@ def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None
     assert total == pytest.approx(metrics.mat.value)  # type: ignore[union-attr]
 
 
-def test_vanilla_has_no_depth_and_neither_has_a_cell_without_steps() -> None:
-    assert (
-        measured_cell(record(accept_lengths=[1, 1, 1]), method="vanilla").acceptance_by_depth == ()
-    )
-    assert measured_cell(record("pld", accept_lengths=[])).acceptance_by_depth == ()
-    assert measured_cell(record()).acceptance_by_depth == ()
-
-
 def test_cut_steps_do_not_bias_the_shares() -> None:
     """Guesses accepted with probability 0.7 and cut by a short budget: the estimate is unbiased."""
     generator = np.random.default_rng(4)

@@ -26,28 +26,6 @@ def test_different_token_counts_are_compared_per_token() -> None:
     assert number(cell(own, baseline).speedup) == pytest.approx(0.2 / 0.08)
 
 
-def test_wall_speedup_counts_the_prefill_and_decode_speedup_does_not() -> None:
-    baseline = [record(prefill_s=1.0, decode_s=3.0)]
-    own = [record("pld", prefill_s=1.0, decode_s=1.0)]
-    measured = cell(own, baseline)
-    assert number(measured.speedup) == pytest.approx(4.0 / 2.0)
-    assert number(measured.decode_speedup) == pytest.approx(3.0)
-
-
-def test_decode_time_is_per_token_after_the_first() -> None:
-    baseline = [record(decode_s=2.0, accept_lengths=[1, 1])]  # 2 tokens after the first: 1 s each
-    own = [record("pld", decode_s=2.0, accept_lengths=[2, 2])]  # 4 after the first: 0.5 s each
-    assert number(cell(own, baseline).decode_speedup) == pytest.approx(2.0)
-
-
-def test_only_completions_finished_by_both_are_compared() -> None:
-    baseline = [record(sample="a", decode_s=2.0), record(sample="b", decode_s=100.0)]
-    own = [record("pld", "a", decode_s=1.0), record("pld", "c", decode_s=50.0)]
-    measured = cell(own, [*baseline, failed("vanilla", "c")])
-    assert number(measured.speedup) == pytest.approx(2.0)
-    assert measured.num_pairs == 1
-
-
 def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
     own = [
         record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step

@@ -28,13 +28,6 @@ def test_a_percentile_needs_a_completion_beyond_it(
     assert given == [bool(one) for one in is_given]
 
 
-def test_percentiles_are_those_of_numpy() -> None:
-    seconds = np.random.default_rng(1).exponential(1.0, 500)
-    times = percentiles(seconds)
-    expected = [Estimate(float(np.quantile(seconds, share))) for share in (0.5, 0.9, 0.99)]
-    assert [times.p50, times.p90, times.p99] == expected
-
-
 def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
     records = [record(decode_s=4.0), record("pld", decode_s=2.0, accept_lengths=[2, 1])]
     described = header(["vanilla", "pld"], ("gsm8k",))

@@ -84,25 +84,6 @@ def test_the_baseline_is_the_first_row_and_the_others_stand_as_asked_for() -> No
     assert run.methods == ("vanilla", "sps", "pld", "extra")
 
 
-def test_a_method_with_options_is_a_method_of_its_own() -> None:
-    described = header(["vanilla", "pld"], ("gsm8k",))
-    described["spec"]["values"]["methods"] = ["vanilla", "pld", "pld:ngram=2"]
-    records = [record(decode_s=4.0), record("pld", decode_s=2.0), record("pld:ngram=2")]
-    run = measure(make_run(records, described))
-    assert number(run.cell("pld", 0.0, "gsm8k").speedup) == pytest.approx(2)
-    assert number(run.cell("pld:ngram=2", 0.0, "gsm8k").speedup) == pytest.approx(4)
-    assert run.info.method("pld:ngram=2").label == "PLD (ngram=2)"
-
-
-def test_temperatures_are_measured_apart() -> None:
-    records = [record(decode_s=4.0), record("pld", decode_s=2.0)]
-    records += [record(temperature=1.0, decode_s=4.0)]
-    records += [record("pld", temperature=1.0, decode_s=1.0)]
-    run = measure(make_run(records, header(["vanilla", "pld"], ("gsm8k",), (0.0, 1.0))))
-    assert number(run.cell("pld", 0.0, "gsm8k").speedup) == pytest.approx(2)
-    assert number(run.cell("pld", 1.0, "gsm8k").speedup) == pytest.approx(4)
-
-
 def test_the_order_in_which_records_were_written_changes_no_number() -> None:
     run = full_run(num_samples=10)
     shuffled = list(run.records)

@@ -108,14 +108,6 @@ def test_a_mean_has_no_interval_if_a_part_has_no_spread() -> None:
     assert mean(parts) == Estimate((parts[0].value + parts[1].value) / 2)
 
 
-def test_a_mean_over_tasks_has_a_narrower_interval_than_its_parts() -> None:
-    parts = [estimate(spread(20, i), stream=str(i)) for i in range(6)]
-    widths = [part.interval.half_width for part in parts if part.interval]
-    interval = mean(parts).interval
-    assert interval is not None
-    assert interval.half_width == pytest.approx(np.mean(widths) / sqrt(6), rel=0.15)
-
-
 def test_a_quotient_on_one_stream_is_paired() -> None:
     slow = spread(30, 1)
     fast = Ratio(slow.top * 1.05, slow.bottom)

@@ -48,15 +48,6 @@ def test_the_numbers_of_both_runs_and_their_ratio_are_those_of_the_cell() -> Non
     assert (number(cell.mat.subject), number(cell.mat.ratio)) == (3.0, 1.0)
 
 
-def test_a_machine_twice_as_fast_changes_speed_and_neither_speedup_nor_mat() -> None:
-    run = full_run()
-    compared = compare(run, slower(run, dict.fromkeys(("vanilla", "pld", "sps", "lookahead"), 0.5)))
-    for cell in compared.cells.values():
-        assert number(cell.tokens_per_s.ratio) == pytest.approx(2.0)
-        assert number(cell.speedup.ratio) == pytest.approx(1.0)
-        assert number(cell.mat.ratio) == 1.0
-
-
 def test_only_completions_that_both_runs_finished_count() -> None:
     def run(*seconds: float | None) -> Run:
         records = [
@@ -125,13 +116,6 @@ def test_a_task_that_is_missing_leaves_no_mean() -> None:
     cell = compare(run, part).cell("pld", 0.0, "alpaca")
     assert cell.speedup.ratio == NO_SHARED
     assert compare(run, part).cell("pld", 0.0, MEAN).mat.ratio == Missing("1 of 2 tasks")
-
-
-def test_without_vanilla_there_is_speed_but_no_speedup() -> None:
-    run = full_run(methods=("pld",))
-    cell = compare(run, run).cell("pld", 0.0, "gsm8k")
-    assert cell.speedup.ratio == Missing("no baseline")
-    assert number(cell.tokens_per_s.ratio) == 1.0
 
 
 def test_times_with_phases_are_not_compared() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ from specbench.log.backend import WorkerHeader
 from specbench.log.machine import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
-from specbench.types import Phases, Record
+from specbench.types import Record
 from tests.judge.making import (
-    EOS,
     HEADER,
     Change,
     good_header,
@@ -52,37 +50,19 @@ def test_a_good_run_is_sound_and_may_enter_the_leaderboard(tmp_path: Path) -> No
     assert found.about["audit"].startswith("no bug found")
 
 
+PHASES = {"draft_s": 0.2, "verify_s": 0.2, "commit_s": 0, "host_s": 0}
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (setting(1, num_tokens=5), "num_tokens: 5, but token_ids has 4"),
-        (setting(1, accept_lengths=[2]), "1 + their sum is 3"),
-        (lambda lines: lines.append(lines[1]), "is in line 2 already"),
-        (setting(0, prefill_s=0.0), "prefill_s is 0, but reading a prompt takes time"),
-        (setting(0, decode_s=0.0), "decode_s is 0, but it has steps"),
-        (setting(0, prefill_s=-1.0), "expected float >= 0.0"),
-        (setting(0, draft_prefill_s=0.5), "draft_prefill_s is 0.5 s, more than decode_s, 0.25"),
-        (
-            setting(0, phases={"draft_s": 0.2, "verify_s": 0.2, "commit_s": 0, "host_s": 0}),
-            "the sum of the phases is 0.4 s, more than decode_s",
-        ),
-        (setting(0, token_ids=[7, EOS, 9, EOS]), "it goes on after the end token 2"),
-        (setting(0, stop_reason="length"), "it ends with 2, an end token, but says length"),
+        (setting(0, phases=PHASES), "the sum of the phases is 0.4 s, more than decode_s, 0.25"),
         (setting(0, stop_reason="budget"), "it stopped at 4 tokens of a budget of 8"),
-        (setting(0, stop_reason=None), "it has no stop_reason"),
-        (setting(0, seed=1), "the seed 1 does not follow from the run's, 5"),
-        (setting(0, prompt_tokens=10), "its prompt has 9 tokens, in others 10"),
-        (setting(0, token_ends=[1, 2, 3, 5]), "token_ends do not lead through its text"),
-        (lambda lines: lines.pop(1), "the run is complete, but has 3 of 4 records"),
-        (lambda lines: lines.pop(1), "pld lacks 1 of the 2 requests that others answered"),
-        (lambda lines: [lines.pop(), lines.pop()], "gsm8k has records of 1 of its 2 prompts"),
-        (setting(0, decode_s=90.0), "the answers took 93 s, but the whole run only 60 s"),
-        (setting(0, sample_id="gsm8k/none"), "gsm8k.jsonl has no prompt 'gsm8k/none'"),
+        (lambda lines: lines.pop(1), "The run is complete, but has 3 of 4 records"),
     ],
 )
-def test_a_changed_line_is_a_fault(tmp_path: Path, change: Change, fault: str) -> None:
-    found = faults(rewrite(store(tmp_path / "bad"), change))
-    assert any(fault.lower() in text.lower() for text in found), found
+def test_a_fault_of_records_is_told(tmp_path: Path, change: Change, fault: str) -> None:
+    assert any(fault in text for text in faults(rewrite(store(tmp_path / "bad"), change)))
 
 
 def test_workers_answer_side_by_side(tmp_path: Path) -> None:
@@ -107,18 +87,8 @@ BLOCK = {"method": "pld", "temperature": 0.0, "task": "gsm8k", "repeat": 0, "dur
     ("change", "fault"),
     [
         (
-            {"model": {**HEADER["model"], "files": {"a": {"bytes": 1, "sha256": None}}}},
-            "The model: the file a has no sha256",
-        ),
-        (
             {"methods": {"pld": {"weights": {"files": {"b": {"bytes": 7, "sha256": "x"}}}}}},
             "pld: the file b has no sha256",
-        ),
-        ({"finished": "2026-11-20T11:00:00+00:00"}, "before it began"),
-        ({"finished": "yesterday"}, "is not a time in ISO 8601"),
-        (
-            {"spec": {"values": {**HEADER["spec"]["values"], "limit": 1}}},
-            "not those of gsm8k.jsonl with the run's options",
         ),
         (
             {"blocks": [{**BLOCK, "num_requests": 2, "num_tokens": 9}]},
@@ -210,11 +180,6 @@ def test_failed_answers_and_a_missing_baseline_exclude(tmp_path: Path) -> None:
     header = replaced(header, methods={"pld": header.methods["pld"]})
     found = exclusions(store(tmp_path / "lone", header, lone))
     assert any(text.startswith("Vanilla was not run") for text in found)
-
-
-def test_phases_within_the_decode_time_are_no_fault(tmp_path: Path) -> None:
-    timed = [replace(one, phases=Phases(0.1, 0.1, 0.05, 0.0)) for one in good_records()]
-    assert not faults(store(tmp_path / "timed", records=timed))
 
 
 def test_a_run_recorded_in_the_project_is_sound() -> None:

@@ -99,6 +99,29 @@ HEADER: dict[str, dict[str, Any]] = {
 }
 
 
+TOLD = {
+    "a line twice": "is in line 2 already",
+    "a line removed": "pld lacks 1 of the 2 requests that others answered",
+    "all lines of a prompt removed": "gsm8k has records of 1 of its 2 prompts",
+    "a prompt that its file does not have": "gsm8k.jsonl has no prompt 'gsm8k/none'",
+    "tokens after the end token": "it goes on after the end token 2",
+    "another stop reason": "it ends with 2, an end token, but says length",
+    "no stop reason": "it has no stop_reason",
+    "a prefill of no time": "prefill_s is 0, but reading a prompt takes time",
+    "steps of no time": "decode_s is 0, but it has steps",
+    "answers longer than the run": "The answers took 93 s, but the whole run only 60 s",
+    "a part of a time longer than the whole": "draft_prefill_s is 0.5 s, more than decode_s, 0.25",
+    "another seed": "the seed 1 does not follow from the run's, 5",
+    "another length of a prompt": "its prompt has 9 tokens, in others 10",
+    "ends of tokens beyond the text": "token_ends do not lead through its text",
+    "an end before the start": "before it began",
+    "a date that is none": "is not a time in ISO 8601",
+    "a hash of weights removed": "The model: the file a has no sha256",
+    "another limit of prompts": "not those of gsm8k.jsonl with the run's options",
+}
+"""Words of a fault; `log.store` tests those of a line that cannot be read."""
+
+
 def audited(folder: Path) -> Path:
     """The run with an audit that found all greedy answers identical, and has the hash."""
     same = AuditTest("answers", "equal to vanilla's", 2, 0, "answers")
@@ -133,6 +156,8 @@ def test_each_kind_of_tampering_is_found_as_the_table_says(
         file = folder / "run.json"
         file.write_text(json.dumps(merged(json.loads(file.read_text()), change)))
     assert verdict(folder) == kind
+    told = [check.text for check in check_files(folder).failures]
+    assert name not in TOLD or any(TOLD[name] in text for text in told), told
 
 
 def merged(values: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

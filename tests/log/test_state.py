@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,14 +88,6 @@ def test_an_audit_is_read_back_with_its_run(folder: Path) -> None:
     assert read_run(folder).audit == AUDITED == read_audit(folder)
     assert [one.level for one in AUDITED.at("sps", 1.0)] == [2.0]
     assert AUDITED.smallest_tv == 0.05
-
-
-def test_an_audit_of_fewer_records_is_ignored(folder: Path) -> None:
-    write_audit(folder, AUDITED)
-    with RunFolder(folder) as opened:
-        one = record()
-        opened.append(replace(one, key=replace(one.key, sample_id="gsm8k/7")))
-    assert read_run(folder).audit is None
 
 
 def test_an_audit_is_void_once_a_time_is_changed_and_one_without_hash_is_unknown(

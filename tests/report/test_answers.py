@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from specbench.log.store import read_run
 from specbench.report.answers import pick_answers, step_ends
 from tests.analysis.run_factory import failed, header, make_run, record
 
@@ -30,11 +28,6 @@ def test_answers_are_of_the_first_repeat_and_name_turn_and_temperature_where_the
     ]
     picked = pick_answers(make_run(records, header(["vanilla"], ["gsm8k"], (0.0, 1.0))))
     assert [one.title for one in picked] == ["GSM8K, 7, turn 2, T=1", "GSM8K, 7, T=0"]
-
-
-def test_bundled_prompts_are_not_called_by_the_name_of_the_benchmark() -> None:
-    recorded = Path(__file__).parents[2] / "results/recorded/amd-epyc-2-cores"
-    assert pick_answers(read_run(recorded))[0].title == "MT-bench-like, 1"
 
 
 def test_a_replay_has_each_text_once_and_leaves_failures_out() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench.log.run import Run
 from specbench.types import Phases
-from tests.analysis.run_factory import full_run, header, make_run, record
+from tests.analysis.run_factory import full_run, make_run
 from tests.report.drawing import drawn, render
 from tests.support.headers import values_of
 
@@ -82,12 +82,6 @@ def test_weights_in_the_cache_have_no_limit_and_the_report_says_so() -> None:
     assert "inflates" not in text
 
 
-def test_a_run_before_bandwidth_was_measured_shows_costs_alone() -> None:
-    text = drawn(full_run(("vanilla", "pld"), ("gsm8k",)))
-    assert listing(text)["Method"] == ["MAT", "cost", "speedup", "step"]
-    assert "Memory" not in text
-
-
 def test_load_by_other_programs_and_the_clock_stand_below_the_table() -> None:
     use = {
         "num_samples": 60, "interval_s": 1.0,
@@ -114,11 +108,6 @@ def test_how_steps_were_run_stands_below_the_table_with_the_reason() -> None:
     text = told(execution={"vanilla": graph}, kernels={"name": "torch", "reason": "too old"})
     assert "Steps CUDA graphs; layers by torch (too old)" in text
     assert "Steps" not in told(kernels={"name": "torch"})
-
-
-def test_without_a_baseline_there_are_no_relative_costs() -> None:
-    alone = make_run([record("pld", accept_lengths=(2, 2))], header(["pld"], ["gsm8k"]))
-    assert "cost of a step" not in drawn(alone)
 
 
 def test_the_csv_has_costs_per_task_and_pooled() -> None:

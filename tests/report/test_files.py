@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench.analysis.metrics import measure
 from specbench.errors import RunFolderError
 from specbench.report.build import make_report
 from specbench.report.files import write_report
@@ -17,7 +16,6 @@ from tests.report.drawing import (
     no_baseline,
     one_sample,
     render,
-    two_temperatures,
 )
 
 
@@ -26,22 +24,6 @@ def test_markdown_signs_in_names_do_not_break_a_table() -> None:
     described["methods"]["pld"]["title"] = "a|b\n*c*"
     text = render(make_run([record(), record("pld")], described), "markdown")
     assert "| a\\|b \\*c\\* |" in text
-
-
-def test_csv_reads_back_with_the_numbers_of_the_run() -> None:
-    run = two_temperatures()
-    metrics, frame = measure(run), pd.read_csv(StringIO(render(run, "csv")))
-    keyed = frame.set_index(["method", "temperature", "task"])
-    assert len(frame) == 5 * 2 * (2 + 2)
-    for key, cell in metrics.cells.items():
-        line = keyed.loc[(key.method, key.temperature, key.task or "pooled")]
-        speedup = getattr(cell.speedup, "value", None)
-        assert pd.isna(line.speedup) if speedup is None else line.speedup == speedup
-        assert line.num_done == cell.num_done
-        assert pd.isna(line.speedup) == (not pd.isna(line.speedup_missing))
-        assert line.speedup_low <= line.speedup <= line.speedup_high or pd.isna(line.speedup_low)
-    assert keyed.loc[("lookahead", 1.0, "mean")].speedup_missing == "1 of 2 tasks"
-    assert keyed.loc[("eagle3", 0.0, "gsm8k")].mat_missing == "no checkpoint"
 
 
 @pytest.mark.parametrize("make", [one_sample, no_baseline, all_failed, make_run])

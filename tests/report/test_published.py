@@ -75,12 +75,6 @@ def test_the_same_prompts_are_found_wherever_they_were_measured() -> None:
     assert (paper.speedup, paper.mat) == (3.67, 5.06)
 
 
-def test_an_unpublished_cell_is_not_found() -> None:
-    assert find("tiny", "eagle2", "gsm8k", 0.0) == ()
-    assert find("vicuna-13b", "eagle2", "gsm8k", 0.5) == ()
-    assert find("vicuna-13b", "eagle2:depth=3", "gsm8k", 0.0) == ()
-
-
 def test_an_installation_without_the_folder_has_no_published_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

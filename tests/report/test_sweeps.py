@@ -20,10 +20,6 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
     assert b"mean accepted tokens" in drawn and b"Pareto front" in drawn
 
 
-def test_a_run_without_a_sweep_has_no_such_plot() -> None:
-    assert sweeps(make_report(full_run(("vanilla", "eagle2", "pld")))) == []
-
-
 def test_the_front_is_one_for_all_lines_of_a_panel() -> None:
     """A line that is slower and accepts less everywhere has no ringed point."""
     speeds = {"eagle2:depth=3,top_k=1": 1.5, "eagle2:depth=5,top_k=1": 2.0}

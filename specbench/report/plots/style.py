@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from colorsys import hls_to_rgb
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -274,17 +273,11 @@ def save(drawn: Figure) -> Images:
         "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],
     }
     svg, png = BytesIO(), BytesIO()
-    with rc_context(settings), _any_script():  # type: ignore[arg-type]  # newer stubs list every key
+    with rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]  # newer stubs
+        # A character that the machine's fonts lack is drawn as a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         # `savefig` would lay the figure out and draw it twice for each format.
         FigureCanvasAgg(drawn).print_png(png, metadata={"Software": None})
         drawn.set_layout_engine("none")
         FigureCanvasSVG(drawn).print_svg(svg, metadata={"Date": None})
     return Images(svg.getvalue(), png.getvalue())
-
-
-@contextmanager
-def _any_script() -> Iterator[None]:
-    """Draw a box, without a warning, for a character that the machine's fonts lack."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
