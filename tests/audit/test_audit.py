@@ -12,6 +12,7 @@ from specbench.analysis.divergence import Agreement, find_agreements
 from specbench.analysis.records import make_table
 from specbench.audit.results import Audit, near_tie
 from specbench.audit.run import audit
+from specbench.audit.subject import Plain
 from specbench.audit.white_box import Effort
 from specbench.engine.accept import Sampler, select
 from specbench.engine.decode import decode
@@ -24,7 +25,7 @@ from specbench.types import Record, RecordKey, Request
 from tests.analysis.run_factory import header, make_run, record
 from tests.support.headers import values_of
 from tests.support.models import random_llama
-from tests.support.toy_run import Plain, ToyModel
+from tests.support.toy_run import ToyModel
 
 PROMPTS = [(5, 6, 7 + i, 8, 9 + i) for i in range(5)]
 BUDGET = 16

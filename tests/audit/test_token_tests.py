@@ -15,6 +15,7 @@ import torch
 from specbench.analysis.records import make_table
 from specbench.audit.evidence import GuessNumbers, TokenNumbers, guess_positions, token_numbers
 from specbench.audit.rule_cases import CASES, rule_outcomes
+from specbench.audit.subject import Plain
 from specbench.audit.token_tests import guess_tests, rule_test, smallest_tv, sum_test, token_tests
 from specbench.audit.white_box import audit_servers, usable_records
 from specbench.engine.accept import lossless
@@ -23,7 +24,7 @@ from specbench.log.audit import MethodAudit
 from specbench.types import Record, Sampling
 from tests.support.headers import make_header
 from tests.support.models import random_llama
-from tests.support.toy_run import Plain, ToyModel
+from tests.support.toy_run import ToyModel
 
 VOCAB, NUM = 30, 400
 

@@ -16,6 +16,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
+from specbench.audit.subject import Plain
 from specbench.data.prompts import Prompt
 from specbench.engine.accept import Sampler, select
 from specbench.engine.clock import DeviceClock
@@ -36,7 +37,6 @@ from specbench.measure.spec import RunSpec
 from specbench.types import Request
 from tests.support.backend import FakeSetup, Words, answering, fake_plan
 from tests.support.models import random_llama
-from tests.support.toy_run import Plain
 from tests.support.watching import Watcher
 
 BUDGET, MOST = 24, 8

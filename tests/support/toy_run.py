@@ -18,23 +18,14 @@ from specbench.audit.evidence import (
     watched_evidence,
 )
 from specbench.audit.rule_cases import Outcomes, rule_outcomes
+from specbench.audit.subject import Plain
 from specbench.engine.decode import decode
-from specbench.engine.drafter import Drafter, State
+from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree
 from specbench.errors import containing
 from specbench.log.run import Run
 from specbench.types import Record, RecordKey, Request, Sampling
 from tests.analysis.run_factory import header, make_run
-
-
-class Plain(Drafter):
-    """Vanilla."""
-
-    tree_sizes = (1,)
-
-    def propose(self, state: State) -> DraftTree:
-        return state.chain()
 
 
 class ToyModel:
