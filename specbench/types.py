@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 VERSION = "0.1.0"
+BASELINE = "vanilla"
+"""The method that speedups are over."""
 
 _PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = _PACKAGE.parent

@@ -2,10 +2,9 @@
 
 from dataclasses import fields
 
+from specbench.types import BASELINE as BASELINE
 from specbench.types import Phases
 
-BASELINE = "vanilla"
-"""The method that speedups are over."""
 POOLED = ""
 """The task of a cell that takes all tasks together."""
 CELL_KEY = ["method", "temperature", "task"]

@@ -28,7 +28,7 @@ from specbench.audit.evidence import (
     watched_evidence,
 )
 from specbench.audit.oracle import Planted
-from specbench.audit.results import ALPHA, EPSILON, deviation_limit
+from specbench.audit.results import ALPHA, EPSILON, PLANTED, deviation_limit
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import (
@@ -139,7 +139,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
         deepest = max([deepest, *accepted])
         depth = max([depth, *again.depths])
     yield count("planted guesses", len(subject.prompts), num_wrong)
-    yield count("acceptance of planted guesses", num_guesses, num_refused, "guesses")
+    yield count(PLANTED, num_guesses, num_refused, "guesses")
     yield count("full depth of the trees", depth, depth - deepest, "levels")
     yield from _logits(rows, subject, "planted")
 

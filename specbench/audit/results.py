@@ -44,6 +44,14 @@ def deviation_limit(dtype: str, calibrated: float) -> float:
     return min(max(_FACTOR[dtype], 4 * calibrated), 16 * _FACTOR[dtype])
 
 
+PLANTED = "acceptance of planted guesses"
+
+
+def is_idle(result: MethodAudit) -> bool:
+    """True for a method that proposed nothing, so that no guess could be planted."""
+    return any(test.name == PLANTED and not test.num for test in result.tests)
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One difference from vanilla.
@@ -95,7 +103,8 @@ class Audit:
 
     `dtype` is the run's, `recheck_dtype` the dtype in which steps were run again, if any were.
     `device` is the audit's, empty if no model was needed.
-    `methods` are the tests of logits, guesses, tokens and rules.
+    `methods` are the tests of logits, guesses, tokens and rules. `unjudged` tells what has
+    no verdict although it was asked for.
     """
 
     run_id: str
@@ -104,6 +113,7 @@ class Audit:
     greedy: tuple[GreedyAudit, ...]
     methods: tuple[MethodAudit, ...] = ()
     device: str = ""
+    unjudged: tuple[str, ...] = ()
 
     @property
     def statuses(self) -> frozenset[AuditStatus]:
@@ -114,3 +124,7 @@ class Audit:
     @property
     def has_bug(self) -> bool:
         return "bug" in self.statuses
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.has_bug else 3 if self.unjudged else 0

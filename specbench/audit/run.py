@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -24,7 +25,15 @@ from specbench.audit.model import RunModel
 from specbench.audit.results import Audit, GreedyAudit
 from specbench.audit.white_box import Effort, audit_methods, audit_servers, usable_records
 from specbench.errors import RunFolderError, UserError
-from specbench.log.audit import AuditTest, MethodAudit, StoredAudit, records_hash, write_audit
+from specbench.log.audit import (
+    AuditTest,
+    MethodAudit,
+    StoredAudit,
+    find_unjudged,
+    records_hash,
+    write_audit,
+)
+from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.types import VERSION
 
@@ -72,7 +81,7 @@ def audit(
         methods = audit_servers(records, info, model, say)
     elif model and records:
         methods = audit_methods(records, info, model, effort, say)
-    return Audit(
+    found = Audit(
         run_id=info.id,
         dtype=info.model.dtype,
         recheck_dtype=model.dtype if model and is_recheck else None,
@@ -80,6 +89,16 @@ def audit(
         methods=tuple(methods),
         device=model.device if model else "",
     )
+    return replace(found, unjudged=_unjudged(found, info, is_full=bool(effort.num_tokens)))
+
+
+def _unjudged(audit: Audit, info: RunHeader, *, is_full: bool) -> tuple[str, ...]:
+    """What was asked for and not judged, by reason: sampled answers are only in a full audit."""
+    found: dict[str, list[str]] = {}
+    for label, temperature, reason in find_unjudged(to_stored(audit, 0), info):
+        if is_full or not temperature:
+            found.setdefault(reason, []).append(label)
+    return tuple(f"{', '.join(labels)}: {reason}" for reason, labels in found.items())
 
 
 def store_audit(audit: Audit, run: Run, say: Callable[[str], None]) -> None:

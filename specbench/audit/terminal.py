@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit
+from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
 from specbench.audit.token_tests import POWER
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit, Subject
 from specbench.log.header import RunHeader
@@ -55,7 +55,10 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
         name, out_of, effect, bound = _test(test)
         parts += _failed(name, f"{effect} in {out_of} ({'p = ' * (bound[0] != '<')}{bound})")
     num, failed = len(result.tests) + len(faults), len(result.failures) + len(faults)
-    if result.status == "no difference":
+    if result.status == "no difference" and is_idle(result):
+        text = f"Not judged: {result.method} proposed no guess on the prompts of the audit."
+        parts.append(Text(text, style="bold yellow"))
+    elif result.status == "no difference":
         parts.append(Text(f"Passed: {num} tests of {result.method}.", style="bold green"))
     else:
         what = "not lossless, as it says" if result.status == "lossy" else "FAILED"
@@ -205,8 +208,11 @@ def _sentences(audit: Audit) -> Iterable[str]:
     """The result, then how to read the columns."""
     if audit.has_bug:
         yield "A method that claims to be lossless is not: see the rows with status bug."
+    elif audit.unjudged:
+        yield "No bug found, but not all of what was asked for could be judged."
     else:
         yield "No bug found: every method that claims to be lossless passed."
+    yield from (f"Not judged: {text}." for text in audit.unjudged)
     if audit.greedy and audit.statuses & {"numerics", "bug"}:
         yield (
             "gap: how far the method's token lies below the best one in the target's logits. "

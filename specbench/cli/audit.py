@@ -80,13 +80,14 @@ def audit_method(name: str, model: str, call: Call) -> None:
     check_names(RunSpec(model=model, methods=(name,)))
     quiet_libraries()
     from specbench.audit.contract import load_subject, run_contract
+    from specbench.audit.results import is_idle
     from specbench.audit.terminal import print_contract
     from specbench.report.export.terminal import report_console
 
     subject, is_lossless = load_subject(name, model, is_offline=call.offline)
     result = run_contract(name, subject, is_lossless=is_lossless, say=say)
     print_contract(result, report_console(), is_full=call.full)
-    raise typer.Exit(1 if result.status == "bug" else 0)
+    raise typer.Exit(1 if result.status == "bug" else 3 if is_idle(result) else 0)
 
 
 def _audit_run(run: Path, asked: Audit, call: Call) -> None:
@@ -113,4 +114,4 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     )
     print_audit(found, stored.header, report_console(), is_full=call.full)
     store_audit(found, stored, say)
-    raise typer.Exit(1 if found.has_bug else 0)
+    raise typer.Exit(found.exit_code)

@@ -10,6 +10,7 @@ import typer
 from specbench.cli.options import RUNS, say
 from specbench.errors import UserError
 from specbench.measure.folder import earlier_runs, expected_seconds
+from specbench.measure.progress import number_text, time_text
 
 if TYPE_CHECKING:
     from specbench.measure.base import Plan
@@ -38,9 +39,9 @@ def print_dry_run(suite: Suite) -> None:
             [
                 run.name,
                 str(one.num_methods),
-                _number(one.num_samples, "{:,.0f}"),
-                _number(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
-                _number(one.memory_bytes, "{:.1f} GB", 1e9),
+                number_text(one.num_samples, "{:,.0f}"),
+                number_text(one.download_bytes, "{:.1f} GB", 1e9) + " + ?" * one.has_more_files,
+                number_text(one.memory_bytes, "{:.1f} GB", 1e9),
                 time_text(one.max_seconds),
             ]
         )
@@ -93,14 +94,3 @@ def _power(plan: Plan) -> str:
             if shown < 1:
                 return f"It would show differences of {shown * 100:.1f} % and more."
     return "No earlier run of this model tells which differences it would show."
-
-
-def _number(value: float | None, shown: str, unit: float = 1) -> str:
-    return "?" if value is None else shown.format(value / unit)
-
-
-def time_text(seconds: float | None) -> str:
-    """A time: 40 s, 2.5 min or 3.0 h; "?" without one."""
-    if seconds is None or seconds >= 3600:
-        return _number(seconds, "{:,.1f} h", 3600)
-    return _number(seconds, "{:.1f} min", 60) if seconds >= 60 else f"{seconds:.0f} s"

@@ -84,9 +84,9 @@ def _several(spec: RunSpec, names: Sequence[str], call: Call, view: ProgressView
 
 
 def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str]) -> Run:
-    from specbench.cli.dry_run import time_text
     from specbench.measure.folder import claim_folder, expected_seconds, new_run, resumed_run
     from specbench.measure.plan import make_plan, setup_maker
+    from specbench.measure.progress import LONG_S, time_text
 
     choose = resumed_run if call.resume else new_run
     path, spec, given = choose(spec, given, call.output, RUNS)
@@ -100,7 +100,7 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
         from specbench.measure.session import run_plan  # after names were checked: imports numpy
 
         seconds = expected_seconds(plan, RUNS)
-        if seconds and seconds > 60 and not call.resume:
+        if seconds and seconds > LONG_S and not call.resume:
             view.message(f"About {time_text(seconds)}, by the newest run of this model.")
         path = path if call.output or call.resume else claim_folder(path)
         with resumable(path, "--output", words), view:

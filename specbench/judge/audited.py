@@ -27,6 +27,8 @@ def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Chec
                 at = f" at T={failed[0].level:g}" if failed[0].is_raised else ""
                 text = f"{audit_failure(failed[0])}{at}"
                 yield Check("audit", "failed", text, key)
+            elif audit and results and (reason := audit.unjudged(method.spelling, temperature)):
+                yield Check("audit", "skipped", f"not judged: {reason}", key)
             elif results:
                 yield Check("audit", "passed", "no bug found", key)
             elif temperature and method.spelling != BASELINE:

@@ -82,7 +82,7 @@ def check(
         for one in (baseline, *more)
         if one.missing_text
     )
-    asked = _asked(baseline, no_speed)
+    asked = _asked(baseline, has_speed=no_speed is None)
     warnings = [*cut, *unshared, *map(caution_text, comparisons[0].cautions)]
     return CheckedRun(
         run=run.header.id,
@@ -94,11 +94,14 @@ def check(
     )
 
 
-def _asked(baseline: Run, no_speed: str | None) -> list[str]:
-    """The kinds of numbers that the check is asked to judge: of MAT, if the baseline has any."""
+def _asked(baseline: Run, *, has_speed: bool) -> dict[str, set[str]]:
+    """The methods that the check is asked to judge by kind: those with such a number there."""
     frame = make_table(baseline.records, baseline.run_of_repeat, baseline.header.blocks).frame
     has_mat = (frame["mat_emitted"] > 0) & (frame["method"] != BASELINE)
-    return ["MAT"] * bool(has_mat.any()) + ["speed"] * (no_speed is None)
+    asked = {"MAT": {*frame["method"][has_mat]}}
+    if has_speed:
+        asked["speed"] = {*frame["method"][frame["is_measured"]]}
+    return {kind: methods for kind, methods in asked.items() if methods}
 
 
 def _other_settings(run: Run, baseline: Run) -> CheckedRun | None:

@@ -1,8 +1,7 @@
 """The result of the gate in sentences: its summary, and the notes below."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median_high
 
 from specbench.analysis.cells import BASELINE
@@ -12,56 +11,60 @@ from specbench.judge.comparison import MEAN
 from specbench.log.differences import Difference
 from specbench.report.texts import Note
 
+Asked = Mapping[str, Collection[str]]
+"""The methods, as records spell them, of which a kind of number is asked for."""
 
-def unjudged(checks: Sequence[Check], asked: Sequence[str]) -> list[str]:
-    """The kinds of numbers that were asked for and of which none could be judged."""
-    judged = {check.name for check in checks if check.status != "skipped"}
-    return [name for name in asked if name not in judged]
+
+def unjudged(checks: Sequence[Check], asked: Asked) -> dict[str, list[str]]:
+    """By kind that was asked for, the methods in words that have no judged number of it.
+
+    No methods stand for a kind of which there is no number at all.
+    """
+    found: dict[str, dict[str, bool]] = {kind: {} for kind in asked}
+    for check in checks:
+        if check.cell and check.cell.method in asked.get(check.name, ()):
+            is_judged = found[check.name].get(check.method) or check.status != "skipped"
+            found[check.name][check.method] = is_judged
+    return {
+        kind: [method for method, is_judged in methods.items() if not is_judged]
+        for kind, methods in found.items()
+        if not methods or not all(methods.values())
+    }
 
 
 def summary(
-    run: str, baseline: str, checks: Sequence[Check], asked: Sequence[str], no_speed: str | None
+    run: str, baseline: str, checks: Sequence[Check], asked: Asked, no_speed: str | None
 ) -> str:
     """The result in some sentences. `no_speed` is the reason if speed was not checked."""
     failures = [check for check in checks if check.status == "failed"]
     numbers = [check for check in checks if check.name in NUMBERS]
     judged = [check for check in numbers if check.status != "skipped"]
-    counted = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
     without = "; speed was not checked" if no_speed else ""
-    kinds = unjudged(checks, asked)
-    blank = {kind: found for kind, found in _blank(numbers).items() if kind not in kinds}
-    texts = [f"{kind} of {', '.join(methods)}" for kind, methods in blank.items()]
-    named = f" Not judged: {'; '.join(texts)}." if texts else ""
+    counted = f"{len(judged)} of {_count(len(numbers), 'number')} judged"
+    blank = unjudged(checks, asked)
+    known = {check.name for check in judged}
+    texts = [
+        f"{kind} of {', '.join(methods)}" if kind in known else kind
+        for kind, methods in blank.items()
+    ]
     if failures:
         reasons = [check.text for check in failures if not check.cell]
         if methods := [check.method for check in failures if check.cell]:
             count = _count(len(methods), "failed check")
             reasons.append(f"{count}: {', '.join(dict.fromkeys(methods))}.")
         told = " ".join(reasons)
+        named = f" Not judged: {'; '.join(texts)}." if texts else ""
         return f"FAILED: {run} falls behind {baseline}. {told} {counted}{without}.{named}"
-    if kinds:
-        one = kinds[0][0].upper() + kinds[0][1:]
-        what = f"{one} could not be judged" if judged else "Nothing was checked"
-        return f"{what}: {counted}{without}. {_remedy(numbers, kinds)}{named}"
-    return f"Passed: {counted}; {run} is no worse than {baseline} in these{without}.{named}"
+    if blank:
+        one = "; ".join(texts)
+        what = f"{one[0].upper()}{one[1:]} could not be judged" if judged else "Nothing was checked"
+        skipped = [check for check in numbers if check.method in blank.get(check.name, ())]
+        return f"{what}: {counted}{without}. {_remedy(skipped)}"
+    return f"Passed: {counted}; {run} is no worse than {baseline} in these{without}."
 
 
-def _blank(numbers: Sequence[Check]) -> dict[str, list[str]]:
-    """By kind, the methods that have numbers of it, and none that was judged."""
-    found: dict[str, list[str]] = {}
-    for (kind, method), checks in groupby(sorted(numbers, key=_kind), key=_kind):
-        if all(check.status == "skipped" for check in checks):
-            found.setdefault(kind, []).append(method)
-    return found
-
-
-def _kind(check: Check) -> tuple[str, str]:
-    return check.name, check.method
-
-
-def _remedy(numbers: Sequence[Check], kinds: Sequence[str]) -> str:
-    """The samples that would judge numbers of these kinds, or the reason that none would."""
-    skipped = [check for check in numbers if check.name in kinds and check.status == "skipped"]
+def _remedy(skipped: Sequence[Check]) -> str:
+    """The samples that would judge these numbers, or the reason that none would."""
     means = [check for check in skipped if check.cell and check.cell.task == MEAN]
     if needs := [check.needs for check in means or skipped if check.needs]:
         return f"Measure both runs with about {median_high(needs)} samples a task (--limit)."
@@ -82,7 +85,7 @@ def gate_notes(
         yield Note(check.method, check.text, is_warning=True)
     few = [check for check in skipped if check.text.startswith(TOO_FEW)]
     if few:
-        text = f"{_count(len(few), 'number')} with {TOO_FEW}. {_remedy(few, NUMBERS)}"
+        text = f"{_count(len(few), 'number')} with {TOO_FEW}. {_remedy(few)}"
         yield Note("Skipped", text)
     others = Counter(check.text for check in skipped if check not in (*few, *unclear))
     for reason, number in others.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from specbench.analysis.metrics import BASELINE
 from specbench.judge.hashes import UNKNOWN_WEIGHTS, is_embedded
-from specbench.log.audit import StoredAudit
+from specbench.log.audit import StoredAudit, find_unjudged
 from specbench.log.backend import WorkerHeader
 from specbench.log.header import RunHeader
 from specbench.log.machine import Origin
@@ -101,12 +101,8 @@ def _audit(header: RunHeader, audit: StoredAudit | None) -> Iterator[str]:
         if one.status == "bug":
             text = audit_failure(one)
             yield f"{header.method(one.method).label} failed the audit at T={one.level:g}: {text}."
-    missing = [
-        f"{method.label} at T={temperature:g}"
-        for method in header.method_labels
-        if method.spelling not in (BASELINE, *header.no_checkpoint) and method.is_lossless
-        for temperature in header.spec.values.temperatures
-        if not audit.at(method.spelling, temperature)
-    ]
-    if missing:
-        yield f"Not in the audit: {', '.join(missing)}. Run `specbench audit` on the run again."
+    if missing := [f"{label} ({reason})" for label, _, reason in find_unjudged(audit, header)]:
+        yield (
+            f"Not judged by the audit: {', '.join(missing)}. Run `specbench audit` on the run "
+            "again."
+        )

@@ -37,6 +37,8 @@ def change_sentences(
             doubt = _doubt(comparison, Claim(CellKey(BASELINE, temperature, task), "tokens_per_s"))
             text = f"Vanilla is {_times(ratio)} as fast in {subject} as in {reference}"
             sentences.append(f"{text}{doubt}.")
+            if not (cells or comparison.repetition.is_judged):
+                sentences.append(no_verdict(comparison))
     speed = "speedup" if vanilla else "tokens_per_s"
     names = {"speedup": "Speedup over vanilla", "tokens_per_s": "Tokens per second", "mat": "MAT"}
     for number in (speed, "mat") if cells else ():
@@ -115,21 +117,24 @@ def _changes(
     if not known:
         reasons = {ratio.reason for ratio in ratios.values() if isinstance(ratio, Missing)}
         return f"{name} is not compared: {', '.join(sorted(reasons))}."
+    blank = [label for label in ratios if label not in known or known[label].interval is None]
+    doubt = f"; not judged: {', '.join(blank)}" if blank else ""
     if all(map(_is_same, known.values())):
-        return f"{name} is the same in both."
+        return f"{name} is the same in both{doubt}."
     if unjudged:
         return unjudged
     changed = {label: ratio for label, ratio in known.items() if label in claimed}
     if not changed:
-        if not any(ratio.interval for ratio in known.values()):
+        if len(blank) == len(ratios):
             return f"{name}: too few samples to see a change."
-        return f"{name} does not differ significantly for any method."
+        return f"{name} does not differ significantly for any method{doubt}."
     parts = []
     for word, sign in (("higher", 1), ("lower", -1)):
         if found := {label: r for label, r in changed.items() if (r.value - 1) * sign > 0}:
             parts.append(f"{word} in {subject} for {_list(found)}")
-    rest = "" if len(changed) == len(ratios) else "; the others do not differ significantly"
-    return f"{name} is {' and '.join(parts)}{rest}."
+    has_others = len(changed) + len(blank) < len(ratios)
+    rest = "; the others do not differ significantly" if has_others else ""
+    return f"{name} is {' and '.join(parts)}{rest}{doubt}."
 
 
 def _list(ratios: Mapping[str, Estimate], most: int = 3) -> str:

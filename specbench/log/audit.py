@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from hashlib import file_digest
 from pathlib import Path
 from typing import Literal
@@ -11,6 +13,8 @@ from msgspec import Struct
 
 from specbench.errors import RunFolderError, printable_values
 from specbench.log.files import folder_errors, write_whole
+from specbench.log.header import RunHeader
+from specbench.types import BASELINE
 
 AUDIT, SAMPLES = "audit.json", "samples.jsonl"
 
@@ -21,6 +25,9 @@ AuditStatus = Literal["identical", "numerics", "no difference", "bug", "lossy"]
 Of sampled output: `no difference` between the distributions, or a `bug`. A bug in a method
 that does not claim to be lossless is `lossy`.
 """
+
+MOST_UNSEEN = 0.2
+"""A test of sampled tokens is evidence if it finds a mean total variation of this size."""
 
 
 class AuditTest(Struct, frozen=True, omit_defaults=True):
@@ -105,10 +112,36 @@ class StoredAudit(Struct, frozen=True, tag=1, tag_field="schema", kw_only=True):
             one for one in self.results if (one.method, one.temperature) == (method, temperature)
         )
 
+    def unjudged(self, method: str, temperature: float) -> str:
+        """The reason why a method has no verdict at a temperature; empty if it has one."""
+        own = next((one for one in self.at(method, temperature) if not one.is_raised), None)
+        if own is None:
+            return "not in the audit"
+        if own.status != "no difference" or not (temperature or method != BASELINE):
+            return ""
+        if not temperature:
+            return "no answer to compare with vanilla's"
+        if own.smallest_tv is None:
+            return "no sampled token was tested"
+        if own.smallest_tv <= MOST_UNSEEN:
+            return ""
+        needed = math.ceil(own.num_tokens * (own.smallest_tv / MOST_UNSEEN) ** 2)
+        return f"{own.num_tokens} sampled tokens are too few: it takes {needed} or more"
+
     @property
     def smallest_tv(self) -> float | None:
         """The largest of the methods' values: a larger difference would have been found in each."""
         return max((one.smallest_tv for one in self.results if one.smallest_tv), default=None)
+
+
+def find_unjudged(audit: StoredAudit, header: RunHeader) -> Iterator[tuple[str, float, str]]:
+    """Each lossless method at a temperature without a verdict: its label, and the reason."""
+    for method in header.method_labels:
+        if method.spelling in (BASELINE, *header.no_checkpoint) or not method.is_lossless:
+            continue
+        for temperature in header.spec.values.temperatures:
+            if reason := audit.unjudged(method.spelling, temperature):
+                yield f"{method.label} at T={temperature:g}", temperature, reason
 
 
 def records_hash(folder: Path) -> str:

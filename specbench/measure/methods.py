@@ -17,13 +17,12 @@ from specbench.models.cards import DraftWeights, ModelCard
 from specbench.models.checkpoints import check_checkpoint, identify
 from specbench.models.hub import resolve, resolve_weights
 from specbench.registry import MethodChoice, parse_choices
+from specbench.types import BASELINE as BASELINE
 from specbench.types import Scope
 
 if TYPE_CHECKING:
     from specbench.engine.drafter import Method
     from specbench.zoo.stand_in.blueprint import Blueprint
-
-BASELINE = "vanilla"
 
 
 class ResolvedWeights(NamedTuple):

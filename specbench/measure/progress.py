@@ -117,3 +117,19 @@ def _sample_name(record: Record) -> str:
     if key.temperature:
         parts.append(f"T={key.temperature:g}")
     return first_line(" ".join(parts))
+
+
+LONG_S = 60
+"""Runs of more seconds than this are told how long they take."""
+
+
+def number_text(value: float | None, shown: str, unit: float = 1) -> str:
+    """A number in a unit; "?" for one that is unknown."""
+    return "?" if value is None else shown.format(value / unit)
+
+
+def time_text(seconds: float | None) -> str:
+    """A time: 40 s, 2.5 min or 3.0 h; "?" without one."""
+    if seconds is None or seconds >= 3600:
+        return number_text(seconds, "{:,.1f} h", 3600)
+    return number_text(seconds, "{:.1f} min", 60) if seconds >= 60 else f"{seconds:.0f} s"

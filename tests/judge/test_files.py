@@ -163,7 +163,7 @@ def test_a_run_without_a_passed_audit_is_excluded(tmp_path: Path) -> None:
     write_audit(folder, stored_audit(*both, num_records=4))
     assert "vanilla failed the audit at T=0" in exclusions(folder)[0]
     write_audit(folder, stored_audit(passed_audit("vanilla", 0.0), num_records=4))
-    assert "Not in the audit: pld at T=0." in exclusions(folder)[0]
+    assert "Not judged by the audit: pld at T=0 (not in the audit)." in exclusions(folder)[0]
     write_audit(folder, stored_audit(passed_audit("pld", 0.0), num_records=3))
     assert "There is no audit of these records" in exclusions(folder)[0]
 

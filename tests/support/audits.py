@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specbench.log.audit import AuditTest, MethodAudit, StoredAudit
+from specbench.log.audit import AuditStatus, AuditTest, MethodAudit, StoredAudit
 
 SURPRISE = AuditTest("tokens", "surprise", 900, -0.2, "nats", p_value=1e-9, is_failed=True)
 RANK = AuditTest("tokens", "rank", 900, 0.001, "mass", p_value=1.0)
@@ -16,8 +16,9 @@ def failed_audit(method: str, temperature: float, level: float | None = None) ->
 
 
 def passed_audit(method: str, temperature: float) -> MethodAudit:
+    status: AuditStatus = "no difference" if temperature else "identical"
     return MethodAudit(
-        method, temperature, temperature, num_tokens=900, smallest_tv=0.04, tests=(RANK,)
+        method, temperature, temperature, status, num_tokens=900, smallest_tv=0.04, tests=(RANK,)
     )
 
 

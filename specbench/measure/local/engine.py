@@ -40,6 +40,7 @@ from specbench.measure.local.traffic import draft_bytes, measure_traffic
 from specbench.measure.local.tuning import acceptance_of, tuned
 from specbench.measure.local.warm_up import warm_up
 from specbench.measure.methods import BASELINE, RunMethod
+from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
 from specbench.measure.settings import AUTO
 from specbench.models.acceptance import find_acceptance
@@ -105,6 +106,7 @@ class EngineBackend:
         self._hooks: dict[str, HookTimes] = {}
         self._weights_print: WeightsPrint | None = None
         self._faults: dict[str, SpecbenchError] = {}
+        self._paces: dict[str, tuple[float, float]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -245,6 +247,12 @@ class EngineBackend:
             self._roofline = replace_part(self._roofline, bandwidth_by_threads=by_threads)
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> Runner:
+        paces = [rest + each * plan.max_new_tokens for each, rest in self._paces.values()]
+        if paces and not self._before:
+            seconds = plan.num_records * sum(paces) / len(paces)
+            if seconds > LONG_S:
+                how = f"with {plan.max_new_tokens} tokens an answer"
+                progress.message(f"About {time_text(seconds)} {how}, by the warm-up.")
         return Runner(plan, self, log, progress)
 
     def complete(self, method: str, request: Request) -> Completion:
@@ -320,7 +328,10 @@ class EngineBackend:
         began = outer_clock()
         try:
             done = decode(self.target, self._drafters[method], request, **options)
-            return replace(done, outer_s=outer_clock() - began)
+            done = replace(done, outer_s=outer_clock() - began)
+            pace = done.decode_s / done.num_tokens, done.prefill_s
+            self._paces[method] = min(self._paces.get(method, pace), pace)
+            return done
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:  # a plug-in that exits must not end the run
