@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from specbench.log.backend import ExecutionHeader
     from specbench.log.header import MethodHeader
 
+_MOST_RUNS = 5
+"""The newest runs that the error for an unknown name lists."""
+
 
 def list_(
     kind: Annotated[
@@ -45,7 +49,7 @@ def list_(
 ) -> None:
     """List methods, models, datasets or runs."""
     if kind not in _KINDS:
-        raise unknown_name("kind of thing", kind, _KINDS)
+        raise unknown_name("list of", kind, _KINDS)
     _print(_KINDS[kind]())
 
 
@@ -94,8 +98,12 @@ def _details(name: str) -> Sequence[Table | str]:
         card = find_model(name)
         return [_model(card), _drafters(card)]
     except UserError:
-        known = [*registry.names(), *cards, *known_models()]
-        raise unknown_name("method, model, dataset or run", name, known) from None
+        runs = [run.path.name for run in list_runs(RUNS)]
+        kinds = {"methods": registry.names(), "datasets": cards, "models": known_models()}
+        kinds["runs"] = runs[:_MOST_RUNS]
+        error = unknown_name("method, model, dataset or run", name, [*chain(*kinds.values())])
+        hint = [f"{kind}: {', '.join(names) or '-'}" for kind, names in kinds.items()]
+        raise UserError(error.message, "\n".join(hint)) from None
 
 
 def _methods() -> Table:

@@ -67,7 +67,7 @@ def _checked(
     return CheckedRun(
         run=name,
         checks=tuple(checks),
-        summary=f"{name}: {result} (files only)",
+        summary=f"{name}: {result} (no baseline: files only)",
         notes=tuple(_notes(every, [*exclusions], unchecked, audit)),
         about={
             "num_records": len(run.records) if run else 0,
@@ -111,4 +111,6 @@ def _notes(
     yield from (Note("Unchecked", text) for text in unchecked)
     if audit:
         yield Note("Audit", audit)
-    yield Note("Skipped", "no baseline: files only")
+    yield Note(
+        "Skipped", f"{', '.join(_NEED_A_BASELINE)}: give a run to compare with by `--baseline RUN`"
+    )

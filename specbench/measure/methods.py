@@ -14,7 +14,7 @@ from specbench.errors import CheckpointError, UserError, printable
 from specbench.log.header import MethodHeader, SettingsHeader, WeightsHeader
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import DraftWeights, ModelCard
-from specbench.models.checkpoints import check_checkpoint, identify
+from specbench.models.checkpoints import check_checkpoint, identify, safetensors_header
 from specbench.models.hub import resolve, resolve_weights
 from specbench.registry import MethodChoice, parse_choices
 from specbench.types import BASELINE as BASELINE
@@ -248,12 +248,22 @@ def find_datastore(options: Any) -> Path | None:
 
 def datastore_file(given: str) -> Path | None:
     """The datastore of that name; None without a name. Raises CheckpointError as above."""
-    if given and not Path(given).expanduser().is_file():
-        raise CheckpointError(
-            f"Datastore {given} is not a file.",
-            "Make one: specbench datastore build FILE.jsonl --model M --output F.",
-        )
-    return Path(given).expanduser() if given else None
+    if not given:
+        return None
+    path, hint = (
+        Path(given).expanduser(),
+        "specbench datastore build FILE.jsonl --model M --output F.",
+    )
+    if not path.is_file():
+        raise CheckpointError(f"Datastore {given} is not a file.", f"Make one: {hint}")
+    try:
+        lacking = {"token_ids", "order"} - {*safetensors_header(path, "it")}
+        problem = f"it has no {', '.join(sorted(lacking))}." if lacking else ""
+    except CheckpointError as error:
+        problem = error.message
+    if problem:
+        raise CheckpointError(f"{given} is not a datastore: {problem}", hint)
+    return path
 
 
 def find_checkpoint(

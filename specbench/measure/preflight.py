@@ -13,7 +13,7 @@ from specbench.measure.methods import BASELINE, datastore_file, no_weights
 from specbench.measure.spec import RunSpec
 from specbench.methods import described
 from specbench.models.cards import DraftWeights, ModelCard, find_model, pick_dtype
-from specbench.models.chat import check_template
+from specbench.models.chat import check_own_template, check_template
 from specbench.models.checkpoints import check_checkpoint
 from specbench.models.hub import local_folder
 from specbench.registry import GROUPS, MethodChoice, check_choice, expand_groups, parse_choices
@@ -58,6 +58,8 @@ def check_names(spec: RunSpec) -> None:
         _check_files(card, [*parse_choices(spec.methods)])
     pick_dtype(card, spec.dtype, "cpu")
     check_template(spec.template)
+    if Path(card.repo).is_dir():
+        check_own_template(spec.template, card, Path(card.repo))
 
 
 def _check_files(card: ModelCard, choices: Sequence[MethodChoice]) -> None:

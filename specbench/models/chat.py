@@ -11,13 +11,14 @@ the marks, and the special token's own text is encoded between the pieces.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import UserError, memory_limit, reason_of, time_limit, unknown_name
+from specbench.errors import UserError, memory_limit, reading, reason_of, time_limit, unknown_name
 from specbench.models.cards import ModelCard, chat_templates
 from specbench.models.tokenizers import TURN_ENDS, answer_text, eos_ids, load_tokenizer, vocab_size
 
@@ -207,6 +208,22 @@ def check_template(name: str) -> None:
     words = ("auto", "none", _THINKING, *chat_templates())
     if name not in words:
         raise unknown_name("template", name, words)
+
+
+def check_own_template(name: str, card: ModelCard, folder: Path) -> None:
+    """Check the template in a checkpoint folder, if `--template name` takes it, without torch.
+
+    Raises:
+        UserError: the file cannot be read, or the template not run.
+    """
+    if name not in ("auto", _THINKING) or card.template:
+        return
+    config, own = folder / "tokenizer_config.json", folder / "chat_template.jinja"
+    with reading(config, "The chat template", "Download or copy the folder again."):
+        found = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+        jinja = own.read_text("utf-8") if own.is_file() else found.get("chat_template")
+    if isinstance(jinja, str):
+        _check_powers(Template("tokenizer", jinja))
 
 
 def choose_template(name: str, card: ModelCard, tokenizer: PreTrainedTokenizerBase) -> Template:

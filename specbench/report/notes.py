@@ -415,7 +415,10 @@ def _failed(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
         errors = (overall.pooled.first_error for overall in run.overall.values())
         first = next((error for error in errors if error), "no reason given")
         methods = [{"method": method, "failed": number} for method, number in failures.items()]
-        yield "failed_completions", {"methods": methods, "error": first_line(first, most=500)}
+        yield (
+            "failed_completions",
+            {"methods": methods, "error": first_line(first, most=len(first))},
+        )
     if run.left_out:
         yield "left_out", {"lines": len(run.left_out), "first": first_line(run.left_out[0])}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import fields
@@ -87,6 +88,12 @@ def test_the_first_line_comes_before_slow_imports(
         (("run", "--method", "suffix:num_tokens=0"), "Give at least 1."),
         (("run", "--method", "rest"), "specbench datastore build FILE.jsonl --model tiny"),
         (("run", "--method", "rest:datastore=none"), "Datastore none is not a file."),
+        (
+            ("run", "--method", "rest:datastore=model/model.safetensors"),
+            "is not a datastore: it has",
+        ),
+        (("run", "--method", "sam:datastore=model/config.json"), "is not a datastore: it: "),
+        (("run", "--model", "model"), "computes a power"),
         (("run", "--method", "medusa:weights=head"), "there is no folder 'head' here"),
         (("run", "--method", "medusa:weights=."), "has no config.json"),
         (("run", "--model", "."), "has no config.json"),
@@ -99,6 +106,14 @@ def test_the_first_line_comes_before_slow_imports(
 def test_a_mistake_is_told_without_slow_imports(
     words: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    header = json.dumps({"other": {"dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(4)
+    (folder / "model.safetensors").write_bytes(content)
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ 9 ** 9 }}"}')
     seen, said = _run("last", words, tmp_path)
     assert message in said
     assert seen.split() == ["END"]

@@ -47,7 +47,7 @@ def test_a_value_is_read_from_a_command_line_and_written_back(
         ("concurrency", ["x"], "--concurrency x is not a whole number"),
         ("request_rates", ["1", "y"], "--request-rate y is not a number"),
         ("threads", "many", "--threads many is not a whole number"),
-        ("until_ci", "200%", "--until-ci 200% is not a share"),
+        ("until_ci", "200%", "--until-ci 200% is 100 % or more"),
         ("engine_args", "'", "--engine-args ': No closing quotation"),
     ],
 )
