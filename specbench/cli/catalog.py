@@ -24,11 +24,9 @@ from specbench.log.state import num_records, run_folder, state
 from specbench.log.store import HEADER, ListedRun, list_runs, read_header
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.models.memory import num_parameters
-from specbench.report.console import SafeConsole, text_table
+from specbench.report.console import SafeConsole, TextTable, text_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from specbench.engine.drafter import Method
     from specbench.log.backend import ExecutionHeader
     from specbench.log.header import MethodHeader
@@ -86,7 +84,7 @@ def print_schema(kind: str) -> None:
     typer.echo(json.dumps(json_schema(kind), indent=2))
 
 
-def _details(name: str) -> Sequence[Table | str]:
+def _details(name: str) -> Sequence[TextTable | str]:
     cards = load_cards()
     if name in registry.names():
         return _method(name)
@@ -106,7 +104,7 @@ def _details(name: str) -> Sequence[Table | str]:
         raise UserError(error.message, "\n".join(hint)) from None
 
 
-def _methods() -> Table:
+def _methods() -> TextTable:
     rows = [
         [entry.name, f"BROKEN: {entry.error}" if entry.error else entry.summary, entry.origin]
         for entry in registry.entries()
@@ -122,7 +120,7 @@ def _checkpoint(method: Method) -> str:
     return f"the model card's {method.weights!r}" if method.weights else "none needed"
 
 
-def _method(name: str) -> list[Table]:
+def _method(name: str) -> list[TextTable]:
     method = registry.get(name)
     facts = {
         "title": method.title,
@@ -141,7 +139,7 @@ def _method(name: str) -> list[Table]:
     return parts
 
 
-def _models() -> Table:
+def _models() -> TextTable:
     rows = [
         [card.name, _source(card), ", ".join(one.method for one in card.draft_weights) or "-"]
         for card in known_models().values()
@@ -149,7 +147,7 @@ def _models() -> Table:
     return text_table(["model", "weights", "draft weights for"], rows)
 
 
-def _model(card: ModelCard) -> Table:
+def _model(card: ModelCard) -> TextTable:
     facts = {
         "title": card.title,
         "weights": _source(card),
@@ -162,7 +160,7 @@ def _model(card: ModelCard) -> Table:
     return text_table(["model", card.name], _known(facts))
 
 
-def _drafters(card: ModelCard) -> Table:
+def _drafters(card: ModelCard) -> TextTable:
     """A row for each method with a checkpoint; the others need none."""
     rows = []
     total = card.shape.num_parameters if card.shape else None
@@ -191,24 +189,23 @@ def _source(card: ModelCard) -> str:
     return "embedded" if card.is_embedded else card.repo
 
 
-def _datasets() -> Table:
+def _datasets() -> TextTable:
     rows = [
         [
             card.name,
-            card.title,
-            card.description,
             ", ".join(card.sources),
             "yes" if card.is_default else "no",
+            f"{card.title}: {card.description}",
         ]
         for card in load_cards().values()
     ]
     rows += [
-        [name, "-", f"BROKEN: {error.message}", "-", "no"] for name, error in broken_cards().items()
+        [name, "-", "no", f"BROKEN: {error.message}"] for name, error in broken_cards().items()
     ]
-    return text_table(["dataset", "column", "description", "prompts", "default"], rows)
+    return text_table(["dataset", "prompts", "default", "column and description"], rows)
 
 
-def _dataset(card: TaskCard) -> Table:
+def _dataset(card: TaskCard) -> TextTable:
     paper, hub = card.paper, card.hub
     facts = {
         "column": card.title,
@@ -234,7 +231,7 @@ def _run_path(name: str) -> Path | None:
     return next((path for path in paths if (path / HEADER).is_file()), None)
 
 
-def _runs() -> Table:
+def _runs() -> TextTable:
     headings = ["run", "status", "progress", "model", "methods", "begun"]
     return text_table(headings, [*map(_run_row, list_runs(RUNS))])
 
@@ -257,7 +254,7 @@ def _progress(path: Path, header: RunHeader) -> str:
     return str(done) if header.num_records is None else f"{done} of {header.num_records}"
 
 
-def _run(path: Path) -> list[Table | str]:
+def _run(path: Path) -> list[TextTable | str]:
     from specbench.report import facts
 
     header = read_header(path)
@@ -294,7 +291,7 @@ def _execution(about: MethodHeader, execution: ExecutionHeader | None) -> tuple[
     return facts.options_text(about), weights
 
 
-_KINDS: Mapping[str, Callable[[], Table]] = {
+_KINDS: Mapping[str, Callable[[], TextTable]] = {
     "methods": _methods,
     "models": _models,
     "datasets": _datasets,
@@ -302,10 +299,10 @@ _KINDS: Mapping[str, Callable[[], Table]] = {
 }
 
 
-def _print(*parts: Table | str) -> None:
+def _print(*parts: TextTable | str) -> None:
     """Tables and texts on stdout, a blank line between; 160 columns wide in a file or a pipe."""
     console = SafeConsole(plain_width=160)
     for number, part in enumerate(parts):
         if number:
             console.print()
-        console.print(part, soft_wrap=isinstance(part, str))
+        console.print(part, soft_wrap=isinstance(part, str), crop=False)

@@ -219,7 +219,7 @@ def _counts(written: Written) -> str:
     return f"{len(written.token_ids)} tokens in {len(written.accept_lengths)} steps"
 
 
-def _results(done: Mapping[str, Completion]) -> Table:
+def _results(done: Mapping[str, Completion]) -> TextTable:
     """Speed and accepted tokens of each method, and its speedup over the first: vanilla, if it
     ran.
     """

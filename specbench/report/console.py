@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from textwrap import fill
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import fill, wrap
 from typing import IO, Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
+from rich.style import Style
 
 from specbench.errors import printable, terminal_text
 
@@ -37,6 +40,8 @@ class SafeConsole(Console):
         raise
 
 
+_NARROWEST = 24
+"""Least width of the last column of a table of texts, if it has longer words."""
 _WHOLE = re.compile(r"`[^`]+`|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+")
 """Commands and options with their values: a copy of them must run."""
 
@@ -62,28 +67,54 @@ def wrapped(text: str, stream: IO[str]) -> str:
     return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """Rows of texts below headings; numbers are aligned right.
+
+    Texts wrap at spaces, but not those of the first column, nor numbers. A word that is wider than
+    its column stays whole, so that an address can be copied: print the table with `crop=False`.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    are_numbers: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        widths = self._widths(options.max_width)
+        for number, row in enumerate((self.headings, *self.rows)):
+            cells = [_folded(text, width) for text, width in zip(row, widths, strict=True)]
+            for texts in zip_longest(*cells, fillvalue=""):
+                padded = []
+                for i, (text, width) in enumerate(zip(texts, widths, strict=True)):
+                    blank = " " * (width - cell_len(text))
+                    padded.append(blank + text if self.are_numbers and i else text + blank)
+                style = Style(bold=True) if number == 0 else None
+                yield Segment("  ".join(padded).rstrip(), style)
+                yield Segment.line()
+
+    def _widths(self, most: int) -> list[int]:
+        """The columns' widths: the widest gives way first, the last to less than its words."""
+        columns = [*zip(self.headings, *self.rows, strict=True)]
+        widths = [max(map(cell_len, texts)) for texts in columns]
+        least = [max(cell_len(w) for t in texts for w in t.split() or [t]) for texts in columns]
+        least[-1] = min(least[-1], _NARROWEST)
+        kept = range(len(columns)) if self.are_numbers else [0]
+        for i in kept:
+            least[i] = widths[i]
+        while sum(widths) + 2 * len(widths) - 2 > most:
+            wide = max(range(len(widths)), key=lambda i: widths[i] * (widths[i] > least[i]))
+            if widths[wide] <= least[wide]:
+                break
+            widths[wide] -= 1
+        return widths
+
+
+def _folded(text: str, width: int) -> list[str]:
+    return wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]
+
+
 def text_table(
     headings: Sequence[str], rows: Iterable[Iterable[str]], *, are_numbers: bool = False
-) -> Table:
-    """Rows of texts below headings; numbers are aligned right. The first column does not wrap,
-    and no word but in the last.
-    """
-    shown = [[*map(printable, row)] for row in rows]
-    cells = [*zip(*shown, strict=True)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, heading in enumerate(headings):
-        is_right = are_numbers and place > 0
-        table.add_column(
-            heading,
-            justify="right" if is_right else "left",
-            no_wrap=is_right or place == 0,
-            overflow="fold",
-            min_width=_longest_word(cells[place]) if place < len(cells) - 1 else None,
-        )
-    for row in shown:
-        table.add_row(*row)
-    return table
-
-
-def _longest_word(texts: Iterable[str]) -> int:
-    return max((len(word) for text in texts for word in text.split()), default=0)
+) -> TextTable:
+    """A table of texts from outside."""
+    return TextTable(headings, [[*map(printable, row)] for row in rows], are_numbers)
