@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specbench.measure.base import Codec
     from specbench.measure.local.engine_setup import EngineSetup
     from specbench.measure.race import Recording, Written
+    from specbench.report.console import TextTable
     from specbench.types import Completion, Request
 
 NOTE = "One prompt, once: a demonstration. `specbench run` measures."
