@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,23 @@ from specbench.analysis.columns import BASELINE, PHASES, REQUEST_KEY
 from specbench.analysis.served_steps import ServedSteps, served_steps
 from specbench.analysis.stats.effects import IntArray
 from specbench.log.backend import BlockHeader
-from specbench.types import Record
+from specbench.types import Record, RecordKey
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_WHOLE_KEYS = ("turn", "repeat", "concurrency")
+_CATEGORIES = ("method", "task", "sample_id", "status", "stop_reason", "worker")
+_INTEGERS = ("turn", "repeat", "concurrency", "seed", "prompt_tokens", "num_tokens")
+_FLOATS = (
+    "temperature",
+    "request_rate",
+    "prefill_s",
+    "decode_s",
+    "wall_s",
+    "energy_j",
+    "peak_memory_bytes",
+)
+_OF_KEYS = {field.name for field in fields(RecordKey)}
 _BASELINE_COLUMNS = ["num_tokens", "num_steps", "decode_s", "wall_s"]
 
 
@@ -85,34 +96,21 @@ def records_frame(records: Sequence[Record]) -> DataFrame:
     import pandas as pd
 
     keys = [record.key for record in records]
+
+    def column(name: str) -> list[Any]:
+        return [getattr(one, name) for one in (keys if name in _OF_KEYS else records)]
+
+    lengths = [record.accept_lengths for record in records]
     phases = [record.phases for record in records]
-    categories = {
-        **{name: [getattr(key, name) for key in keys] for name in ("method", "task", "sample_id")},
-        "status": [record.status for record in records],
-        "stop_reason": [record.stop_reason for record in records],
-        "worker": [record.worker for record in records],
-    }
-    integers = {
-        **{name: [getattr(key, name) for key in keys] for name in _WHOLE_KEYS},
-        **{name: [getattr(one, name) for one in records] for name in ("seed", "prompt_tokens")},
-        "num_tokens": [record.num_tokens for record in records],
-        "num_steps": [len(record.accept_lengths) for record in records],
-        "num_emitted": [sum(record.accept_lengths) for record in records],
-    }
-    floats = {
-        **{name: [getattr(key, name) for key in keys] for name in ("temperature", "request_rate")},
-        "prefill_s": [record.prefill_s for record in records],
-        "decode_s": [record.decode_s for record in records],
-        "wall_s": [record.wall_s for record in records],
-        "energy_j": [record.energy_j for record in records],
-        "peak_memory_bytes": [record.peak_memory_bytes for record in records],
-        **{name: [one and getattr(one, name) for one in phases] for name in PHASES},
-    }
+    integers = {name: column(name) for name in _INTEGERS}
+    integers |= {"num_steps": [*map(len, lengths)], "num_emitted": [*map(sum, lengths)]}
+    floats = {name: column(name) for name in _FLOATS}
+    floats |= {name: [one and getattr(one, name) for one in phases] for name in PHASES}
     frame = pd.DataFrame(
-        {name: pd.Categorical(column) for name, column in categories.items()}
-        | {name: np.array(column, dtype=np.int64) for name, column in integers.items()}
-        | {name: np.array(column, dtype=np.float64) for name, column in floats.items()}
-        | {"error": pd.Series([record.error for record in records], dtype=object)}
+        {name: pd.Categorical(column(name)) for name in _CATEGORIES}
+        | {name: np.array(values, dtype=np.int64) for name, values in integers.items()}
+        | {name: np.array(values, dtype=np.float64) for name, values in floats.items()}
+        | {"error": pd.Series(column("error"), dtype=object)}
     )
     frame["is_measured"] = (
         (frame["status"] == "ok")

@@ -139,10 +139,8 @@ class RecordReader:
         return Record(key=key, **values)
 
 
-_OFTEN_EQUAL = (
-    *("method", "temperature", "task", "sample_id", "origin", "worker"),
-    *("token_ids", "text", "token_ends", "accept_lengths", "num_nodes"),
-)
+_LONG = ("token_ids", "text", "token_ends", "accept_lengths", "num_nodes")
+_OFTEN_EQUAL = ("method", "temperature", "task", "sample_id", "origin", "worker", *_LONG)
 _SAME = sorted(set(RecordLine.__struct_fields__) & set(Record.__slots__))
 """Fields that a record and its line share."""
 

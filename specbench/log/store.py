@@ -118,9 +118,6 @@ def _problems(line: RecordLine, budget: int | None) -> Iterator[str]:
 
 HEADER, TRACE = "run.json", "trace.jsonl"
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""Functions from a header of one schema to the next one, by the schema they start from."""
-
 _MOST_SHOWN = 60
 _POOLED = re.compile(r"run-\d+")
 _decode_record = msgspec.json.Decoder(RecordLine).decode
@@ -288,8 +285,6 @@ def read_header(path: Path) -> RunHeader:
             "Upgrade: git pull in its checkout, then pip install .",
         )
     values["id"] = path.resolve().name  # a copied folder goes by its own name
-    for old in range(schema, SCHEMA):
-        values = MIGRATIONS[old](values)
     try:
         return msgspec.convert(printable_values(values), RunHeader)
     except msgspec.ValidationError as error:

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from specbench.errors import RunFolderError
-from specbench.log import store
 from specbench.log.header import header_values
 from specbench.log.record import to_line
 from specbench.log.store import RunFolder, header_json, list_runs, read_run, read_trace
@@ -163,20 +162,6 @@ def test_parts_that_an_older_version_did_not_write_have_their_defaults(tmp_path:
     header = read_run(tmp_path).header
     assert header.spec.values == make_header().spec.values
     assert (header.model.is_stand_in, header.gpu, header.execution) == (False, None, {})
-
-
-def test_an_older_schema_is_migrated_step_by_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path)
-    monkeypatch.setattr(store, "SCHEMA", 3)
-    for old in (1, 2):
-
-        def migrate(values: dict[str, Any], old: int = old) -> dict[str, Any]:
-            return {**values, "schema": old + 1, "id": f"{values['id']}-{old}"}
-
-        monkeypatch.setitem(store.MIGRATIONS, old, migrate)
-    assert read_run(tmp_path).header.id == f"{tmp_path.name}-1-2"
 
 
 def test_a_trace_is_read_back_and_minus_infinity_stays_a_number(tmp_path: Path) -> None:
