@@ -19,6 +19,8 @@ from specbench.engine.drafter import BuildContext
 from specbench.errors import CheckpointError, SpecbenchError, UserError
 
 CONFIG = "config.json"
+FILES = ("model.safetensors", "pytorch_model.bin")
+"""Names of a file of tensors, in the order in which they are looked for."""
 _AGAIN = "Copy or download the checkpoint again."
 
 

@@ -24,11 +24,14 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def layer_config(checkpoint: Checkpoint, fields: Mapping[str, Any], query: str) -> LlamaConfig:
-    """Config of the layers, from the `fields` of a head or target and a `query` weight's shape.
+def layer_config(
+    checkpoint: Checkpoint, fields: Mapping[str, Any], first: str = "layers.0"
+) -> LlamaConfig:
+    """Config of the layers, from the `fields` of a head or target and the `first` layer's queries.
 
-    The head size is read from the weight: it need not be the hidden size divided by the heads.
+    The head size is read from their weight: it need not be the hidden size divided by the heads.
     """
+    query = f"{first}.self_attn.q_proj.weight"
     known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
     for name in ("hidden_size", "intermediate_size", "num_attention_heads"):
         if not isinstance(known.get(name), int) or known[name] < 1:

@@ -10,8 +10,8 @@ from specbench.engine.drafter import BuildContext, State
 from specbench.engine.layers.operands import CacheSpan, Norm
 from specbench.engine.layers.ops import DraftHead
 from specbench.engine.layers.weights import weight_bytes
-from specbench.engine.target import Forward, Needs
-from specbench.methods._checkpoint import Checkpoint
+from specbench.engine.target import Needs
+from specbench.methods._checkpoint import FILES, Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureDrafter, FeatureModel
 from specbench.methods._head_config import (
@@ -26,8 +26,6 @@ from specbench.methods._head_config import (
 from specbench.methods._head_parts import check_width, draft_vocabulary, embedding_of, head_of
 
 EAGLE3_READS = (LAYERS, "num_aux_hidden_states", "parallel_draft_heads_num_layers")
-FILES = ("model.safetensors", "pytorch_model.bin")
-_QUERIES = "layers.0.self_attn.q_proj.weight"
 
 
 class DraftModel(FeatureModel):
@@ -86,21 +84,17 @@ class EagleModel(DraftModel):
         checkpoint = Checkpoint(method, context, FILES)
         head = read_config(checkpoint)
         self.layout = head.layout
-        config = layer_config(checkpoint, head.fields, _QUERIES)
+        config = layer_config(checkpoint, head.fields)
         hidden = config.hidden_size
-        check_width(checkpoint, context, hidden)
-        self._embedding = embedding_of(checkpoint, context, hidden)
+        check_width(checkpoint, hidden)
+        self._embedding = embedding_of(checkpoint, hidden)
         self._fc = checkpoint.linear("fc", 2 * hidden, hidden, bias=head.fields.get("bias"))
         self._ops = context.target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
-        self._head = head_of(checkpoint, context, head, hidden)
+        self._head = head_of(checkpoint, head, hidden)
         self.vocab_size = context.target.vocab_size
         draft_vocabulary(checkpoint, head, self._head.weight.shape[0])
         self.notes = checkpoint.close()
-
-    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        assert forward.hidden is not None
-        return (forward.hidden,)
 
     def pairs(self, features: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         both = torch.cat([embedding(tokens, self._embedding), features], -1)
@@ -145,16 +139,16 @@ class Eagle3Model(DraftModel):
         checkpoint, target = Checkpoint(method, context, FILES), context.target
         head = read_config(checkpoint, self.head_format).with_rope_theta(rope_theta)
         self.layout = head.layout
-        config = layer_config(checkpoint, head.fields, _QUERIES)
+        config = layer_config(checkpoint, head.fields)
         hidden, width = config.hidden_size, target.config.hidden_size
-        self._layers = captured_layers(checkpoint, head, len(target.layers), layers)
+        inputs = captured_layers(checkpoint, head, len(target.layers), layers)
         self.has_guessed_layers = not (layers or head.names_layers)
-        self.needs = Needs(layer_inputs=self._layers, all_prompt_positions=True)
-        self._embedding = embedding_of(checkpoint, context, hidden)
-        size = len(self._layers) * width
+        self.needs = Needs(layer_inputs=inputs, all_prompt_positions=True)
+        self._embedding = embedding_of(checkpoint, hidden)
+        size = len(inputs) * width
         self._part_norms: list[Norm] = []
         if is_on(checkpoint, head, "fc_norm", "fc_norm.0.weight"):
-            names = [f"fc_norm.{i}" for i in range(len(self._layers))]
+            names = [f"fc_norm.{i}" for i in range(len(inputs))]
             self._part_norms = [rms_norm(checkpoint, name, config, width) for name in names]
         self._input_norm: Norm | None = None
         if is_on(checkpoint, head, "norm_before_fc", "input_norm.weight"):
@@ -167,7 +161,7 @@ class Eagle3Model(DraftModel):
         self._ops = target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, 2 * hidden, self._ops)
         self._norm = rms_norm(checkpoint, "norm", config)
-        self._head = head_of(checkpoint, context, head, hidden)
+        self._head = head_of(checkpoint, head, hidden)
         self.vocab_size = self._head.weight.shape[0]
         self._token_ids = draft_vocabulary(checkpoint, head, self.vocab_size)
         self._take_more(checkpoint, head)
@@ -175,9 +169,6 @@ class Eagle3Model(DraftModel):
 
     def _take_more(self, checkpoint: Checkpoint, head: HeadConfig) -> None:
         """Take tensors that only a model derived from this one has."""
-
-    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        return tuple(forward.layer_inputs[layer] for layer in self._layers)
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
         if not self._part_norms:

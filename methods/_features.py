@@ -31,7 +31,10 @@ class FeatureModel:
 
     def captured(self, forward: Forward) -> tuple[Tensor, ...]:
         """Parts of a forward that features are built from, one row per node."""
-        raise NotImplementedError
+        if self.needs.layer_inputs:
+            return tuple(forward.layer_inputs[layer] for layer in self.needs.layer_inputs)
+        assert forward.hidden is not None
+        return (forward.hidden,)
 
     def features(self, captured: Sequence[Tensor], rows: Tensor) -> Tensor:
         """Features [n, feature] at `rows` [n] of the captured states."""

@@ -104,10 +104,7 @@ def one_value(checkpoint: Checkpoint, said: Mapping[str, Any]) -> Any:
 
 
 def check_values(
-    checkpoint: Checkpoint,
-    prefix: str,
-    section: Mapping[str, Any],
-    computed: Mapping[str, Any],
+    checkpoint: Checkpoint, prefix: str, section: Mapping[str, Any], computed: Mapping[str, Any]
 ) -> None:
     """Refuse a field that asks for something that is not computed."""
     for key in sorted(section.keys() & computed.keys()):

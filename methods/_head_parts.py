@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from specbench.engine.drafter import BuildContext
 from specbench.methods._checkpoint import Checkpoint, frozen
 from specbench.methods._head_config import HeadConfig
 from specbench.methods._head_fields import one_value
@@ -31,36 +30,34 @@ def draft_vocabulary(checkpoint: Checkpoint, head: HeadConfig, size: int) -> Ten
     return ids
 
 
-def head_of(
-    checkpoint: Checkpoint, context: BuildContext, head: HeadConfig, hidden: int
-) -> nn.Linear:
+def head_of(checkpoint: Checkpoint, head: HeadConfig, hidden: int) -> nn.Linear:
     """The checkpoint's head, or the target's if it is equal or the checkpoint has none.
 
     A config that ties it to an embedding means the checkpoint's own, if it has one.
     """
     name = "lm_head.weight"
     is_tied = head.fields.get("tie_word_embeddings") and _EMBEDDING in checkpoint
-    shared: nn.Linear = context.target.model.get_output_embeddings()
+    shared: nn.Linear = checkpoint.target.model.get_output_embeddings()
     if name not in checkpoint and not is_tied and "d2t" not in checkpoint:
-        check_width(checkpoint, context, hidden)
+        check_width(checkpoint, hidden)
         return shared
     own = checkpoint.linear("lm_head", hidden, checkpoint.shape(name)[0], bias=False)
     is_here = shared.bias is None and shared.weight.device == own.weight.device
     return shared if is_here and torch.equal(own.weight, shared.weight) else own
 
 
-def embedding_of(checkpoint: Checkpoint, context: BuildContext, hidden: int) -> Tensor:
+def embedding_of(checkpoint: Checkpoint, hidden: int) -> Tensor:
     """The checkpoint's embedding, or the target's if it is equal or the checkpoint has none."""
-    shared = context.target.model.get_input_embeddings().weight
+    shared = checkpoint.target.model.get_input_embeddings().weight
     if _EMBEDDING not in checkpoint:
-        check_width(checkpoint, context, hidden)
+        check_width(checkpoint, hidden)
         return shared
     own = checkpoint.take(_EMBEDDING, shared.shape[0], hidden)
     return shared if torch.equal(own, shared) else frozen(own)
 
 
-def check_width(checkpoint: Checkpoint, context: BuildContext, hidden: int) -> None:
+def check_width(checkpoint: Checkpoint, hidden: int) -> None:
     """Refuse a head whose width differs from the target's, whose embedding or head it uses."""
-    expected = context.target.config.hidden_size
+    expected = checkpoint.target.config.hidden_size
     if hidden != expected:
         raise checkpoint.error(f"has a hidden size of {hidden}, but the target has {expected}")

@@ -4,17 +4,18 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from specbench.engine.target import Target
 from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError, unknown_name
 
-NODES = {"help": "use only so many of its nodes, the root included; 0: all", "min": 0}
-"""Declaration of an option `nodes`."""
+TREE = {"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"}
+"""Declaration of an option `tree`."""
 Ranks = tuple[int, ...]
 """A node as the ranks on its path from the root; the root's path is empty."""
 
@@ -56,6 +57,17 @@ Recycling's tree "2.2.2", `sam_60` that of SAM-Decoding's copy of it.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class TreeOptions:
+    """Options of a method with a static tree."""
+
+    tree: str = field(default="mc_sim_7b_63", metadata=TREE)
+    nodes: int = field(
+        default=0,
+        metadata={"help": "use only so many of its nodes, the root included; 0: all", "min": 0},
+    )
+
+
 @dataclass(frozen=True)
 class Level:
     """The nodes of one depth. Those with children are the level's expanders.
@@ -85,32 +97,28 @@ class StaticTree:
 
     @classmethod
     def load(
-        cls,
-        name: str,
-        device: torch.device,
-        *,
-        max_rank: int,
-        max_depth: int | None = None,
-        nodes: int = 0,
+        cls, options: TreeOptions, target: Target, max_depth: int | None = None
     ) -> "StaticTree":
-        """Load a tree by name, shape or JSON file.
+        """Load the tree that the options name, by its name, shape or JSON file.
 
         Shape "4x2" has four nodes with two children each. A file lists paths of ranks:
-        `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks of `max_rank` (the
-        vocabulary size) and above, depths above `max_depth` (the number of heads). With `nodes`,
-        only so many are kept, the root included: those of the lowest ranks and depths.
+        `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks of the size of the
+        target's vocabulary and above, depths above `max_depth` (the number of heads). With the
+        option `nodes`, only so many are kept: those of the lowest ranks and depths.
 
         Raises:
             UserError: the name is unknown, or the file is not such a list.
         """
+        name = options.tree
         try:
-            paths = [path for path in _named_paths(name) if all(rank < max_rank for rank in path)]
+            paths = [
+                path for path in _named_paths(name) if max(path, default=0) < target.vocab_size
+            ]
             paths = [path[:max_depth] for path in paths]
-            if nodes:  # a parent's sum is below its child's
-                paths = sorted({*paths}, key=lambda path: (len(path) + sum(path), path))[
-                    : nodes - 1
-                ]
-            return cls.from_paths(paths, device)
+            if options.nodes:  # a parent's sum is below its child's
+                paths = sorted({*paths}, key=lambda path: (len(path) + sum(path), path))
+                paths = paths[: options.nodes - 1]
+            return cls.from_paths(paths, target.device)
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
                 f"{name} is not a tree: {error}",

@@ -10,8 +10,8 @@ from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.weights import weight_bytes
-from specbench.engine.target import Forward, Needs
-from specbench.methods._checkpoint import Checkpoint
+from specbench.engine.target import Needs
+from specbench.methods._checkpoint import FILES, Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
 from specbench.methods._features import FeatureModel
 from specbench.methods._head_config import HeadConfig, HeadFormat, read_config
@@ -39,7 +39,6 @@ _FORMAT = HeadFormat(
         "use_swa": False,
     },
 )
-_QUERIES = "layers.0.self_attn.q_proj.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +61,22 @@ class DFlashModel(FeatureModel):
     """
 
     def __init__(self, context: BuildContext) -> None:
-        checkpoint = Checkpoint("dflash", context, ("model.safetensors", "pytorch_model.bin"))
+        checkpoint = Checkpoint("dflash", context, FILES)
         head, target = read_config(checkpoint, _FORMAT), context.target
         self.layout = head.layout
-        config = layer_config(checkpoint, head.fields, _QUERIES)
+        config = layer_config(checkpoint, head.fields)
         checkpoint.shape("layers.0.self_attn.q_norm.weight")  # a DraftStack can do without
         hidden, width = config.hidden_size, target.config.hidden_size
-        self._layers = _target_layers(checkpoint, head, len(target.layers))
-        self.needs = Needs(layer_inputs=self._layers, all_prompt_positions=True)
-        self._embedding = embedding_of(checkpoint, context, hidden)
-        self._fc = checkpoint.linear("fc", len(self._layers) * width, hidden, bias=False)
+        layers = _target_layers(checkpoint, head, len(target.layers))
+        self.needs = Needs(layer_inputs=layers, all_prompt_positions=True)
+        self._embedding = embedding_of(checkpoint, hidden)
+        self._fc = checkpoint.linear("fc", len(layers) * width, hidden, bias=False)
         self._feature_norm = rms_norm(checkpoint, "hidden_norm", config)
         self._input_norm = rms_norm(checkpoint, "layers.0.input_layernorm", config)
         self._ops = target.execution.ops
         self.stack = DraftStack(checkpoint, head.layer_names, config, hidden, self._ops)
         self._norm = rms_norm(checkpoint, "norm", config)
-        self._head = head_of(checkpoint, context, head, hidden)
+        self._head = head_of(checkpoint, head, hidden)
         self._vocab_size = target.vocab_size
         self._token_ids = draft_vocabulary(checkpoint, head, self._head.weight.shape[0])
         self.mask_token = mask_token(
@@ -87,9 +86,6 @@ class DFlashModel(FeatureModel):
         if type(self.block_size) is not int or self.block_size < 2:
             raise checkpoint.error(f"has block_size {self.block_size!r}, not a number above 1")
         self.notes = checkpoint.close()
-
-    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        return tuple(forward.layer_inputs[layer] for layer in self._layers)
 
     def context(self, features: Tensor) -> Tensor:
         """The layers' inputs [n, hidden] for features [n, feature]."""

@@ -10,18 +10,14 @@ from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
-from specbench.methods._static_tree import NODES, StaticTree
+from specbench.methods._static_tree import TREE, StaticTree, TreeOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(TreeOptions):
     """Options of EAGLE."""
 
-    tree: str = field(
-        default="eagle_25",
-        metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
-    )
-    nodes: int = field(default=0, metadata=NODES)
+    tree: str = field(default="eagle_25", metadata=TREE)
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
 
@@ -39,9 +35,7 @@ class Eagle(EagleDrafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
-        self._tree = tree = StaticTree.load(
-            options.tree, target.device, max_rank=target.vocab_size, nodes=options.nodes
-        )
+        self._tree = tree = StaticTree.load(options, target)
         self.tree_sizes = (tree.num_nodes,)
         self._sizes = [level.expanders.shape[0] for level in tree.levels]
         model, execution = EagleModel("eagle", context), target.execution

@@ -6,18 +6,14 @@ from specbench.engine.drafter import BuildContext, Drafter, Method
 from specbench.methods._dynamic_tree import DynamicDrafter
 from specbench.methods._dynamic_tree import Options as TreeOptions
 from specbench.methods._eagle import Eagle3Model
+from specbench.methods._head_config import LAYERS_OPTION
 
 
 @dataclass(frozen=True, slots=True)
 class Options(TreeOptions):
     """Options of EAGLE-3."""
 
-    layers: str = field(
-        default="",
-        metadata={
-            "help": "target layers it reads the inputs of: 2+16+29; empty: its config names them"
-        },
-    )
+    layers: str = field(default="", metadata=LAYERS_OPTION)
     rope_theta: float | None = field(
         default=None,
         metadata={"help": "rotary base; without it: that of its config", "min": 1},

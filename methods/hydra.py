@@ -14,7 +14,7 @@ from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, padded_path_length
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
-from specbench.methods._static_tree import NODES, StaticTree
+from specbench.methods._static_tree import StaticTree, TreeOptions
 
 FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", "model.safetensors", "pytorch_model.bin")
 ARCHITECTURES = ("mlp", "prefix-mlp")
@@ -22,14 +22,9 @@ _PREFIX = "prefix_embeding_layer"  # the spelling of the format
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(TreeOptions):
     """Options of Hydra."""
 
-    tree: str = field(
-        default="mc_sim_7b_63",
-        metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
-    )
-    nodes: int = field(default=0, metadata=NODES)
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
 
@@ -76,9 +71,7 @@ class Prefix:
 
     def __init__(self, checkpoint: Checkpoint, target: Target) -> None:
         name = f"{_PREFIX}.layers.0"
-        config = layer_config(
-            checkpoint, target.config.to_dict(), f"{name}.self_attn.q_proj.weight"
-        )
+        config = layer_config(checkpoint, target.config.to_dict(), name)
         self._input_norm = rms_norm(checkpoint, f"{name}.input_layernorm", config)
         self._ops = target.execution.ops
         self.stack = DraftStack(checkpoint, [name], config, config.hidden_size, self._ops)
@@ -118,13 +111,7 @@ class Hydra(Drafter):
         self._prefix = Prefix(checkpoint, target) if has_prefix else None
         checkpoint.skip("input_embed_fn.weight", f"{_PREFIX}.embed_tokens.weight")
         checkpoint.close()
-        self._tree = StaticTree.load(
-            options.tree,
-            target.device,
-            max_rank=target.vocab_size,
-            max_depth=len(heads),
-            nodes=options.nodes,
-        )
+        self._tree = StaticTree.load(options, target, max_depth=len(heads))
         self.tree_sizes = (self._tree.num_nodes,)
         self._heads = heads[: len(self._tree.levels)]
         self._num_scratch = padded_path_length(len(self._heads))

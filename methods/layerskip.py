@@ -6,7 +6,7 @@ from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree
 from specbench.errors import UserError
-from specbench.methods.sps import Schedule, SpeculativeSampling
+from specbench.methods.sps import SCHEDULE, Schedule, SpeculativeSampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,7 @@ class Options:
         default=0, metadata={"help": "layers that draft; 0: a quarter of the target's", "min": 0}
     )
     num_tokens: int = field(default=6, metadata={"help": "draft tokens per step", "min": 1})
-    schedule: Schedule = field(
-        default="constant",
-        metadata={"help": "heuristic: two more after a fully accepted draft, else one less"},
-    )
+    schedule: Schedule = field(default="constant", metadata=SCHEDULE)
 
 
 class LayerSkip(SpeculativeSampling):

@@ -12,11 +12,11 @@ from torch.nn.functional import silu
 from specbench.engine.accept import AcceptedPath, typical
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.layers.weights import weight_bytes
-from specbench.engine.target import Forward, Needs, Target
+from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._head_fields import one_value
-from specbench.methods._static_tree import NODES, StaticTree
+from specbench.methods._static_tree import StaticTree, TreeOptions
 
 FILES = (
     "medusa_lm_head.pt",
@@ -31,14 +31,9 @@ _PROJECTION = re.compile(r"(lm_heads\.(\d+)\.)weight")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(TreeOptions):
     """Options of Medusa."""
 
-    tree: str = field(
-        default="mc_sim_7b_63",
-        metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
-    )
-    nodes: int = field(default=0, metadata=NODES)
     acceptance: Literal["lossless", "typical"] = field(
         default="lossless",
         metadata={"help": "typical: accept tokens that are likely enough (at T > 0; lossy)"},
@@ -80,18 +75,10 @@ class Medusa(Drafter):
         num_heads = checkpoint.count(lambda i: f"{i}.{num_blocks}.weight")
         if num_heads == 0:
             raise checkpoint.error(f"lacks 0.{num_blocks}.weight")
-        self._tree = StaticTree.load(
-            options.tree,
-            target.device,
-            max_rank=target.vocab_size,
-            max_depth=num_heads,
-            nodes=options.nodes,
-        )
+        self._tree = StaticTree.load(options, target, max_depth=num_heads)
         self.tree_sizes = (self._tree.num_nodes,)
         has_bias = self.weights_layout == "official" or "0.0.linear.bias" in checkpoint
-        self._blocks, self._projections = self._read(
-            checkpoint, target, num_blocks, num_heads, has_bias=has_bias
-        )
+        self._blocks, self._projections = self._read(checkpoint, num_heads, num_blocks, has_bias)
         depths, ranks = self._tree.layout.depths[1:], self._tree.ranks[1:]
         self._source = (depths - 1) * self._tree.num_candidates + ranks
         self._ops = target.execution.ops
@@ -132,36 +119,28 @@ class Medusa(Drafter):
         return weight_bytes(*parts, self._projections)
 
     def _read(
-        self,
-        checkpoint: Checkpoint,
-        target: Target,
-        num_blocks: int,
-        num_heads: int,
-        *,
-        has_bias: bool,
+        self, checkpoint: Checkpoint, num_heads: int, num_blocks: int, has_bias: bool
     ) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
         """Blocks and projections [heads, vocab, hidden] of the heads that the tree needs.
 
         A block is a weight [heads, hidden, hidden] and a bias [heads, hidden], if it has one.
         """
+        target = checkpoint.target
         hidden, vocab = target.config.hidden_size, target.vocab_size
-        needed = range(len(self._tree.levels))
-        for head in range(num_heads):
-            for block in range(num_blocks):
-                checkpoint.expect(f"{head}.{block}.linear.weight", hidden, hidden)
-                if has_bias:
-                    checkpoint.expect(f"{head}.{block}.linear.bias", hidden)
-            checkpoint.expect(f"{head}.{num_blocks}.weight", vocab, hidden)
-        blocks: list[tuple[Tensor, Tensor | None]] = []
+
+        def stacked(part: str, *shape: int) -> Tensor:
+            """That part of the heads that the tree needs. All heads must have it."""
+            names = [f"{head}.{part}" for head in range(num_heads)]
+            for name in names:
+                checkpoint.expect(name, *shape)
+            return checkpoint.stack(names[: len(self._tree.levels)], *shape)
+
+        blocks = []
         for block in range(num_blocks):
-            names = [f"{head}.{block}.linear" for head in needed]
-            weights = checkpoint.stack([f"{name}.weight" for name in names], hidden, hidden)
-            biases = None
-            if has_bias:
-                biases = checkpoint.stack([f"{name}.bias" for name in names], hidden)
+            weights = stacked(f"{block}.linear.weight", hidden, hidden)
+            biases = stacked(f"{block}.linear.bias", hidden) if has_bias else None
             blocks.append((weights, biases))
-        names = [f"{head}.{num_blocks}.weight" for head in needed]
-        projections = checkpoint.stack(names, vocab, hidden)
+        projections = stacked(f"{num_blocks}.weight", vocab, hidden)
         checkpoint.close()
         return blocks, projections
 

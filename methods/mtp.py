@@ -87,10 +87,6 @@ class MtpModel(FeatureModel):
     def reserve(self, num_tokens: int) -> bool:
         return self.cache.reserve(num_tokens)
 
-    def captured(self, forward: Forward) -> tuple[Tensor, ...]:
-        assert forward.hidden is not None
-        return (forward.hidden,)
-
     def prefill(self, features: Tensor, tokens: Tensor) -> None:
         self.read(features, tokens)
 

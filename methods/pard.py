@@ -1,19 +1,15 @@
 """PARD: a draft model that is trained to predict several tokens in one pass, through masks."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler
-from specbench.engine.drafter import BuildContext, Drafter, Method, State
-from specbench.engine.graphs.capture import run_in_every_bucket
+from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.weights import pass_bytes
-from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import CheckpointError
-from specbench.methods._draft_model import fit_vocabulary, load_draft_model
+from specbench.methods._draft_model import DraftModelDrafter, fit_vocabulary, load_draft_model
 from specbench.methods._parallel import chain_of, draw_chain
 
 
@@ -25,7 +21,7 @@ class Options:
     weights: str = field(default="", metadata={"help": "draft model, a folder or hub id"})
 
 
-class Pard(Drafter):
+class Pard(DraftModelDrafter):
     """Drafts a chain in one pass of a small model with its own cache.
 
     The pass reads the tokens committed since the last one, then a mask token for each further
@@ -41,7 +37,8 @@ class Pard(Drafter):
     """
 
     def __init__(self, options: Options, context: BuildContext) -> None:
-        self._model = model = load_draft_model("pard", context)
+        model = load_draft_model("pard", context)
+        super().__init__(model, context.target.vocab_size)
         mask = getattr(model.config, "pard_token", None)
         if not isinstance(mask, int) or not 0 <= mask < model.vocab_size:
             raise CheckpointError(
@@ -49,11 +46,10 @@ class Pard(Drafter):
                 f"vocabulary has {model.vocab_size} tokens.",
                 "Use a draft model that was trained with PARD; its config.json has pard_token.",
             )
-        self._num_tokens, self._vocab_size = options.num_tokens, context.target.vocab_size
-        self._masks = torch.full((self._num_tokens - 1,), mask, device=model.device)
-
-    def start(self, state: State, prefill: Forward) -> None:
-        self._model.crop(0)
+        self._num_tokens = count = options.num_tokens
+        self._masks = torch.full((count - 1,), mask, device=model.device)
+        missing = range(1, count + 2)  # all draft tokens and the target's, at most
+        self.pass_sizes = sorted({padded_size(n + count - 1) for n in missing})
 
     def propose(self, state: State) -> DraftTree:
         model = self._model
@@ -74,21 +70,8 @@ class Pard(Drafter):
         size = self._model.execution.num_nodes(chain.num_nodes)
         return self._model.forward(chain.padded(size)).logits[: chain.num_nodes]
 
-    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        device, is_greedy = sampler.generator.device, sampler.sampling.is_greedy
-        for size in sorted({padded_size(n) for n in range(1, self._num_tokens + 2)}):
-            tokens = torch.zeros(size, dtype=torch.long, device=device)
-            logits = torch.zeros(size, self._vocab_size, dtype=self._model.dtype, device=device)
-            q = None if is_greedy or size == 1 else sampler.probs(logits)
-            score = (logits if q is None else q)[0, :1]
-            yield DraftTree.chain(tokens, q, None if size == 1 else score)
-
-    def capture_graphs(self, num_tokens: int) -> None:
-        missing = range(1, self._num_tokens + 2)  # all draft tokens and the target's, at most
-        for size in sorted({padded_size(n + self._num_tokens - 1) for n in missing}):
-            tokens = torch.zeros(size, dtype=torch.long, device=self._model.device)
-            run_in_every_bucket(self._model, DraftTree.chain(tokens), num_tokens)
-        self._model.crop(0)
+    def longest_chain(self, num_tokens: int) -> int:
+        return 1 + self._num_tokens
 
     def bytes_read(self, num_nodes: float) -> float:
         return pass_bytes(self._model.model)

@@ -11,7 +11,7 @@ from specbench.engine.drafter import BuildContext, Method
 from specbench.engine.layers.operands import CacheSpan
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._eagle import EAGLE3_READS, DraftModel, Eagle3Model, EagleDrafter
-from specbench.methods._head_config import SWITCHES, HeadConfig, HeadFormat
+from specbench.methods._head_config import LAYERS_OPTION, SWITCHES, HeadConfig, HeadFormat
 from specbench.methods._parallel import ParallelDrafter, draw_chain, in_vocabulary, mask_token
 
 _MASK_TOKENS = ("mask_token_id", "ptd_token_id", "pard_token")
@@ -23,12 +23,7 @@ class Options:
     """Options of P-EAGLE."""
 
     num_tokens: int = field(default=8, metadata={"help": "draft tokens per step", "min": 1})
-    layers: str = field(
-        default="",
-        metadata={
-            "help": "target layers it reads the inputs of: 2+16+29; empty: its config names them"
-        },
-    )
+    layers: str = field(default="", metadata=LAYERS_OPTION)
     mask_token: int | None = field(
         default=None, metadata={"help": "id of the mask token; without it: its config names it"}
     )

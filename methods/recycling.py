@@ -9,21 +9,17 @@ from torch import Tensor
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
 from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import DraftTree
-from specbench.methods._static_tree import NODES, StaticTree
+from specbench.methods._static_tree import TREE, StaticTree, TreeOptions
 
 ROWS = 128
 """Positions of the prompt whose logits are held at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(TreeOptions):
     """Options of Token Recycling."""
 
-    tree: str = field(
-        default="recycling_80",
-        metadata={"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"},
-    )
-    nodes: int = field(default=0, metadata=NODES)
+    tree: str = field(default="recycling_80", metadata=TREE)
     prompt: bool = field(
         default=False, metadata={"help": "also fill the table with the prompt's logits"}
     )
@@ -49,9 +45,7 @@ class Recycling(Drafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
-        tree = StaticTree.load(
-            options.tree, target.device, max_rank=target.vocab_size, nodes=options.nodes
-        )
+        tree = StaticTree.load(options, target)
         self._tree, self._width = tree, tree.num_candidates
         self.tree_sizes = (tree.num_nodes,)
         parents = tree.layout.parents

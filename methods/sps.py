@@ -1,22 +1,21 @@
 """Speculative sampling with a separate draft model; a schedule sets the chain's length."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from specbench.engine.accept import Sampler
 from specbench.engine.drafter import BuildContext, Drafter, Method, State, StepResult
-from specbench.engine.graphs.capture import run_in_every_bucket
 from specbench.engine.layers.weights import pass_bytes
 from specbench.engine.target import Forward, Target
-from specbench.engine.tree import DraftTree, padded_size
+from specbench.engine.tree import DraftTree
 from specbench.methods._chain import draft_chain
-from specbench.methods._draft_model import fit_vocabulary, load_draft_model
+from specbench.methods._draft_model import DraftModelDrafter, fit_vocabulary, load_draft_model
 
 Schedule: TypeAlias = Literal["heuristic", "constant"]
+SCHEDULE = {"help": "heuristic: two more after a fully accepted draft, else one less"}
+"""Declaration of an option `schedule`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +25,11 @@ class Options:
     num_tokens: int = field(
         default=5, metadata={"help": "draft tokens in the first step", "min": 1}
     )
-    schedule: Schedule = field(
-        default="heuristic",
-        metadata={"help": "heuristic: two more after a fully accepted draft, else one less"},
-    )
+    schedule: Schedule = field(default="heuristic", metadata=SCHEDULE)
     weights: str = field(default="", metadata={"help": "draft model, a folder or hub id"})
 
 
-class SpeculativeSampling(Drafter):
+class SpeculativeSampling(DraftModelDrafter):
     """Drafts a chain with a small model that has its own cache.
 
     The draft model runs ahead of the target. A step begins by cropping its cache to the
@@ -46,15 +42,17 @@ class SpeculativeSampling(Drafter):
     Deviation: a draft does not end at EOS; the engine cuts the tokens after EOS anyway.
     """
 
+    pass_sizes = (1, 2)  # missing tokens: two after a fully accepted draft
+
     def __init__(self, model: Target, vocab_size: int, num_tokens: int, schedule: Schedule) -> None:
         """`vocab_size` is the target's, `num_tokens` the length of the first draft."""
-        self._model, self._vocab_size = model, vocab_size
+        super().__init__(model, vocab_size)
         self._first_num_tokens = self._num_tokens = num_tokens
         self._schedule = schedule
 
     def start(self, state: State, prefill: Forward) -> None:
+        super().start(state, prefill)
         self._num_tokens = self._first_num_tokens
-        self._model.crop(0)
 
     def propose(self, state: State) -> DraftTree:
         model = self._model
@@ -74,23 +72,7 @@ class SpeculativeSampling(Drafter):
             else:
                 self._num_tokens = max(1, self._num_tokens - 1)
 
-    def trees_to_record(self, num_tokens: int, sampler: Sampler) -> Iterable[DraftTree]:
-        device, is_greedy = sampler.generator.device, sampler.sampling.is_greedy
-        for size in sorted(set(map(padded_size, range(1, self._longest_chain(num_tokens) + 1)))):
-            tokens = torch.zeros(size, dtype=torch.long, device=device)
-            no_logits = torch.zeros(size, self._vocab_size, dtype=self._model.dtype, device=device)
-            q = None if is_greedy or size == 1 else sampler.probs(no_logits)
-            score = (no_logits if q is None else q)[0, :1]
-            yield DraftTree.chain(tokens, q, None if size == 1 else score)
-
-    def capture_graphs(self, num_tokens: int) -> None:
-        for size in (1, 2):  # missing tokens: two after a fully accepted draft
-            tokens = torch.zeros(size, dtype=torch.long, device=self._model.device)
-            run_in_every_bucket(self._model, DraftTree.chain(tokens), num_tokens)
-        self._model.crop(0)
-
-    def _longest_chain(self, num_tokens: int) -> int:
-        """Nodes of the longest chain in a completion of `num_tokens`, if all are accepted."""
+    def longest_chain(self, num_tokens: int) -> int:
         draft, left, longest = self._first_num_tokens, num_tokens - 1, 1
         while left > 0:
             longest = max(longest, 1 + min(draft, left - 1))

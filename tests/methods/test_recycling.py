@@ -8,10 +8,9 @@ import torch
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
-from specbench.methods._static_tree import StaticTree
 from specbench.registry import get
 from specbench.types import Request
-from tests.support.models import prompts, random_target
+from tests.support.models import prompts, random_target, static_tree
 
 
 def build(**options: str) -> Any:
@@ -20,7 +19,7 @@ def build(**options: str) -> Any:
 
 
 def test_the_official_tree_has_80_nodes_below_the_root_and_is_6_deep() -> None:
-    tree = StaticTree.load("recycling_80", torch.device("cpu"), max_rank=50)
+    tree = static_tree("recycling_80", vocab_size=50)
     assert (tree.num_nodes, tree.num_candidates, len(tree.levels)) == (81, 8, 6)
 
 

@@ -14,20 +14,16 @@ from torch import Tensor
 from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError
 from specbench.methods._dynamic_tree import CandidatePool
-from specbench.methods._static_tree import StaticTree
+from tests.support.models import static_tree
 
 CPU = torch.device("cpu")
-
-
-def load(name: str, max_rank: int = 100, max_depth: int | None = None) -> StaticTree:
-    return StaticTree.load(name, CPU, max_rank=max_rank, max_depth=max_depth)
 
 
 @pytest.mark.parametrize(("name", "nodes", "depth"), [
     ("mc_sim_7b_63", 64, 4), ("eagle_25", 26, 5), ("4x2x1", 1 + 4 + 8 + 8, 3), ("1x1x1", 4, 3),
 ])  # fmt: skip
 def test_named_trees_have_their_nodes(name: str, nodes: int, depth: int) -> None:
-    tree = load(name)
+    tree = static_tree(name)
     assert (tree.num_nodes, len(tree.levels)) == (nodes, depth)
     assert int(tree.layout.depths.max()) == depth
     assert all(a <= b for a, b in pairwise(tree.layout.depths.tolist()))
@@ -36,7 +32,7 @@ def test_named_trees_have_their_nodes(name: str, nodes: int, depth: int) -> None
 def test_a_tree_is_read_from_a_file_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text("[[2, 0], [0], [2], [0, 3], [2, 0, 1]]")
-    tree = load(str(path))
+    tree = static_tree(str(path))
     assert tree.layout.parents.tolist() == [0, 0, 0, 1, 2, 4]
     assert tree.ranks.tolist() == [0, 0, 2, 3, 0, 1]
     assert tree.num_candidates == 4
@@ -51,27 +47,27 @@ def test_a_file_that_is_no_tree_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text(text)
     with pytest.raises(UserError, match=r"tree\.json is not a tree"):
-        load(str(path))
+        static_tree(str(path))
     with pytest.raises(UserError, match=r"absent\.json is not a tree"):
-        load(str(tmp_path / "absent.json"))
+        static_tree(str(tmp_path / "absent.json"))
 
 
 def test_an_unknown_tree_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="Did you mean 'eagle_25'"):
-        load("eagle_26")
+        static_tree("eagle_26")
 
 
 def test_nodes_that_cannot_be_filled_are_left_out() -> None:
-    tree = load("mc_sim_7b_63", max_rank=3, max_depth=2)
+    tree = static_tree("mc_sim_7b_63", vocab_size=3, max_depth=2)
     assert tree.layout.parents.tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert tree.num_candidates == 3
 
 
 def test_a_tree_keeps_the_nodes_of_the_lowest_ranks_with_their_parents() -> None:
-    tree = StaticTree.load("mc_sim_7b_63", CPU, max_rank=100, nodes=6)
+    tree = static_tree("mc_sim_7b_63", nodes=6)
     assert tree.layout.parents.tolist() == [0, 0, 0, 1, 1, 3]
     assert tree.ranks.tolist() == [0, 0, 1, 0, 1, 0]
-    assert StaticTree.load("eagle_25", CPU, max_rank=100, nodes=60).num_nodes == 26
+    assert static_tree("eagle_25", nodes=60).num_nodes == 26
 
 
 def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tuple[Tensor, ...]:

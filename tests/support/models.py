@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from specbench.engine.target import Target
+from specbench.methods._static_tree import StaticTree, TreeOptions
 
 VOCAB = 50
 
@@ -63,3 +66,11 @@ def prompts(count: int = 3, seed: int = 0) -> list[tuple[int, ...]]:
         for length in (5, 17, 40)[:count]
     ]
     return [*made, (7, 8, 9, 10, 11) * 6]
+
+
+def static_tree(
+    name: str, vocab_size: int = 100, nodes: int = 0, max_depth: int | None = None
+) -> StaticTree:
+    """A static tree for a target with that vocabulary."""
+    target: Any = SimpleNamespace(vocab_size=vocab_size, device=torch.device("cpu"))
+    return StaticTree.load(TreeOptions(name, nodes), target, max_depth)

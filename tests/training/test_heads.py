@@ -11,12 +11,12 @@ from specbench.engine.drafter import BuildContext
 from specbench.engine.model_parts import decoder_layers
 from specbench.engine.target import Target
 from specbench.methods._eagle import EagleDrafter
-from specbench.methods._static_tree import StaticTree
 from specbench.registry import get, make_options
 from specbench.training.eagle import Eagle3Head, EagleHead
 from specbench.training.files import write_head
 from specbench.training.recipe import HEADS, frequent_tokens, new_head
 from specbench.zoo.heads import feature_layers
+from tests.support.models import static_tree
 from tests.training.head_models import (
     SETTINGS,
     batches,
@@ -30,7 +30,7 @@ from tests.training.head_models import (
 
 torch.set_num_threads(1)
 TEXT = [1, *torch.randint(5, 600, (30,), generator=torch.Generator().manual_seed(1)).tolist()]
-TREE = StaticTree.load("mc_sim_7b_63", torch.device("cpu"), max_rank=2048)
+TREE = static_tree("mc_sim_7b_63", vocab_size=2048)
 
 
 @pytest.fixture(scope="module")

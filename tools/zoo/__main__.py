@@ -10,7 +10,7 @@ from specbench.zoo import TINY
 PROMPTS = Path(__file__).parents[2] / "datasets" / "prompts"
 TOKENIZER_SEED, TOKENIZER_DIALOGUES = 7, 30_000
 HEADS = ("medusa", "hydra", "eagle", "eagle3")
-JOBS = ("prompts", "tokenizer", "target", "sps", *HEADS, "evaluate", "accepted", "acceptance")
+JOBS = ("prompts", "tokenizer", "target", "sps", *HEADS, "evaluate", "acceptance")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,8 +43,10 @@ def main() -> None:
         from tools.zoo.acceptance import write_acceptance
 
         write_acceptance(TINY, arguments.out or FOLDER / "tiny.json", num_prompts=2)
-    elif arguments.job in ("evaluate", "accepted"):
-        print(json.dumps(_figures(arguments.job, arguments.num), indent=1))
+    elif arguments.job == "evaluate":
+        from tools.zoo.evaluate import evaluate
+
+        print(json.dumps(evaluate(TINY / "target", arguments.num), indent=1))
     elif arguments.job == "tokenizer":
         from tools.zoo.tokenizer import train_tokenizer
 
@@ -55,15 +57,8 @@ def main() -> None:
         _train(arguments, out, arguments.work / arguments.job)
 
 
-def _figures(job: str, num: int) -> dict[str, dict[str, float]]:
-    from tools.zoo.evaluate import evaluate, mean_accepted
-
-    if job == "accepted":
-        return mean_accepted(TINY, PROMPTS, num)
-    return evaluate(TINY / "target", num, TINY / "sps")
-
-
 def _train(arguments: argparse.Namespace, out: Path, work: Path) -> None:
+    from specbench.training.recipe import Settings
     from tools.zoo import heads, language_models
     from tools.zoo.models import load_model, write_model
     from tools.zoo.tokenizer import load_tokenizer
@@ -71,18 +66,18 @@ def _train(arguments: argparse.Namespace, out: Path, work: Path) -> None:
     job, steps, device = arguments.job, arguments.steps, arguments.device
     tokenizer = load_tokenizer(TINY / "target")
 
-    def changed(settings: language_models.Settings) -> language_models.Settings:
-        return replace(settings, num_steps=steps or settings.num_steps, device=device)
+    def changed(settings: Settings) -> Settings:
+        return replace(settings, num_steps=steps or settings.num_steps)
 
-    if job in HEADS:
-        target = load_model(TINY / "target", device)
-        heads.train_tiny_head(job, target, tokenizer, out, work, steps)
-        return
     if job == "target":
-        model = language_models.train_target(tokenizer, changed(language_models.TARGET), work)
+        settings = changed(language_models.TARGET)
+        model = language_models.train_target(tokenizer, settings, device, work)
     else:
+        target = load_model(TINY / "target", device)
+        if job in HEADS:
+            heads.train_tiny_head(job, target, tokenizer, out, work, steps)
+            return
         on_text, distilled = map(changed, (language_models.SPS_TEXT, language_models.SPS_DISTILLED))
-        target = load_model(TINY / "target")
         model = language_models.train_sps(target, tokenizer, on_text, distilled, work)
     write_model(model.state_dict(), model.config, tokenizer, out)
 

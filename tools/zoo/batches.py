@@ -11,6 +11,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from specbench.training.batches import Batch, Row, stack
+from specbench.training.recipe import Settings
+from tools.zoo.held_out import bundled_requests
 from tools.zoo.text import Dialogue, stream
 from tools.zoo.tokenizer import EOS_ID, encode_dialogue
 
@@ -32,6 +34,18 @@ class ChatBatches:
     length: int
     request_weight: float
     held_out: Container[str]
+
+    @classmethod
+    def of(cls, core: Tokenizer, settings: Settings) -> "ChatBatches":
+        """The batches of a training run, without the bundled prompts."""
+        return cls(
+            core,
+            seed=settings.seed,
+            num_rows=settings.num_rows,
+            length=settings.length,
+            request_weight=settings.request_weight,
+            held_out=bundled_requests(),
+        )
 
     @property
     def rows(self) -> list[Row]:

@@ -1,26 +1,18 @@
 """Figures of the trained models on held-out text, for the README.
 
-They are about the tokens that the models generate and draft, through transformers' own
-generation, and not about speed. The mean accepted tokens of tiny's drafters are counted with
-specbench's engine, in greedy answers to the first turns of the bundled prompts.
+They are about the tokens that the models generate, through transformers' own generation. What
+the drafters accept is in the report of `specbench run`.
 """
 
 import ast
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specbench.engine.decode import decode
-from specbench.engine.drafter import BuildContext, Method
-from specbench.engine.load import load_target
-from specbench.engine.target import Target
-from specbench.registry import get, make_options, names
-from specbench.types import Request
 from tools.zoo.batches import chats_in_rows, text_loss
 from tools.zoo.held_out import EVALUATION_SEED, held_out_dialogues
 from tools.zoo.models import load_model
@@ -81,15 +73,13 @@ def has_form(family: str, answer: str) -> bool:
     return bool(answer.strip())
 
 
-DRAFT_LENGTH = 5
 _MAX_NEW_TOKENS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A greedy answer: the prompt's and the answer's token ids, and the answer's text."""
+    """A greedy answer: its token ids and its text."""
 
-    prompt_ids: tuple[int, ...]
     answer_ids: tuple[int, ...]
     text: str
 
@@ -99,26 +89,21 @@ class Answer:
 
 
 @torch.no_grad()
-def evaluate(folder: Path, num: int, draft_folder: Path) -> dict[str, dict[str, float]]:
+def evaluate(folder: Path, num: int) -> dict[str, dict[str, float]]:
     """Held-out figures per family of the model in the folder.
 
     `eos` and `form` are rates over all answers, `right` the rate of right answers where that can
-    be computed, `greedy_accept_length` the emitted tokens per target step with a draft model that
-    drafts `DRAFT_LENGTH` tokens, both greedy.
+    be computed.
     """
-    model, draft = load_model(folder).eval(), load_model(draft_folder).eval()
-    tokenizer = load_tokenizer(folder)
+    model, tokenizer = load_model(folder).eval(), load_tokenizer(folder)
     return {
-        family: _figures(model, draft, tokenizer, held_out_dialogues(family, num, EVALUATION_SEED))
+        family: _figures(model, tokenizer, held_out_dialogues(family, num, EVALUATION_SEED))
         for family in FAMILIES
     }
 
 
 def _figures(
-    model: LlamaForCausalLM,
-    draft: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    dialogues: Sequence[Dialogue],
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, dialogues: Sequence[Dialogue]
 ) -> dict[str, float]:
     batch = chats_in_rows(tokenizer.backend_tokenizer, dialogues)
     given = [
@@ -135,7 +120,6 @@ def _figures(
     }
     if dialogues[0].family in ("gsm8k", "humaneval", "natural_questions"):
         figures["right"] = sum(_is_right(d, a.text) for d, a in given) / len(given)
-    figures["greedy_accept_length"] = tokens / sum(num_steps(draft, a) for _, a in given)
     return {name: round(value, 3) for name, value in figures.items()}
 
 
@@ -153,7 +137,7 @@ def answers(
         ids = model.generate(**prompt, do_sample=False, max_new_tokens=_MAX_NEW_TOKENS)[0].tolist()
         start = prompt.input_ids.shape[1]
         answer = tokenizer.decode(ids[start:], skip_special_tokens=True)
-        given.append(Answer(tuple(ids[:start]), tuple(ids[start:]), answer))
+        given.append(Answer(tuple(ids[start:]), answer))
         chat.append({"role": "assistant", "content": answer})
     return given
 
@@ -168,69 +152,3 @@ def _is_right(dialogue: Dialogue, answer: str) -> bool:
     first = reference.split(". ")[0]
     facts = re.findall(r"[A-Z][\w-]+|\d+", first[1:])
     return all(fact in answer for fact in facts)
-
-
-@torch.no_grad()
-def num_steps(draft: LlamaForCausalLM, answer: Answer) -> int:
-    """Target steps to emit the answer after its first token, with a greedy draft model."""
-    ids = answer.prompt_ids + answer.answer_ids
-    end, steps = len(answer.prompt_ids) + 1, 0
-    while end < len(ids):
-        steps += 1
-        path = list(ids[:end])
-        for _ in range(DRAFT_LENGTH):
-            token = int(draft(torch.tensor([path]), use_cache=False).logits[0, -1].argmax())
-            if end >= len(ids) or token != ids[end]:
-                break
-            path.append(token)
-            end += 1
-        end += 1
-    return steps
-
-
-_NUM_COUNTED = 128
-
-
-def mean_accepted(
-    models: Path, prompts: Path, limit: int, methods: Sequence[str] = ()
-) -> dict[str, dict[str, float]]:
-    """The emitted tokens per step of each method, for each family and over all, in float32.
-
-    `models` holds `target` and a folder for each kind of weights; methods without theirs are left
-    out. `prompts` holds a file for each family, of which the first `limit` lines are taken.
-    `methods` are all by default.
-    """
-    folder = models / "target"
-    target = load_target(folder, dtype=torch.float32, device=torch.device("cpu"))
-    requests = {
-        family: _requests(folder, prompts / f"{family}.jsonl", limit) for family in FAMILIES
-    }
-    return {
-        method.name: _accepted(target, method, models, requests)
-        for method in map(get, methods or names())
-        if method.weights is None or (models / method.weights).is_dir()
-    }
-
-
-def _accepted(
-    target: Target, method: Method, models: Path, requests: Mapping[str, list[Request]]
-) -> dict[str, float]:
-    weights = models / method.weights if method.weights else None
-    drafter = method.build(make_options(method, {}), BuildContext(target, weights))
-    lengths = {
-        family: [n for request in some for n in decode(target, drafter, request).accept_lengths]
-        for family, some in requests.items()
-    }
-    lengths["all"] = [n for some in lengths.values() for n in some]
-    return {family: round(sum(some) / len(some), 3) for family, some in lengths.items()}
-
-
-def _requests(target_folder: Path, file: Path, limit: int) -> list[Request]:
-    tokenizer = load_tokenizer(target_folder)
-    requests = []
-    for line in file.read_text(encoding="utf-8").splitlines()[:limit]:
-        chat = [{"role": "user", "content": json.loads(line)["turns"][0]}]
-        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        requests.append(Request(tuple(ids), _NUM_COUNTED, eos_ids=frozenset({EOS_ID})))
-    return requests

@@ -10,7 +10,7 @@ from specbench.training.files import locked_log
 from specbench.training.loop import Plan
 from specbench.training.recipe import Settings, fit, new_head
 from tools.zoo.batches import ChatBatches, chat_rows
-from tools.zoo.held_out import LOG_SEED, bundled_requests, held_out_dialogues
+from tools.zoo.held_out import LOG_SEED, held_out_dialogues
 from tools.zoo.text import FAMILIES
 from tools.zoo.tokenizer import EOS_ID
 
@@ -44,14 +44,7 @@ def train_tiny_head(
     chats = [
         chat for family in FAMILIES for chat in held_out_dialogues(family, _NUM_LOGGED, LOG_SEED)
     ]
-    batches = ChatBatches(
-        core=core,
-        seed=settings.seed,
-        num_rows=settings.num_rows,
-        length=settings.length,
-        request_weight=settings.request_weight,
-        held_out=bundled_requests(),
-    )
+    batches = ChatBatches.of(core, settings)
     head = new_head(method, model, settings, batches)
     rows = chat_rows(core, chats)
     held_out = ShuffledBatches(rows, settings.seed, len(rows), EOS_ID)

@@ -80,8 +80,7 @@ def medusa_folder(weights: Path, model: Path, made: Path) -> Path:
 
 def _check_folder(folder: Path, method: str) -> None:
     """Refuse an EAGLE head with a bias in its first layer, which vLLM 0.32 ignores."""
-    from specbench.methods._checkpoint import read_tensors
-    from specbench.methods._eagle import FILES
+    from specbench.methods._checkpoint import FILES, read_tensors
 
     if method == "eagle" and "fc.bias" in read_tensors(method, folder, FILES):
         raise CheckpointError(
