@@ -86,8 +86,10 @@ _MOST_NAMES = 30
 """More available names than these are not listed; the closest ones are."""
 
 
-def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "") -> UserError:
-    """The error for an unknown name, with the closest match and the available names."""
+def unknown_name(
+    kind: str, name: str, available: Iterable[str], hint: str = "", of: str = ""
+) -> UserError:
+    """The error for an unknown name `of` something, with the closest and the available names."""
     names = sorted(available)
     close = get_close_matches(name, names, n=1)
     meant = f" Did you mean {close[0]!r}?" if close else ""
@@ -95,7 +97,7 @@ def unknown_name(kind: str, name: str, available: Iterable[str], hint: str = "")
     if len(names) > _MOST_NAMES:
         names, more = get_close_matches(name, names, n=8, cutoff=0), " and others"
     available = f"Available: {', '.join(names)}{more}." if names else f"No {kind} is available."
-    return UserError(f"No {kind} {name!r}.{meant}", f"{available} {hint}".strip())
+    return UserError(f"No {kind} {name!r}{of and f' of {of}'}.{meant}", f"{available} {hint}".strip())
 
 
 def reason_of(error: BaseException) -> str:

@@ -226,7 +226,7 @@ def _parse_values(method: str, options: Any, given: Mapping[str, str]) -> dict[s
     values = {}
     for key, text in given.items():
         if key not in known:
-            raise unknown_name(f"option of {method!r}", key, known)
+            raise unknown_name("option", key, known, of=repr(method))
         value = _parse_value(method, key, hints[key], text)
         low = known[key].metadata.get("min")
         if low is not None and value < low:
@@ -268,7 +268,7 @@ def _parse_value(method: str, key: str, hint: Any, text: str) -> Any:
     if typing.get_origin(hint) is typing.Literal:
         allowed = typing.get_args(hint)
         if text not in allowed:
-            raise unknown_name(f"value of {method}:{key}", text, allowed)
+            raise unknown_name("value", text, allowed, of=f"{method}:{key}")
         return text
     if isinstance(hint, types.UnionType):
         hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))

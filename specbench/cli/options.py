@@ -103,8 +103,8 @@ def _parameter(declared: Option) -> Parameter:
     default: Any = declared.default
     if declared.is_many:
         kind, default = list[str], None
-    elif declared.form or declared.word:
-        kind, default = str, declared.word
+    elif declared.form or declared.word or declared.item in (int, float):
+        kind, default = str, declared.word or (None if default is None else str(default))
     return Parameter(
         declared.parameter,
         Parameter.KEYWORD_ONLY,

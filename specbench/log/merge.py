@@ -46,7 +46,7 @@ def merged(runs: Sequence[Run]) -> Run:
     if problems := [*_problems(runs)]:
         raise UserError(
             "The runs cannot be merged:\n" + "\n".join(f"  {text}" for text in problems),
-            "Repeat a run with the other's options. `specbench compare` shows runs side by side.",
+            "Give runs of the same work, each once. `specbench compare` shows how runs differ.",
         )
     passes: dict[Prompt, int] = defaultdict(int)
     records: list[Record] = []

@@ -98,14 +98,15 @@ class Option:
             if self.item is str:
                 return tuple(parts)
             return tuple(dict.fromkeys(self._number(part) for part in parts))
-        return self._number(given) if self.word and self.item is not str else given
+        return self._number(given) if self.item in (int, float) else given
 
     def _number(self, text: str) -> Any:
         try:
             return self.item(text)
         except ValueError as error:
             wanted = "a whole number" if self.item is int else "a number"
-            hint = f"Give {self.word}, 1 or more." if self.word else "Give numbers: 1 or 1,4."
+            hint = "Give numbers: 1 or 1,4." if self.is_many else "Give a number, such as 8."
+            hint = f"Give {self.word}, 1 or more." if self.word else hint
             raise UserError(f"{self.flag} {text} is not {wanted}.", hint) from error
 
     def write(self, value: Any) -> str:

@@ -70,8 +70,7 @@ def check_goal(spec: RunSpec, num_methods: int, prompts: Sequence[int]) -> None:
         )
     if not has_interval(prompts):
         raise UserError(
-            f"{asked} cannot be reached: {sum(prompts)} prompts in {len(prompts)} tasks have no "
-            "interval.",
+            f"{asked} cannot be reached: too few prompts for an interval ({sum(prompts)} in all).",
             f"Use {least_prompts(len(prompts))} prompts a task or more (--limit, --dataset).",
         )
 

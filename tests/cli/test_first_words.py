@@ -84,7 +84,7 @@ def test_the_first_line_comes_before_slow_imports(
     [
         (("run", "--method", "pld:ngram=two"), "Option ngram='two' of method 'pld' is not of type"),
         (("run", "--method", "eagle3:dpth=3"), "Did you mean 'depth'?"),
-        (("run", "--method", "sps:schedule=x"), "No value of sps:schedule 'x'"),
+        (("run", "--method", "sps:schedule=x"), "No value 'x' of sps:schedule"),
         (("run", "--method", "suffix:num_tokens=0"), "Give at least 1."),
         (("run", "--method", "rest"), "specbench datastore build FILE.jsonl --model tiny"),
         (("run", "--method", "rest:datastore=none"), "Datastore none is not a file."),

@@ -249,11 +249,11 @@ def test_a_prompt_that_outgrows_the_context_is_refused_before_anything_is_sent(
             ("--backend", "server", *("--url", "a:1", "--label", "x") * 2),
             "--label x is given twice",
         ),
-        (("--engine", "sglang", "--method", "medusa"), "No method of SGLang 'medusa'"),
+        (("--engine", "sglang", "--method", "medusa"), "No method 'medusa' of SGLang"),
         (("--engine", "vllm", "--engine-command", "no-such-vllm"), "vLLM is not installed"),
         (("--engine", "vlm"), "No engine 'vlm'. Did you mean 'vllm'"),
         (("--engine", "vllm", "--url", "a:1"), "starts its own servers"),
-        (("--engine", "vllm", "--method", "ngram:k=2"), "No option of vLLM's ngram 'k'"),
+        (("--engine", "vllm", "--method", "ngram:k=2"), "No option 'k' of vLLM's ngram"),
         (("--engine", "vllm", "--engine-args", "'"), "No closing quotation"),
     ],
 )

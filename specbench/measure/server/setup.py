@@ -391,11 +391,11 @@ def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     asked = parse_choices(spec.methods)
     for one in asked:
         if one.name not in engine.methods:
-            raise unknown_name(f"method of {engine.title}", one.name, engine.methods)
+            raise unknown_name("method", one.name, engine.methods, of=engine.title)
         known = (_NUM_TOKENS, WEIGHTS, *((_SCOPE,) if engine.methods[one.name].scopes else ()))
         for option in one.given:
             if option not in known:
-                raise unknown_name(f"option of {engine.title}'s {one.name}", option, known)
+                raise unknown_name("option", option, known, of=f"{engine.title}'s {one.name}")
     asked = asked or [MethodChoice(name) for name, one in engine.methods.items() if one.is_default]
     if spec.is_baseline_run and not any(str(one) == BASELINE for one in asked):
         asked.insert(0, MethodChoice(BASELINE))
@@ -442,4 +442,4 @@ def _scope(one: MethodChoice, method: EngineMethod) -> Scope:
     for scope in method.scopes or ("request",):
         if given == scope:
             return scope
-    raise unknown_name(f"scope of {one.name}", given, method.scopes)
+    raise unknown_name("scope", given, method.scopes, of=one.name)
