@@ -91,8 +91,8 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
         around = interval_of(value) or Interval(value.value, value.value)
         _draw_interval(axes, value.value, -i, around)
         axes.plot(each, [-i] * len(each), **_POINT)
-        at, text = (max(around.high, *each, 0), -i), f"   {value.value:.2f}"
-        axes.annotate(text, at, fontsize=8, va="center")
+        at, text = (max(around.high, *each, 0), -i), f"{value.value:.2f}"
+        axes.annotate(text, at, (8, 0), textcoords="offset points", fontsize=8, va="center")
     axes.axvline(1.0, zorder=3, **LINE)
     name_rows(axes, [shown[method.method] for method in methods])
     axes.set_ylim(0.6 - max(1, len(methods)), 0.6)
