@@ -21,8 +21,8 @@ from tests.report.test_html import Outline, answering
 from tests.report.test_texts import TEXTS
 
 ADVICE = re.compile(
-    r"(^|[.!:\]] ?)\[? ?(Repeat|Keep|Stop|Raise|Run|Use|Turn|Lower|See|Check|Compare|Read|Continue)\b"
-    r"|(`specbench|run `specbench) "
+    r"(^|[.!:\]] ?)\[? ?"
+    r"(Repeat|Keep|Stop|Raise|Run|Use|Turn|Lower|See|Check|Compare|Read|Continue)\b|`specbench "
 )
 FACTS = {
     "more_warnings", "running", "failed_run", "incomplete", "failed_completions", "left_out",
