@@ -97,7 +97,8 @@ def unknown_name(
     if len(names) > _MOST_NAMES:
         names, more = get_close_matches(name, names, n=8, cutoff=0), " and others"
     available = f"Available: {', '.join(names)}{more}." if names else f"No {kind} is available."
-    return UserError(f"No {kind} {name!r}{of and f' of {of}'}.{meant}", f"{available} {hint}".strip())
+    text = f"No {kind} {name!r}{of and f' of {of}'}.{meant}"
+    return UserError(text, f"{available} {hint}".strip())
 
 
 def reason_of(error: BaseException) -> str:

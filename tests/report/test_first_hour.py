@@ -1,8 +1,8 @@
 """What makes the first hour good: sentences with a doubt or a remedy, tables that fit, a calm page.
 
-Elsewhere: verdicts (`test_verdict`), Ctrl-C (`cli/test_interrupts`, `cli/test_ended_runs`), messages
-(`cli/test_bad_input`), faked times (`judge/test_files`), the live view (`measure/test_progress`), one
-file without a network (`test_html`).
+Elsewhere: verdicts (`test_verdict`), Ctrl-C (`cli/test_interrupts`, `cli/test_ended_runs`),
+messages (`cli/test_bad_input`), faked times (`judge/test_files`), the live view
+(`measure/test_progress`), one file without a network (`test_html`).
 """
 
 from __future__ import annotations
