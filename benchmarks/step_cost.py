@@ -1,6 +1,7 @@
 """Measure a step over several rows on a CPU against vanilla's step and the machine's limit.
 
     python -m benchmarks.step_cost [--model M] [--dtype bfloat16] [--rows N ...] [--threads N ...]
+                                   [--neighbour]
 
 M is `tiny`, a folder, or a model of `specbench list models`, whose shape then has random weights.
 A drafter proposes chains of wrong tokens, so that each step verifies its rows and emits one token.
@@ -8,6 +9,10 @@ In every round, steps of all rows follow each other, with our kernels and with t
 a ratio is the median over rounds. The limit is the larger of two times: that of reading the weights
 once, and that of their multiplications at the speed of torch's largest product. Both speeds are
 measured in each round, and the fastest counts. Phases are those of a step (`run --phases`).
+
+A draft level is one of ten nodes of an EAGLE-3 head with a vocabulary of 4,096: a fourth of what
+drafts of depth 5 take longer than those of depth 1. With `--neighbour`, another process keeps one
+core busy all the time.
 """
 
 from __future__ import annotations
@@ -15,17 +20,20 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from subprocess import Popen
+from tempfile import TemporaryDirectory
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specbench.engine.clock import PHASES, HostStopwatch
 from specbench.engine.decode import decode
-from specbench.engine.drafter import Drafter, State
+from specbench.engine.drafter import BuildContext, Drafter, State
 from specbench.engine.execution import Eager
 from specbench.engine.kernels.native_build import user_folder
 from specbench.engine.kernels.pick_ops import pick_native_ops
@@ -36,12 +44,16 @@ from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.machine.bandwidth import bandwidth, block_bytes
 from specbench.models.cards import find_model
+from specbench.registry import get
+from specbench.training.eagle import Eagle3Head
+from specbench.training.files import write_head
 from specbench.types import Request, Shape
 from specbench.zoo import TINY
 
 CPU = torch.device("cpu")
 PRODUCT = 2048
 """Rows and columns of the product that measures the speed of multiplications."""
+DRAFT_VOCAB, DEPTHS, TOP_K = 4096, (1, 5), 10
 
 
 class WrongTokens(Drafter):
@@ -73,14 +85,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--neighbour", action="store_true", help="keep one core busy meanwhile")
     given = parser.parse_args(argv)
     dtype = getattr(torch, given.dtype)
     ways = {"ours": pick_native_ops(dtype, user_folder()), "torch": Ops()}
     targets = {name: load(given.model, dtype, Eager(ops)) for name, ops in ways.items()}
-    for threads in given.threads:
-        torch.set_num_threads(threads)
-        print("\n".join(table(given, targets, dtype)), flush=True)
+    drafts = heads_of(targets["ours"])
+    with neighbour(given.neighbour):
+        for threads in given.threads:
+            torch.set_num_threads(threads)
+            print("\n".join(table(given, targets, drafts, dtype)), flush=True)
     return 0
+
+
+@contextmanager
+def neighbour(is_busy: bool) -> Iterator[None]:
+    """A process that keeps one core busy within the block, if asked for."""
+    process = Popen([sys.executable, "-c", "while True: pass"]) if is_busy else None
+    try:
+        yield
+    finally:
+        if process:
+            process.kill()
+            process.wait()
+
+
+def heads_of(target: Target) -> dict[int, Drafter]:
+    """EAGLE-3 with an untrained head, by the depth of its drafts."""
+    method = get("eagle3")
+    with TemporaryDirectory() as folder:
+        ids = torch.arange(min(DRAFT_VOCAB, target.vocab_size))
+        write_head(Eagle3Head(target.model, ids), Path(folder))
+        context = BuildContext(target, Path(folder))
+        chosen = [method.options(total_tokens=TOP_K, depth=depth, top_k=TOP_K) for depth in DEPTHS]
+        return {one.depth: method.build(one, context) for one in chosen}
 
 
 def load(model: str, dtype: torch.dtype, execution: Eager) -> Target:
@@ -107,8 +145,9 @@ def config_of(shape: Shape) -> LlamaConfig:
 
 
 def table(
-    given: argparse.Namespace, targets: Mapping[str, Target], dtype: torch.dtype
-) -> list[str]:
+    given: argparse.Namespace, targets: Mapping[str, Target], drafts: Mapping[int, Drafter],
+    dtype: torch.dtype,
+) -> list[str]:  # fmt: skip
     """The lines of the table for torch's present number of threads."""
     ours = targets["ours"]
     request = Request(
@@ -116,6 +155,7 @@ def table(
         eos_ids=frozenset(),
     )  # fmt: skip
     found: dict[tuple[str, int], list[Timed]] = {}
+    drafted: list[list[float]] = []
     size, read, flops = pass_bytes(ours.model), 0.0, 0.0
     block = block_bytes(CPU, size)
     for turn in range(given.rounds + 1):
@@ -125,6 +165,10 @@ def table(
                 timed = steps(target, WrongTokens(rows, ours.vocab_size - 2), request)
                 if turn:  # the first round warms up
                     found.setdefault((name, rows), []).append(timed)
+        short, deep = (steps(ours, drafts[depth], request).phases["draft"] for depth in DEPTHS)
+        if turn:
+            level = (deep - short) / (DEPTHS[1] - DEPTHS[0])
+            drafted.append([level, level / found["ours", 1][-1].step_s, deep])
     lines = [
         "",
         f"{given.model}, {given.dtype}, {torch.get_num_threads()} threads: {size / 1e6:.0f} MB of "
@@ -144,7 +188,13 @@ def table(
         cells += [f"{part:.0%}" for part in parts]
         cells += [f"{median(one.step_s for one in theirs) * 1e3:.2f}", f"{mine[0].mat:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    level, share, deep = map(median, zip(*drafted, strict=True))
+    size = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))
+    return [
+        *lines,
+        f"A draft level of {TOP_K} nodes ({size / 1e6:.0f} MB): {level * 1e3:.2f} ms, "
+        f"{share:.3f} of vanilla's step; a draft of depth {DEPTHS[1]}: {deep * 1e3:.2f} ms",
+    ]
 
 
 def steps(target: Target, drafter: Drafter, request: Request) -> Timed:
