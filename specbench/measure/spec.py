@@ -60,7 +60,11 @@ def _check_backend(values: SpecValues) -> None:
     """Refuse options of servers without one, and options of the engine with one."""
     used = [one for one in options(SpecValues) if getattr(values, one.name) != one.default]
     of_servers = [one.flag for one in used if one.backend == "server"]
-    of_engine = [one.flag for one in used if one.backend == "engine"]
+    of_engine = [
+        one.flag
+        for one in used
+        if one.backend == "engine" and not (one.name == "threads" and values.serving_engine)
+    ]
     if not values.backend and of_servers:
         are = "is" if len(of_servers) == 1 else "are"
         raise UserError(

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from specbench.zoo import TINY
 
 _COMMANDS = {
     "vllm": ("SPECBENCH_VLLM", "vllm"),
     "llamacpp": ("SPECBENCH_LLAMA_SERVER", "llama-server"),
 }
 """The environment variable that names an engine's command, and the command on the PATH."""
-_MODEL = "SPECBENCH_LLAMA_MODEL"
 TASKS = "gsm8k,alpaca"
 
 
 @dataclass(frozen=True)
 class Installed:
-    """An engine, with the model as it names it and every method that it can run."""
+    """An engine, with the model as it names it and every method that it can run.
+
+    Without a `command`, specbench finds the engine itself.
+    """
 
     name: str
-    command: str
+    command: tuple[str, ...]
     model: str
     methods: tuple[str, ...]
 
@@ -31,15 +39,28 @@ class Installed:
 def installed(name: str) -> Installed:
     """An engine; skips the test without one."""
     variable, usual = _COMMANDS[name]
-    command = os.environ.get(variable) or shutil.which(usual)
-    if not command:
-        pytest.skip(f"needs {usual} on the PATH, or {variable} with its path")
+    given = os.environ.get(variable)
+    is_in_wheel = name == "llamacpp" and find_spec("xllamacpp")
+    if not (given or shutil.which(usual) or is_in_wheel):
+        wheel = ", or the wheel xllamacpp" if name == "llamacpp" else ""
+        pytest.skip(f"needs {usual} on the PATH, {variable} with its path{wheel}")
+    command = (given,) if given else ()
     if name == "vllm":
-        methods = ["ngram", "sps", "eagle3", "medusa"]
-        return Installed(name, command, "tiny", tuple(methods))
-    folder = os.environ.get(_MODEL)
-    if not folder:
-        pytest.skip(f"needs {_MODEL}: a folder with tiny as a GGUF file")
-    heads = [one for one in ("sps", "eagle3") if (Path(folder) / one).is_dir()]
-    methods = ["ngram", *(f"{one}:weights={Path(folder) / one}" for one in heads)]
-    return Installed(name, command, folder, tuple(methods))
+        return Installed(name, command, "tiny", ("ngram", "sps", "eagle3", "medusa"))
+    folder = tiny_as_gguf()
+    heads = [f"{one}:weights={folder / one}" for one in ("sps", "eagle3")]
+    return Installed(name, command, str(folder / "target"), ("ngram", *heads))
+
+
+@cache
+def tiny_as_gguf() -> Path:
+    """`tiny`, its draft model and its EAGLE-3 head, each in a folder with its GGUF file."""
+    from tools.to_gguf import write_folder
+
+    made = Path(tempfile.mkdtemp(prefix="tiny-gguf-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    for name in ("target", "sps", "eagle3"):
+        folder = shutil.copytree(TINY / name, made / name)
+        target = TINY / "target" if name == "eagle3" else None
+        write_folder(folder, folder / "model.gguf", target=target, kind="F32")
+    return made

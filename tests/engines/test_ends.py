@@ -28,7 +28,8 @@ class Running:
     def __init__(self, engine: Installed, folder: Path, *more: str) -> None:
         self.folder = folder
         words = [
-            "run", "--engine", engine.name, "--engine-command", engine.command,
+            "run", "--engine", engine.name,
+            *(word for one in engine.command for word in ("--engine-command", one)),
             "--model", engine.model, "--method", "ngram", "--dataset", TASKS, "--device", "cpu",
             "--dtype", "float32", "--prompts", "bundled", "--output", str(folder), "--quiet", *more,
         ]  # fmt: skip

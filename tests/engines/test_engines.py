@@ -5,6 +5,8 @@ They take minutes to start. `make test-engines` runs them; CONTRIBUTING says how
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ def answers(run: Run, method: str) -> dict[tuple[str, int, int], tuple[int, ...]
     return {
         (one.key.sample_id, one.key.turn, one.key.concurrency): one.token_ids
         for one in run.records
-        if one.key.method == method and one.is_ok
+        if one.key.method == method and one.is_ok and not one.key.temperature
     }
 
 
@@ -54,16 +56,19 @@ def mat(metrics: RunMetrics, method: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "of_its_own"), [("vllm", set()), ("llamacpp", {"ngram"})], ids=["vllm", "llamacpp"]
+    ("name", "of_its_own", "temperatures"),
+    [("vllm", set(), (0.0,)), ("llamacpp", {"ngram"}, (0.0, 1.0))],
+    ids=["vllm", "llamacpp"],
 )
 def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
-    name: str, of_its_own: set[str], tmp_path: Path, ours: Run
+    name: str, of_its_own: set[str], temperatures: tuple[float, ...], tmp_path: Path, ours: Run
 ) -> None:
-    """`of_its_own` are the methods that draft otherwise than ours do."""
+    """`of_its_own` are the methods that draft otherwise than ours do. The audit finds nothing."""
     engine = installed(name)
     specbench.run(
         engine.model, engine.methods, output=tmp_path / "run", backend="server",
-        serving_engine=name, engine_command=(engine.command,), concurrency=(1, 2), **SAME,
+        serving_engine=name, engine_command=engine.command, concurrency=(1, 2),
+        temperatures=temperatures, threads=1, **SAME,
     )  # fmt: skip
     run = read_run(tmp_path / "run")
     assert [(one.key.method, one.error) for one in run.records if not one.is_ok] == []
@@ -81,3 +86,5 @@ def test_an_engine_gives_our_answers_and_our_mean_accepted_tokens(
         if kind in CHAINS.keys() - of_its_own:
             wanted = pytest.approx(mat(own, CHAINS[kind]), rel=0.03)
             assert mat(theirs, method) == wanted, method
+    command = [sys.executable, "-m", "specbench", "audit", str(tmp_path / "run")]
+    assert subprocess.run(command, check=False).returncode == 0

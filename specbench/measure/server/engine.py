@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -62,10 +62,26 @@ class EngineMethod:
 
 
 @dataclass(frozen=True, slots=True)
+class Wheel:
+    """A package with an engine in it, which `script` serves with the engine's own flags.
+
+    `refusal` is the reason why a user's arguments cannot be passed to it, or empty.
+    `free_flags` are those that can.
+    """
+
+    package: str
+    script: Path
+    refusal: Callable[[Sequence[str]], str]
+    free_flags: Callable[[], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """An engine. `arguments` makes its command line without the executable.
 
-    `settings` are environment variables that it needs; those that the user has set stay.
+    `wheel` stands for an executable that is not installed. `settings` are environment variables
+    that it needs; those that the user has set stay. `thread_settings` are those that set its
+    number of CPU threads, `{}` being the number; empty if it has none.
     `check_folder` raises UserError for a folder of weights that the engine cannot read: a
     method's, or the model's for the method "". A server is known as this engine by the JSON at
     a path, where a key has its version: `version`. `protocol` is its own form of requests, if
@@ -80,7 +96,9 @@ class Engine:
     methods: Mapping[str, EngineMethod]
     arguments: Callable[[Launch], list[str]]
     version: tuple[str, str]
+    wheel: Wheel | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    thread_settings: Mapping[str, str] = field(default_factory=dict)
     check_folder: Callable[[Path, str], object] = lambda folder, method: None
     protocol: StreamProtocol | None = None
     counters: Mapping[str, str] = field(default_factory=dict)

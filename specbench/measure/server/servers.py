@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -190,12 +190,14 @@ class Start:
     """The command and environment that start the server of a method.
 
     `command` takes a folder for files of this server alone, and the port. `draft_length` is
-    the most tokens of a draft; 0 if unknown.
+    the most tokens of a draft; 0 if unknown. `wheel` names the package with the engine, if one
+    has it: the server itself may not know its version.
     """
 
     command: Callable[[Path, int], Sequence[str]]
     settings: Mapping[str, str]
     draft_length: int = 0
+    wheel: str = ""
 
 
 class StartedServers:
@@ -283,6 +285,9 @@ class StartedServers:
         except BaseException:
             await client.__aexit__()
             raise
+        if start.wheel:
+            known = found.software.removesuffix("-unknown")
+            found = replace(found, software=f"{known} ({start.wheel})")
         self._headers[method] = server_header(found, map(without_folders, command))
         return OpenServer(client, found, self._death, start.draft_length)
 

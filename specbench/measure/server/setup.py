@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import metadata, util
 from pathlib import Path
 
 from msgspec.structs import replace as replace_header
@@ -62,6 +64,10 @@ _MOST_CONTEXT = 4096
 _MEMORY = (
     "{} learns from earlier requests, so that repeats and further loads flatter it: scope=request "
     "turns this off."
+)
+_WHEEL = (
+    "{} is that of the wheel {}, which is compiled for many processors: a build for this machine "
+    "may be faster."
 )
 _SLOTS_AT_A_RATE = 64
 """Requests at once that an engine takes if requests come at a rate; further ones wait."""
@@ -231,6 +237,7 @@ class EngineRun:
 class StartedSetup:
     """An engine's methods on a model, ready to be started one after the other.
 
+    `wheel` is the package that has the engine, with its version, if no executable is installed.
     `refused` says which methods were left out since the engine cannot read their weights.
     """
 
@@ -242,12 +249,14 @@ class StartedSetup:
     executable: tuple[str, ...]
     methods: tuple[EngineRun, ...]
     device: str
+    wheel: str = ""
     no_checkpoint: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
-        return f"{self.card.title} ({self.engine.title}, {self.device})"
+        origin = f" of {self.wheel}" if self.wheel else ""
+        return f"{self.card.title} ({self.engine.title}{origin}, {self.device})"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -266,6 +275,7 @@ class StartedSetup:
     def describe(self) -> SetupInfo:
         model = model_header(self.card, self.codec, self.spec, served_by=(self.engine.title,))
         notes = [_MEMORY.format(one.label) for one in self.methods if one.scope == "run"]
+        notes += [_WHEEL.format(self.engine.title, self.wheel)] if self.wheel else []
         warnings = (self.codec.template.warning, *notes, *self.refused)
         return SetupInfo(
             replace_header(model, files=identify(self.path).files),
@@ -299,9 +309,17 @@ class StartedSetup:
                 scratch=scratch,
                 scope=one.scope,
             )
-            return [*self.executable, *engine.arguments(launch), *spec.engine_args]
+            words = [*self.executable, *engine.arguments(launch), *spec.engine_args]
+            if not spec.threads:
+                return words
+            threads = engine.thread_settings.items()
+            return [
+                "env",
+                *(f"{name}={text.format(spec.threads)}" for name, text in threads),
+                *words,
+            ]
 
-        return Start(command, engine.settings, one.num_tokens)
+        return Start(command, engine.settings, one.num_tokens, self.wheel)
 
     def _method(self, one: EngineRun) -> MethodHeader:
         header = method_header(one.asked.name, one.method.title)
@@ -332,7 +350,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
     device = _device(spec.device)
     asked = _asked(spec, engine)
     card = find_model(spec.model)
-    executable = _executable(spec, engine)
+    executable, wheel = _executable(spec, engine)
     path = resolve_model(card, offline=is_offline)
     codec = load_codec(path, card, spec.template)
     engine.check_folder(path, "")
@@ -367,6 +385,7 @@ def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSet
         executable=executable,
         methods=tuple(runs),
         device=device,
+        wheel=wheel,
         no_checkpoint=tuple(str(one) for one in missing),
         refused=tuple(refused),
     )
@@ -403,16 +422,32 @@ def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
     return sorted(asked, key=lambda one: one.name != BASELINE)
 
 
-def _executable(spec: RunSpec, engine: Engine) -> tuple[str, ...]:
-    """The engine's command: the given one, or the one on the PATH."""
+def _executable(spec: RunSpec, engine: Engine) -> tuple[tuple[str, ...], str]:
+    """The engine's command, and the package that serves it with its version, if one does.
+
+    The given command, the one on the PATH, or the package's.
+    """
+    if spec.threads and not engine.thread_settings:
+        raise UserError(
+            f"--threads {spec.threads} cannot be passed to {engine.title}.", "Leave it out."
+        )
     command = spec.engine_command or engine.executable
-    found = shutil.which(command[0])
-    if found is None:
+    if found := shutil.which(command[0]):
+        return (found, *command[1:]), ""
+    wheel = engine.wheel
+    if spec.engine_command or not wheel or not util.find_spec(wheel.package):
         raise UserError(
             f"{engine.title} is not installed: there is no {command[0]}.",
             f"Install {engine.install}, or name it: --engine-command PATH.",
         )
-    return (found, *command[1:])
+    if reason := wheel.refusal(spec.engine_args):
+        raise UserError(
+            f"--engine-args: {reason}",
+            f"It takes {', '.join(wheel.free_flags())}. For others, name a {command[0]}: "
+            "--engine-command PATH.",
+        )
+    version = metadata.version(wheel.package)
+    return (sys.executable, "-P", str(wheel.script)), f"{wheel.package} {version}"
 
 
 def _weights(

@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +23,9 @@ import specbench
 from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.machine import Gpu
 from specbench.machine import environment
+from specbench.measure.server import llama_server
 from specbench.measure.server import servers as process_module
+from specbench.measure.server import setup as server_setup
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines import NAMES
@@ -30,9 +34,10 @@ from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.servers import ServerProcess, Start, StartedServers, without_folders
 from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
-from specbench.measure.spec import RunSpec
+from specbench.measure.spec import RunSpec, make_spec
 from specbench.models.cards import find_model
 from specbench.types import Request
+from tests.support.gguf_files import write_gguf
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_engine.py"
 ASK = ChatRequest(Request((1, 8, 9), 16), [])
@@ -327,6 +332,132 @@ def test_llamacpp_computes_in_float32_if_asked(tmp_path: Path) -> None:
 
 def arguments_of(launch: Launch) -> list[str]:
     return load_engine("llamacpp").arguments(launch)
+
+
+def llamacpp_setup(monkeypatch: pytest.MonkeyPatch, folder: Path, **values: Any) -> StartedSetup:
+    """The setup where no `llama-server` is on the PATH, and a wheel is installed."""
+    write_gguf(folder / "small.gguf")
+    monkeypatch.setenv("SPECBENCH_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(server_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
+    util = types.SimpleNamespace(find_spec=lambda name: name == "xllamacpp" or None)
+    monkeypatch.setattr(server_setup, "util", util)
+    metadata = types.SimpleNamespace(version=lambda name: "7.5")
+    monkeypatch.setattr(server_setup, "metadata", metadata)
+    spec = make_spec(
+        model=str(folder / "small.gguf"), methods=("ngram",), device="cpu", backend="server",
+        serving_engine="llamacpp", **values,
+    )  # fmt: skip
+    return make_started_setup(spec, is_offline=True)
+
+
+def test_a_wheel_serves_where_no_executable_is_and_the_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = llamacpp_setup(monkeypatch, tmp_path, threads=2, engine_args=("--poll", "50"))
+    assert "(llama.cpp of xllamacpp 7.5, cpu)" in found.title
+    assert any("of the wheel xllamacpp 7.5" in text for text in found.describe().warnings)
+    start = found._start(found.methods[1])
+    words = list(start.command(tmp_path, 8123))
+    assert start.wheel == "xllamacpp 7.5"
+    assert words[:3] == ["env", "LLAMA_ARG_THREADS=2", "LLAMA_ARG_THREADS_BATCH=2"]
+    assert words[3:6] == [sys.executable, "-P", llama_server.__file__]
+    assert Path(words[words.index("--model") + 1]).name in found.describe().model.files
+    assert words[-2:] == ["--poll", "50"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--poll", "0", "--mlock"), "does not take --mlock"),
+        (("--port", "1"), "does not take --port"),
+        (("-t", "2"), "does not take -t"),
+        (("--poll", "half"), "--poll: invalid int value: 'half'"),
+    ],
+)
+def test_arguments_that_the_wheel_does_not_take_are_refused_by_name(
+    words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        llamacpp_setup(monkeypatch, tmp_path, engine_args=words)
+    assert "--ubatch-size" in caught.value.hint and "--engine-command" in caught.value.hint
+
+
+def test_threads_are_set_for_engines_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def words(engine: str) -> Sequence[str]:
+        spec = make_spec(
+            methods=("ngram",), device="cpu", backend="server", serving_engine=engine,
+            engine_command=(sys.executable,), threads=3,
+        )  # fmt: skip
+        found = make_started_setup(spec, is_offline=True)
+        return found._start(found.methods[0]).command(Path(), 1)
+
+    assert words("vllm")[:3] == ["env", "OMP_NUM_THREADS=3", "VLLM_CPU_OMP_THREADS_BIND=nobind"]
+    with pytest.raises(UserError, match="--threads 3 cannot be passed to SGLang"):
+        words("sglang")
+    with pytest.raises(UserError, match="--threads is for methods in this process"):
+        make_spec(backend="server", urls=("http://127.0.0.1:1",), threads=3)
+
+
+def test_without_engine_and_wheel_the_message_names_the_wheel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
+    spec = make_spec(backend="server", serving_engine="llamacpp", device="cpu")
+    with pytest.raises(UserError, match="there is no llama-server") as caught:
+        make_started_setup(spec, is_offline=True)
+    assert "pip install xllamacpp" in caught.value.hint
+
+
+class _Fields:
+    """Parameters as the wheel's: those of a group exist, and a group's fields can be set."""
+
+    def __getattr__(self, name: str) -> _Fields:
+        self.__dict__[name] = _Fields()
+        return self.__dict__[name]
+
+    def flat(self, before: str = "") -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in self.__dict__.items():
+            deeper = isinstance(value, _Fields)
+            found |= value.flat(f"{before}{name}.") if deeper else {f"{before}{name}": value}
+        return found
+
+
+def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.gguf").touch()
+    params = _Fields()
+    names = "GGML_TYPE_F32 LLAMA_FLASH_ATTN_TYPE_DISABLED COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE"
+    kinds = types.SimpleNamespace(**{name: name for name in names.split()})
+    wheel = types.SimpleNamespace(
+        CommonParams=lambda: params, ggml_type=kinds, llama_flash_attn_type=kinds,
+        common_speculative_type=kinds,
+        Server=lambda given: types.SimpleNamespace(listening_address="there"),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "xllamacpp", wheel)  # type: ignore[arg-type]
+    monkeypatch.setattr(signal, "pause", lambda: None)
+    monkeypatch.setenv("LLAMA_ARG_THREADS", "2")
+    words = arguments_of(launch(tmp_path, "sps", tmp_path))
+    monkeypatch.setattr(sys, "argv", ["llama_server.py", *words, "--threads-batch", "3"])
+    llama_server.main()
+    draft, f32 = "speculative.draft", "GGML_TYPE_F32"
+    assert params.flat() == {
+        "endpoint_metrics": True, "cache_prompt": False, "cache_ram_mib": 0,
+        "hostnames": ["127.0.0.1"], "port": 8123, "model_alias": {"tiny"},
+        "model.path": str(tmp_path / "model.gguf"), "n_ctx": 2048 * 8, "n_parallel": 8,
+        "n_batch": 2048, "n_ubatch": 512,
+        "cpuparams.n_threads": 2, "cpuparams_batch.n_threads": 3, "cpuparams.poll": 0,
+        "cpuparams_batch.poll": 0, "flash_attn_type": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
+        "cache_type_k": f32, "cache_type_v": f32,
+        f"{draft}.mparams.path": str(tmp_path / "model.gguf"),
+        f"{draft}.cpuparams.n_threads": 2, f"{draft}.cpuparams_batch.n_threads": 3,
+        f"{draft}.cpuparams.poll": 0, f"{draft}.cpuparams_batch.poll": 0,
+        f"{draft}.cache_type_k": f32, f"{draft}.cache_type_v": f32,
+        f"{draft}.n_max": 4, f"{draft}.n_min": 0, f"{draft}.p_min": 0.0,
+        "speculative.types": ["COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE"],
+        "speculative.ngram_simple.size_n": 3, "speculative.ngram_simple.size_m": 5,
+    }  # fmt: skip
 
 
 def test_only_its_own_file_names_an_engine() -> None:

@@ -1,4 +1,4 @@
-"""llama.cpp: `llama-server`. Flags of build b11434. Models are GGUF files."""
+"""llama.cpp: `llama-server`, or the wheel xllamacpp. Flags of b11434. Models are GGUF files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from specbench.errors import UserError
-from specbench.measure.server.engine import DRAFT_COUNTERS, Engine, EngineMethod, Launch, set_flags
+from specbench.measure.server import llama_server
+from specbench.measure.server.engine import (
+    DRAFT_COUNTERS,
+    Engine,
+    EngineMethod,
+    Launch,
+    Wheel,
+    set_flags,
+)
 from specbench.measure.server.stream import (
     ChatRequest,
     Counts,
@@ -138,7 +146,14 @@ ENGINE = Engine(
     name="llamacpp",
     title="llama.cpp",
     executable=("llama-server",),
-    install="a build of https://github.com/ggml-org/llama.cpp with `llama-server` on the PATH",
+    install="the wheel (`pip install xllamacpp`), or put a build of llama.cpp on the PATH",
+    wheel=Wheel(
+        "xllamacpp",
+        Path(llama_server.__file__),
+        llama_server.refusal,
+        llama_server.free_flags,
+    ),
+    thread_settings={"LLAMA_ARG_THREADS": "{}", "LLAMA_ARG_THREADS_BATCH": "{}"},
     methods={
         "vanilla": EngineMethod("Vanilla"),
         "ngram": EngineMethod("N-gram", 5),

@@ -106,6 +106,7 @@ ENGINE = Engine(
     },
     arguments=_arguments,
     settings={"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"},
+    thread_settings={"OMP_NUM_THREADS": "{}", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
     check_folder=_check_folder,
     version=("/version", "version"),
     counters={

@@ -1,0 +1,176 @@
+"""Write a GGUF file of a Llama, of an EAGLE-3 head, or of a GGUF file without its quantisation.
+
+    python -m tools.to_gguf MODEL_FOLDER OUT.gguf --type F32
+    python -m tools.to_gguf HEAD_FOLDER OUT.gguf --target MODEL_FOLDER
+    python -m tools.to_gguf QUANTISED.gguf OUT.gguf
+
+A file without its quantisation has the metadata and the names of the original; its packed tensors
+become BF16. Names and values of models and heads are those that llama.cpp's converter writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import (
+    MODEL_ARCH,
+    GGMLQuantizationType,
+    GGUFReader,
+    GGUFValueType,
+    GGUFWriter,
+    LlamaFileType,
+    SpecialVocab,
+    TokenType,
+    get_tensor_name_map,
+)
+from gguf.quants import dequantize, quantize
+
+from specbench.methods._checkpoint import read_tensors
+from specbench.methods._eagle import FILES
+from specbench.models.checkpoints import read_config
+from specbench.models.tokenizers import load_tokenizer
+
+_PLAIN = ("F64", "F32", "F16", "BF16", "I8", "I16", "I32", "I64")
+_HEAD_NAMES = {
+    "midlayer.": "model.layers.0.", "norm.": "model.norm.", "embed_tokens.": "model.embed_tokens.",
+}  # fmt: skip
+
+
+def main() -> None:
+    """Write the file that the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("source", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--target", type=Path, help="the model's folder, for a head")
+    parser.add_argument("--type", default="BF16", help="of matrices")
+    given = parser.parse_args()
+    if given.source.is_file():
+        write_dequantised(given.source, given.out)
+    else:
+        write_folder(given.source, given.out, target=given.target, kind=given.type)
+
+
+def write_dequantised(file: Path, out: Path) -> None:
+    """Write a GGUF file's metadata and tensors, the packed ones in BF16."""
+    reader = GGUFReader(file)
+    writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if name == "general.file_type":
+            writer.add_file_type(LlamaFileType.MOSTLY_BF16)
+        elif name != "general.architecture" and not name.startswith("GGUF."):
+            kind = field.types[0]
+            item = field.types[-1] if kind == GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), kind, item)
+    for tensor in reader.tensors:
+        if tensor.tensor_type.name in _PLAIN:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        else:
+            shape = tuple(int(size) for size in reversed(tensor.shape))
+            values = dequantize(tensor.data, tensor.tensor_type).reshape(shape)
+            _add(writer, tensor.name, values, "BF16")
+    _finish(writer)
+
+
+def write_folder(folder: Path, out: Path, *, target: Path | None = None, kind: str) -> None:
+    """Write a Llama, or with a `target` an EAGLE-3 head, in `kind`; vectors are in float32."""
+    config = read_config(folder, str(folder))
+    writer = GGUFWriter(out, "eagle3" if target else "llama")
+    _add_sizes(writer, config)
+    _add_tokens(writer, target or folder, config["vocab_size"])
+    if target:
+        _add_head(writer, config, read_config(target, str(target)))
+    tensors = read_tensors("eagle3", folder, FILES if target else ("model.safetensors",))
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    heads = {
+        "attn_q.weight": config["num_attention_heads"],
+        "attn_k.weight": config["num_key_value_heads"],
+    }
+    for name, tensor in tensors.items():
+        values = tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
+        if name == "d2t":
+            writer.add_tensor("d2t", values.astype(np.int64) + np.arange(len(values)))
+        if name in ("d2t", "t2d"):
+            continue
+        for ours, theirs in _HEAD_NAMES.items() if target else ():
+            name = theirs + name.removeprefix(ours) if name.startswith(ours) else name
+        if name == "fc.weight":
+            stored = name
+        elif name.endswith("hidden_norm.weight"):
+            stored = "blk.0.attn_norm_2.weight"
+        else:
+            stored = names.get_name(name, try_suffixes=(".weight",)) or ""
+        if not stored:
+            raise SystemExit(f"{folder}: llama.cpp has no name for the tensor {name}.")
+        if num_heads := heads.get(stored.split(".", 2)[-1]):
+            values = _rotary_pairs(values, num_heads)
+        _add(writer, stored, values, kind)
+    _finish(writer)
+
+
+def _add_sizes(writer: GGUFWriter, config: dict[str, Any]) -> None:
+    rope = config.get("rope_parameters") or config
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    for add in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
+        add(head_dim)
+    writer.add_rope_freq_base(rope.get("rope_theta", 10000.0))
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+
+
+def _add_tokens(writer: GGUFWriter, folder: Path, size: int) -> None:
+    """Add the tokenizer of a folder. Its pre-tokenizer counts as GPT-2's: prompts are sent as
+    tokens.
+    """
+    tokenizer = load_tokenizer(folder)
+    words = {number: word for word, number in tokenizer.get_vocab().items()}
+    special = set(tokenizer.all_special_ids)
+    unused, control, normal = TokenType.UNUSED, TokenType.CONTROL, TokenType.NORMAL
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([words.get(number, f"[PAD{number}]") for number in range(size)])
+    writer.add_token_types(
+        [
+            unused if number not in words else control if number in special else normal
+            for number in range(size)
+        ]
+    )
+    SpecialVocab(folder, load_merges=True).add_to_gguf(writer, quiet=True)
+
+
+def _add_head(writer: GGUFWriter, config: dict[str, Any], target: dict[str, Any]) -> None:
+    num = target["num_hidden_layers"]
+    layers = config.get("eagle_aux_hidden_state_layer_ids") or [2, num // 2, num - 3]
+    writer.add_array("eagle3.target_layers", layers)
+    writer.add_uint32("eagle3.target_hidden_size", target["hidden_size"])
+    writer.add_bool("eagle3.norm_before_residual", config.get("norm_before_residual", False))
+
+
+def _rotary_pairs(values: np.ndarray, num_heads: int) -> np.ndarray:
+    """Rotary halves as neighbours, as `permute` in convert_hf_to_gguf.py."""
+    split = values.reshape(num_heads, 2, values.shape[0] // num_heads // 2, -1)
+    return split.swapaxes(1, 2).reshape(values.shape)
+
+
+def _add(writer: GGUFWriter, name: str, values: np.ndarray, kind: str) -> None:
+    stored = GGMLQuantizationType["F32" if values.ndim == 1 else kind]
+    writer.add_tensor(name, quantize(np.ascontiguousarray(values), stored), raw_dtype=stored)
+
+
+def _finish(writer: GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+if __name__ == "__main__":
+    main()
