@@ -435,7 +435,7 @@ def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
         common_speculative_type=kinds,
         Server=lambda given: types.SimpleNamespace(listening_address="there"),
     )  # fmt: skip
-    monkeypatch.setitem(sys.modules, "xllamacpp", wheel)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "xllamacpp", wheel)
     monkeypatch.setattr(signal, "pause", lambda: None)
     monkeypatch.setenv("LLAMA_ARG_THREADS", "2")
     words = arguments_of(launch(tmp_path, "sps", tmp_path))
