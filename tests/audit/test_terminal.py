@@ -7,10 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
-from specbench.audit.results import Audit
+from specbench.audit.results import PLANTED, Audit, is_idle
 from specbench.audit.terminal import print_audit, print_contract
-from specbench.log.audit import AuditTest, MethodAudit
+from specbench.log.audit import AuditTest, MethodAudit, find_unjudged
 from tests.analysis.run_factory import header, make_run
+from tests.support.audits import passed_audit, stored_audit
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,31 @@ def test_failed_tests_of_a_method_are_lines_with_the_message_below() -> None:
         "        2 wrong answers in 4 (<= 0)",
         "FAILED: 3 of 4 tests of my_idea.",
     ]
+
+
+def test_methods_without_evidence_are_named_and_the_command_ends_with_3() -> None:
+    few = MethodAudit("pld", 1.0, 1.0, num_tokens=60, smallest_tv=0.4)
+    blind = MethodAudit("sps", 0.0, 0.0)
+    stored = stored_audit(passed_audit("pld", 0.0), few, blind)
+    info = make_run([], header(("vanilla", "pld", "sps"), ("gsm8k",), (0.0, 1.0))).header
+    found = [(temperature, reason) for _, temperature, reason in find_unjudged(stored, info)]
+    assert found == [
+        (1.0, "60 sampled tokens are too few: it takes 240 or more"),
+        (0.0, "no answer to compare with vanilla's"),
+        (1.0, "not in the audit"),
+    ]
+    audit = Audit("run", "float32", None, (), (few,), unjudged=("PLD at T=1: too few",))
+    shown = Console(file=io.StringIO(), width=80)
+    print_audit(audit, info, shown)
+    assert "Not judged: PLD at T=1: too few." in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert audit.exit_code == 3
+    assert Audit("run", "float32", None, (), (passed_audit("pld", 1.0),)).exit_code == 0
+
+
+def test_a_method_that_proposes_nothing_did_not_pass() -> None:
+    for num, said in ((0, "Not judged: x proposed no guess"), (3, "Passed: 1 tests of x")):
+        result = MethodAudit("x", 0.0, 0.0, tests=(AuditTest("answers", PLANTED, num, 0.0),))
+        shown = Console(file=io.StringIO(), width=80)
+        print_contract(result, shown, is_full=False)
+        assert said in shown.file.getvalue()  # type: ignore[attr-defined]
+        assert is_idle(result) is (num == 0)

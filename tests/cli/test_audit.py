@@ -47,6 +47,18 @@ def test_a_lossless_run_passes(specbench: Specbench, model: Path, prompt_file: P
     assert "no bug found" in specbench("report", "out", "--full").out
 
 
+def test_a_long_run_tells_its_time_after_the_warm_up(
+    specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.measure.local.engine.LONG_S", 0)
+    call = ("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)
+    said = specbench(*call, "--output", "long")
+    assert said.code == 0
+    before, _, after = said.err.partition("by the warm-up.")
+    assert "About " in before and "with 12 tokens an answer" in before
+    assert "[1/" in after and "[1/" not in before
+
+
 def test_spoiled_answers_are_a_bug(specbench: Specbench, model: Path, prompt_file: Path) -> None:
     folder = run(specbench, model, prompt_file)
     spoil(folder)
