@@ -13,7 +13,7 @@ from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Target
 from specbench.errors import MethodFault, SpecbenchError, UserError, containing, time_limit
 from specbench.measure.local.engine_load import build_drafters
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.methods import RunMethod, parse_methods
 from specbench.registry import MethodChoice
 from specbench.types import Request

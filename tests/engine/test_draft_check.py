@@ -20,7 +20,7 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import ContractFault
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import LoadedEngine
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger
 from specbench.types import Request, Sampling
 from tests.support.models import VOCAB, random_target
 from tests.support.weights import build

@@ -11,7 +11,7 @@ import torch
 from specbench.engine.drafter import Drafter
 from specbench.machine import bandwidth as module
 from specbench.machine.bandwidth import MIB, bandwidth, block_bytes, cache_bytes
-from specbench.measure.local.traffic import draft_bytes, measure_traffic
+from specbench.measure.local.memory import draft_bytes, measure_traffic
 from specbench.types import Record
 from tests.analysis.run_factory import record
 from tests.support.models import random_target

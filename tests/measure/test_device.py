@@ -21,7 +21,7 @@ from specbench.measure.local import device
 from specbench.measure.local.device import KERNELS, Mode, pick_device
 from specbench.measure.local.engine_load import make_execution
 from specbench.measure.local.engine_setup import EngineSetup, make_engine_setup
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
 from specbench.measure.suite.preview import preview
 from specbench.measure.suite.recipe import SuiteRun

@@ -20,9 +20,8 @@ from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
 from specbench.measure.local.engine import PRIMING_TOKENS, EngineBackend
-from specbench.measure.local.engine_load import LoadedEngine
-from specbench.measure.local.peak_memory import MemoryLedger
-from specbench.measure.local.warm_up import warm_up
+from specbench.measure.local.engine_load import LoadedEngine, warm_up
+from specbench.measure.local.memory import MemoryLedger
 from specbench.methods._draft_stack import DraftStack
 from specbench.models.memory import GRAPH_RESERVE
 from specbench.registry import names

@@ -26,7 +26,7 @@ from specbench.measure import methods
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import LoadedEngine, broken_drafter
 from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import stand_in_of
 from specbench.models import memory

@@ -179,6 +179,7 @@ import os
 from specbench.measure.local import device
 from specbench.models import memory
 
+device.Device.capability = (9, 0)
 device._count = lambda torch: len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
 memory.free_bytes = lambda name: 8 * 10**9 * len(memory.gpu_numbers(name))
 """

@@ -31,7 +31,7 @@ from specbench.measure.local.device import EAGER, Device
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_load import LoadedEngine
 from specbench.measure.local.fingerprint import Fingerprint
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
 from specbench.types import Request

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specbench.engine.graphs.recorder import CudaRecorder, Recorder
 from specbench.engine.kernels.native_build import BuildError
 from specbench.engine.kernels.native_ops import native_ops
 from specbench.engine.kernels.products import (
@@ -43,6 +42,7 @@ from specbench.engine.layers.torch_attention import PLAIN, Scoring
 from specbench.errors import reason_of
 
 if TYPE_CHECKING:
+    from specbench.engine.graphs.recorder import Recorder
     from specbench.engine.kernels.triton_ops import TritonOps
 
 
@@ -185,6 +185,8 @@ def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Op
     if capability < LEAST_CAPABILITY:
         found, least = (".".join(map(str, pair)) for pair in (capability, LEAST_CAPABILITY))
         return Ops(f"the GPU has compute capability {found}, kernels need {least}")
+    from specbench.engine.graphs.recorder import CudaRecorder
+
     recorder = CudaRecorder(device)
     make = partial(TritonOps, properties.multi_processor_count)
     sound: dict[bool, TritonOps] = {}

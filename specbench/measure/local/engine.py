@@ -33,12 +33,11 @@ from specbench.measure.local.engine_load import (
     build_drafters,
     layer_inputs,
     load_engine,
+    warm_up,
 )
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger, draft_bytes, measure_traffic
 from specbench.measure.local.threads import choose_threads, set_threads, step_times
-from specbench.measure.local.traffic import draft_bytes, measure_traffic
 from specbench.measure.local.tuning import acceptance_of, tuned
-from specbench.measure.local.warm_up import warm_up
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
     from specbench.machine.gpu_sampler import GpuSampler
+    from specbench.measure.local.engine_load import EngineParts
     from specbench.measure.local.fingerprint import Fingerprint
-    from specbench.measure.local.parts import EngineParts
 
 PRIMING_TOKENS = 3
 """The prefill's token and those of a step, for which a draft model has to prefill too."""

@@ -1,22 +1,26 @@
-"""Load the engine of a setup: the target on its device, and a drafter for each method.
+"""Load the engine of a setup and warm it up: the target on its device, and a drafter a method.
 
-The drafters of a run's methods, also of methods that cannot be built.
+A method that cannot be built has a drafter too, which fails. In the warm-up every method
+decodes a little, and graphs are captured.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import MethodFault, SpecbenchError, containing
 from specbench.log.machine import gpu_numbers
 from specbench.measure.base import outer_clock
+from specbench.measure.local.device import EAGER, Device, Mode
 from specbench.measure.local.fingerprint import Fingerprint
-from specbench.measure.local.peak_memory import MemoryLedger
+from specbench.measure.local.memory import MemoryLedger
+from specbench.types import Completion, Request, Sampling
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +29,46 @@ if TYPE_CHECKING:
     from specbench.engine.execution import Execution
     from specbench.engine.layers.ops import Ops
     from specbench.engine.target import Target
-    from specbench.measure.local.device import Mode
-    from specbench.measure.local.parts import EngineParts
     from specbench.measure.methods import RunMethod
+    from specbench.models.cards import Dtype, ModelCard
+    from specbench.models.chat import ChatCodec
+    from specbench.models.memory import MemoryNeed
+    from specbench.zoo.stand_in.plan import StandIn
+
+
+WARM_UP_TOKENS = 32
+Complete = Callable[[str, Request], Completion]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """A model and its methods, found and checked.
+
+    `missing` are methods without a checkpoint. A stand-in has the card of the model whose
+    shape it takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run,
+    and why. `quantize` is the format to which weights are quantised while they are loaded,
+    `quantization` this format or the checkpoint's own. `need` is the memory that was found to
+    be free. With `settings` auto, methods get those that are fastest here.
+    """
+
+    card: ModelCard
+    path: Path
+    device: Device
+    dtype: Dtype
+    codec: ChatCodec
+    methods: tuple[RunMethod, ...]
+    missing: tuple[RunMethod, ...]
+    broken: tuple[str, ...] = ()
+    stand_in: StandIn | None = None
+    mode: Mode = EAGER
+    has_phases: bool = False
+    is_traced: bool = False
+    checks_drafts: bool = False
+    quantize: str = ""
+    quantization: str = ""
+    need: MemoryNeed | None = None
+    threads: int | None = None
+    settings: str = "paper"
 
 
 def build_drafters(
@@ -162,3 +203,68 @@ def _ops(mode: Mode, device: torch.device, dtype: torch.dtype) -> Ops:
     from specbench.engine.kernels.native_build import user_folder
 
     return pick_native_ops(dtype, user_folder())
+
+
+def warm_up(
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    complete: Complete,
+    requests: Sequence[Request],
+) -> dict[str, str | None]:
+    """Let every method decode a little at every temperature, so that no sample pays for it.
+
+    With graphs, capture every cache size that the requests can reach and every size that the
+    drafters' trees can have. Returns for each method the reason why its steps are not replayed
+    as graphs, None if they are.
+    """
+    execution, first = target.execution, requests[0]
+    samplings = list(dict.fromkeys(request.sampling for request in requests))
+    prompts = [first.prompt_ids]
+
+    def decode_a_little(
+        label: str, prompt_ids: tuple[int, ...], samplings: Iterable[Sampling]
+    ) -> None:
+        tokens = min(WARM_UP_TOKENS, first.max_new_tokens)
+        for sampling in samplings:
+            with suppress(Exception):  # it will fail in samples too
+                complete(label, Request(prompt_ids, tokens, sampling))
+
+    def capture(longest: int) -> None:
+        from specbench.engine.graphs.capture import capture_graphs
+
+        for drafter in drafters.values():
+            with suppress(Exception), containing("A draft"):
+                capture_graphs(target, drafter, longest, first.max_new_tokens, samplings)
+
+    if execution.is_static:
+        longest = max(len(request.prompt_ids) + request.max_new_tokens for request in requests)
+        longest = min(longest, target.context)
+        prompts += _prompts_to(longest, first.prompt_ids)
+        with execution.paused():  # a cache that grows drops all graphs: full size first
+            capture(longest)
+            for label in drafters:
+                decode_a_little(label, prompts[-1], samplings[:1])
+        capture(longest)
+    reasons: dict[str, str | None] = {}
+    for label in drafters:
+        execution.failures.clear()
+        for prompt_ids in prompts:
+            decode_a_little(label, prompt_ids, samplings)
+        reasons[label] = next(iter(sorted(execution.failures)), target.eager_reason)
+    execution.close()
+    return reasons
+
+
+def _prompts_to(longest: int, first: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """A prompt for each size of the cache that a sequence up to `longest` tokens reaches.
+
+    The last one is completed to the very end, where trees may need the largest size.
+    """
+    from specbench.engine.graphs.cuda import BUCKET, buckets
+
+    lengths = [BUCKET, *buckets(longest)[:-2], longest - WARM_UP_TOKENS]
+    return [
+        (first * (length // len(first) + 1))[:length]
+        for length in lengths
+        if 0 < length <= longest - WARM_UP_TOKENS
+    ]

@@ -16,7 +16,7 @@ from specbench.log.header import ModelHeader, RunHeader, precision
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.device import Device, Mode, fitted, pick_mode
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.parts import EngineParts
+from specbench.measure.local.engine_load import EngineParts
 from specbench.measure.methods import (
     RunMethod,
     check_scopes,
@@ -32,7 +32,7 @@ from specbench.measure.stand_ins import (
     find_weights,
     stand_in_of,
 )
-from specbench.models.cards import Dtype, ModelCard, find_model, pick_dtype
+from specbench.models.cards import GGUF_TYPE, Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.chat import load_codec
 from specbench.models.checkpoints import (
     check_same_vocabulary,
@@ -41,7 +41,6 @@ from specbench.models.checkpoints import (
     read_config,
     stored_format,
 )
-from specbench.models.gguf import TYPE_KEY
 from specbench.models.hub import resolve_model
 from specbench.models.memory import check_context, check_fits
 from specbench.models.tokenizers import load_tokenizer
@@ -252,7 +251,7 @@ def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) 
 
     config = read_config(path, card.name)
     check_type(config.get("model_type"), path)
-    converted = config.get(TYPE_KEY)
+    converted = config.get(GGUF_TYPE)
     stored = converted or quantization_of(config)
     if stored and spec.quantize:
         raise UserError(

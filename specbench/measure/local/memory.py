@@ -1,20 +1,26 @@
-"""Peak memory of a method on a CUDA device, as if no other method were loaded.
+"""The engine's memory: what each method holds of a GPU, and the bytes that steps read.
 
-Counts the bytes that torch has allocated, less those that caches and graphs say they hold.
+The peak of a method on a GPU is as if no other method were loaded: the bytes that torch has
+allocated, less those that caches and graphs say they hold. `analysis.roofline` computes the
+limit of a run from the bytes that its models read.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from specbench.types import Completion
+from specbench.log.backend import RooflineHeader
+from specbench.types import Completion, Record
 
 if TYPE_CHECKING:
+    from specbench.engine.drafter import Drafter
     from specbench.engine.target import Target
+
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 class MemoryLedger:
@@ -64,3 +70,38 @@ class MemoryLedger:
         cache, execution = self._target.cache, self._target.execution
         allocated = sum(map(torch.cuda.memory_allocated, self._target.devices))
         return allocated - cache.capacity * cache.bytes_per_token - execution.buffer_bytes
+
+
+def measure_traffic(target: Target) -> RooflineHeader:
+    """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
+
+    For a mixture of experts, the bytes are those of all experts, of which a step reads a part.
+    """
+    from specbench.engine.layers.weights import pass_bytes
+    from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes
+
+    experts = (getattr(target.config, name, None) or 1 for name in _EXPERTS)
+    weights = pass_bytes(target.model)
+    block = block_bytes(target.device, weights)
+    return RooflineHeader(
+        bandwidth_bytes_per_s=bandwidth(target.device, block),
+        block_bytes=block,
+        cache_bytes=cache_bytes(target.device),
+        target_bytes=weights,
+        kv_bytes_per_token=target.cache.bytes_per_token,
+        is_mixture_of_experts=max(experts) > 1,
+    )
+
+
+def draft_bytes(drafters: Mapping[str, Drafter], records: Sequence[Record]) -> dict[str, float]:
+    """Bytes that each method's mean draft reads, over the steps of its records, if it has any."""
+    found = {}
+    for label, drafter in drafters.items():
+        nodes = [n for record in records if record.key.method == label for n in record.num_nodes]
+        if not nodes:
+            continue
+        try:
+            found[label] = float(drafter.bytes_read(sum(nodes) / len(nodes)))
+        except Exception:  # any plug-in; its samples are worth more than its limit
+            continue
+    return found
