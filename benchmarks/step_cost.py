@@ -34,7 +34,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from specbench.engine.clock import PHASES, HostStopwatch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter, State
-from specbench.engine.execution import Eager
+from specbench.engine.execution import Execution
 from specbench.engine.kernels.native_build import user_folder
 from specbench.engine.kernels.pick_ops import pick_native_ops
 from specbench.engine.layers.ops import Ops
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     dtype = getattr(torch, given.dtype)
     ways = {"ours": pick_native_ops(dtype, user_folder()), "torch": Ops()}
-    targets = {name: load(given.model, dtype, Eager(ops)) for name, ops in ways.items()}
+    targets = {name: load(given.model, dtype, Execution(ops)) for name, ops in ways.items()}
     drafts = heads_of(targets["ours"])
     with neighbour(given.neighbour):
         for threads in given.threads:
@@ -121,7 +121,7 @@ def heads_of(target: Target) -> dict[int, Drafter]:
         return {one.depth: method.build(one, context) for one in chosen}
 
 
-def load(model: str, dtype: torch.dtype, execution: Eager) -> Target:
+def load(model: str, dtype: torch.dtype, execution: Execution) -> Target:
     """The target of a folder, `tiny`, or random weights of a known model's shape."""
     path = TINY / "target" if model == "tiny" else Path(model)
     if path.is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor
 
@@ -15,19 +15,19 @@ Function: TypeAlias = Callable[..., tuple[Tensor, ...]]
 """Takes tensors as positional arguments, and hashable keyword arguments that decide shapes."""
 
 
-class Execution(Protocol):
-    """A way to run a step."""
+class Execution:
+    """A way to run a step. This one runs every operation directly, on exact sizes."""
 
-    @property
-    def is_static(self) -> bool:
-        """True if a step's shapes must be the same from step to step."""
+    is_static = False
+    """True if a step's shapes must be the same from step to step."""
 
-    @property
-    def ops(self) -> Ops:
-        """Operations that compute the layers."""
+    is_paused = False
+    """True within `paused`: functions run eagerly."""
 
-    @property
-    def failures(self) -> set[str]:
+    def __init__(self, ops: Ops = TORCH) -> None:
+        """`ops` are the operations that compute the layers."""
+        self.ops = ops
+        self.failures: set[str] = set()
         """Functions that could not run this way since this set was emptied, with the reasons."""
 
     def wrap(self, function: Function) -> Function:
@@ -36,65 +36,34 @@ class Execution(Protocol):
         It may run more often than it is called, so with the same inputs it must always write
         the same values elsewhere.
         """
+        return function
 
     def cache_span(self, num_rows: int, num_more: int) -> CacheSpan:
         """Rows to read of a cache with `num_rows` committed rows and `num_more` after them."""
+        return CacheSpan(num_rows)
 
     def num_nodes(self, num_nodes: int) -> int:
         """Number of nodes that a tree of `num_nodes` runs with."""
+        return num_nodes
 
     def discard_graphs(self) -> None:
         """Drop graphs, because memory that functions use besides their inputs has moved."""
 
-    @property
-    def is_paused(self) -> bool:
-        """True within `paused`: functions run eagerly."""
-
     def paused(self) -> AbstractContextManager[None]:
         """Run functions eagerly within the block, so they keep no memory."""
+        return nullcontext()
 
     @property
     def buffer_bytes(self) -> int:
         """Bytes held for the inputs and outputs of functions."""
+        return 0
 
     def used_bytes(self) -> int:
         """Bytes needed by the functions called since the last call of this method.
 
         That is their part of `buffer_bytes`, plus their scratch memory.
         """
-
-    def close(self) -> None:
-        """End the preparations: graphs captured from now on delay a completion."""
-
-
-class Eager:
-    """Runs every operation directly, on exact sizes."""
-
-    is_static = False
-    is_paused = False
-    buffer_bytes = 0
-
-    def __init__(self, ops: Ops = TORCH) -> None:
-        self.ops = ops
-        self.failures: set[str] = set()
-
-    def wrap(self, function: Function) -> Function:
-        return function
-
-    def cache_span(self, num_rows: int, num_more: int) -> CacheSpan:
-        return CacheSpan(num_rows)
-
-    def num_nodes(self, num_nodes: int) -> int:
-        return num_nodes
-
-    def discard_graphs(self) -> None:
-        """Do nothing: there are no graphs."""
-
-    def paused(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def used_bytes(self) -> int:
         return 0
 
     def close(self) -> None:
-        """Do nothing: there are no preparations."""
+        """End the preparations: graphs captured from now on delay a completion."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specbench.engine.accept import AcceptedPath, Sampler, Verdict
-from specbench.engine.execution import Eager, Execution
+from specbench.engine.execution import Execution
 from specbench.engine.kv import KVCache, layer_shapes
 from specbench.engine.layers.models import unsupported_reason
 from specbench.engine.layers.operands import CacheSpan, TreeMask, dense_mask
@@ -62,7 +62,7 @@ class Target:
 
     def __init__(self, model: PreTrainedModel, execution: Execution | None = None) -> None:
         self.model = model.eval()
-        self.execution = execution or Eager()
+        self.execution = execution or Execution()
         self.config = model.config.get_text_config()
         self.device: torch.device = model.get_input_embeddings().weight.device
         self.dtype: torch.dtype = model.dtype

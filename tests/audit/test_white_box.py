@@ -12,7 +12,7 @@ from specbench.audit.oracle import NoisyTarget
 from specbench.audit.run import audit
 from specbench.audit.white_box import Effort, make_effort
 from specbench.engine.drafter import Drafter, State
-from specbench.engine.execution import Eager
+from specbench.engine.execution import Execution
 from specbench.engine.kernels.native_build import BuildError, user_folder
 from specbench.engine.kernels.native_ops import native_ops
 from specbench.engine.target import Target
@@ -79,7 +79,7 @@ def test_logits_are_audited_at_temperature_0_although_every_answer_is_vanillas()
 def test_bits_show_a_bug_that_rounding_hides_in_bfloat16() -> None:
     """One layer's stale keys, in answers that are a few tokens long."""
     try:
-        execution = Eager(native_ops(torch.bfloat16, user_folder()))
+        execution = Execution(native_ops(torch.bfloat16, user_folder()))
     except BuildError as reason:
         pytest.skip(str(reason))
     model = random_llama(layers=2, hidden_size=64).bfloat16()

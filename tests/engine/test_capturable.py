@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
-from specbench.engine.execution import Eager
+from specbench.engine.execution import Execution
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
@@ -124,7 +124,7 @@ def ran(execution: Any) -> list[str]:
 
 def test_every_way_to_fall_back_is_found() -> None:
     assert ran(Graphs(rerun, Kernels())) == []
-    assert ran(Eager()) == ["torch's operations were used", "nothing was recorded"]
+    assert ran(Execution()) == ["torch's operations were used", "nothing was recorded"]
     refused = ran(Graphs(refuse, Kernels()))
     assert refused[-1] == "nothing was recorded" and any("_tree_step: no" in r for r in refused)
     assert ran(Graphs(rerun, Ops("too old"))) == ["too old", "torch's operations were used"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from specbench.engine.accept import Sampler, Verdict, judge, lossless
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
-from specbench.engine.execution import Eager, Execution
+from specbench.engine.execution import Execution
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
@@ -27,7 +27,7 @@ from tests.support.recorders import rerun
 from tests.support.weights import WEIGHTS, build
 
 PROMPT = (1, 5, 9, 12, 7)
-EXECUTIONS: list[Callable[[], Execution]] = [Eager, lambda: Graphs(rerun)]
+EXECUTIONS: list[Callable[[], Execution]] = [Execution, lambda: Graphs(rerun)]
 SAMPLINGS = [Sampling(), Sampling(temperature=1.0)]
 
 

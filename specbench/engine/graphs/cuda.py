@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from specbench.engine.execution import Function
+from specbench.engine.execution import Execution, Function
 from specbench.engine.graphs.recorder import Outputs, Recorder, Recording
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.layers.ops import TORCH, Ops
@@ -63,7 +63,7 @@ class _Entry:
     recording: Recording
 
 
-class Graphs:
+class Graphs(Execution):
     """Runs functions as recordings. One that cannot be recorded runs eagerly; see `failures`.
 
     An output of a recording is read in place, by a separate recording; other inputs are
@@ -77,9 +77,7 @@ class Graphs:
     is_static = True
 
     def __init__(self, recorder: Recorder, ops: Ops = TORCH) -> None:
-        self.ops = ops
-        self.failures: set[str] = set()
-        self.is_paused = False
+        super().__init__(ops)
         self.num_late = 0
         self._is_closed = False
         self._recorder = recorder

@@ -177,12 +177,12 @@ def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Exec
     """The execution of steps on a device, which becomes the current one."""
     import torch
 
-    from specbench.engine.execution import Eager
+    from specbench.engine.execution import Execution
 
     if device.type == "cuda":
         torch.cuda.set_device(device)  # kernels and graphs go to the current one
     if mode.name == "eager":
-        return Eager(_ops(mode, device, dtype))
+        return Execution(_ops(mode, device, dtype))
     from specbench.engine.graphs.cuda import Graphs
     from specbench.engine.graphs.recorder import CudaRecorder
 

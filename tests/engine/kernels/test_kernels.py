@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, silu
 from transformers import PreTrainedModel
 
 from specbench.engine.decode import decode
-from specbench.engine.execution import Eager
+from specbench.engine.execution import Execution
 from specbench.engine.kernels import pick_ops
 from specbench.engine.kernels.pick_ops import unsupported_reason
 from specbench.engine.kernels.products import ROW, LinearCall
@@ -249,7 +249,7 @@ def tokens_and_steps(
     """The tokens and steps of a method with torch's operations, and with kernels."""
     both = (
         decode(target, build(name, target, folder, **options), Request(prompt, 3))
-        for target in (Target(deepcopy(model)), Target(model, Eager(KERNELS)))
+        for target in (Target(deepcopy(model)), Target(model, Execution(KERNELS)))
     )
     return [(done.token_ids, done.steps) for done in both]
 

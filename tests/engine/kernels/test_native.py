@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from specbench.engine.execution import Eager
+from specbench.engine.execution import Execution
 from specbench.engine.kernels import native_build
 from specbench.engine.kernels.native_build import BuildError, load_library, user_folder
 from specbench.engine.kernels.native_ops import NativeOps, native_ops
@@ -118,7 +118,7 @@ def test_attention_to_a_path_is_that_of_the_tree(ops: NativeOps, committed: int)
 def test_logits_over_a_tree_are_those_of_vanilla_bit_by_bit(folder: Path) -> None:
     target = load_target(
         TINY / "target", dtype=torch.float32, device=CPU,
-        execution=Eager(native_ops(torch.float32, folder)),
+        execution=Execution(native_ops(torch.float32, folder)),
     )  # fmt: skip
     prompt = list(range(5, 40))
     layout = TreeLayout.from_parents([0, 0, 0, 1, 1, 3, 5, 2], CPU)

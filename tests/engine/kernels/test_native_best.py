@@ -7,7 +7,7 @@ import torch
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
-from specbench.engine.execution import Eager
+from specbench.engine.execution import Execution
 from specbench.engine.kernels import native_build
 from specbench.engine.kernels.native_build import BuildError, user_folder
 from specbench.engine.kernels.native_ops import NativeOps, native_ops
@@ -74,7 +74,7 @@ def test_heads_draft_as_with_the_operations_of_torch(name: str) -> None:
     found = []
     for used in (native_ops(torch.float32, user_folder()), TORCH):
         target = load_target(
-            TINY / "target", dtype=torch.float32, device=CPU, execution=Eager(used)
+            TINY / "target", dtype=torch.float32, device=CPU, execution=Execution(used)
         )
         method = get(name)
         weights = TINY / (method.weights or "")
@@ -101,7 +101,7 @@ def test_levels_in_one_call_are_those_one_after_the_other(
 ) -> None:
     """Scores have the same bits. Equal ones, frequent in bfloat16, may come in another order."""
     shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
-    target = Target(random_llama(3, **shape).to(ops._dtype), Eager(ops))
+    target = Target(random_llama(3, **shape).to(ops._dtype), Execution(ops))
     drafter = build_random(name, target, tmp_path, made, depth=depth, top_k=5)
     assert isinstance(drafter, DynamicDrafter) and drafter._joined
     for prompt in map(list, prompts()):
