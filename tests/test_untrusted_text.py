@@ -68,10 +68,15 @@ def test_a_console_shows_markup_and_escapes_as_they_are() -> None:
     assert stream.getvalue() == "[bold]a[/] ␛[31m :smile:\n"
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-a", "@SUM(A1)", " =1", "::error::a"])
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-a", "@SUM(A1)", " =1", "::error::a", "＝1"])
 def test_a_cell_that_a_spreadsheet_would_compute_is_text(text: str) -> None:
     assert safe_cell(text) == f"'{text}"
     assert next(csv.reader([safe_cell(text)])) == [f"'{text}"]
+
+
+@pytest.mark.parametrize("text", ["a;=1", "a|@b", "a\t+1", 'a; "=1'])
+def test_a_formula_after_another_separator_is_text(text: str) -> None:
+    assert safe_cell(text) == f"{text[:2]}'{text[2:]}"
 
 
 def test_numbers_and_names_are_cells_as_they_are() -> None:
