@@ -70,7 +70,7 @@ def check_checkpoint(path: Path, *, what: str, needs_tokenizer: bool = True) -> 
 def read_config(path: Path, what: str) -> dict[str, Any]:
     """The folder's config.json, with sizes that a model can have."""
     file = path / "config.json"
-    if not file.exists():
+    if not file.is_file():  # a named pipe would be read for ever
         hint = "Give the folder that holds config.json and the weights."
         raise CheckpointError(f"{what}: {path} has no config.json.", hint)
     with reading(file, what, _AGAIN):
