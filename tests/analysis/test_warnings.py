@@ -130,7 +130,7 @@ def test_drafts_of_which_next_to_none_is_accepted_are_named(
         assert text(one, metrics).startswith(f"{accepting} of {drafts} drafting steps of PLD")
 
 
-@pytest.mark.parametrize("name", ["amd-epyc-2-cores", "vllm-cpu", "llamacpp-cpu"])
+@pytest.mark.parametrize("name", ["amd-epyc-2-cores", "vllm-cpu", "vllm-cpu-loads", "llamacpp-cpu"])
 def test_drafts_of_honest_recorded_runs_are_no_idle_ones(name: str) -> None:
     run = read_run(Path(__file__).parents[2] / "results" / "recorded" / name)
     for load in run.loads:

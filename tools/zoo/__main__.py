@@ -17,6 +17,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.zoo", description=__doc__)
     parser.add_argument("job", choices=JOBS)
+    parser.add_argument("--model", default="tiny", help="whose acceptance (default: tiny)")
     parser.add_argument("--out", type=Path, help="folder to write (default: the shipped one)")
     parser.add_argument("--work", type=Path, default=Path("zoo-work"), help="checkpoints and logs")
     parser.add_argument("--steps", type=int, help="training steps (default: as shipped)")
@@ -40,9 +41,13 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     if arguments.job == "acceptance":
         from specbench.models.acceptance import FOLDER
+        from specbench.models.cards import find_model
+        from specbench.models.hub import resolve_model
         from tools.zoo.acceptance import write_acceptance
 
-        write_acceptance(TINY, arguments.out or FOLDER / "tiny.json", num_prompts=2)
+        name = arguments.model
+        models = TINY if name == "tiny" else resolve_model(find_model(name), offline=False)
+        write_acceptance(models, arguments.out or FOLDER / f"{name}.json", num_prompts=2)
     elif arguments.job == "evaluate":
         from tools.zoo.evaluate import evaluate
 

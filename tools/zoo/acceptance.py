@@ -1,7 +1,8 @@
 """Mean accepted tokens of methods with settings of many sizes, for `--settings auto`.
 
-`python -m tools.zoo acceptance` writes those of `tiny`, from ordinary greedy answers to held-out
-requests that neither training nor any run uses. No time is measured.
+`python -m tools.zoo acceptance [--model NAME]` writes those of `tiny`, or of another known model, from
+ordinary greedy answers to held-out requests that neither training nor any run uses. No time is
+measured.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 import torch
+from transformers import AutoTokenizer, GenerationConfig
 
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext
@@ -20,9 +22,9 @@ from specbench.measure.local.engine_load import make_execution
 from specbench.models.acceptance import Acceptance, AcceptanceFile
 from specbench.registry import get
 from specbench.types import Request
+from specbench.zoo import TINY
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
 from tools.zoo.text import FAMILIES
-from tools.zoo.tokenizer import EOS_ID, load_tokenizer
 
 SETTINGS_SEED = 23
 _MAX_NEW_TOKENS = 128
@@ -58,15 +60,21 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
 
 
 def acceptance(models: Path, num_prompts: int) -> AcceptanceFile:
-    """The file of the models in a folder: `target`, and a folder for each kind of weights."""
-    device, dtype = torch.device("cpu"), torch.float32
+    """The file of a folder with `target` and a folder for each kind of weights, or of one model."""
+    folder = models / "target" if (models / "target").is_dir() else models
+    device, dtype = torch.device("cpu"), _dtype(folder)
     execution = make_execution(EAGER, device, dtype)
-    target = load_target(models / "target", dtype=dtype, device=device, execution=execution)
-    requests = [*_requests(models / "target", num_prompts)]
+    target = load_target(folder, dtype=dtype, device=device, execution=execution)
+    requests = [*_requests(folder, num_prompts)]
+    kinds = {kind for name in SETTINGS if (kind := get(name).weights)}
+    shipped = sorted(kind for kind in kinds if (models / kind).is_dir())
+    hashes = {"target": _hash(folder), **{kind: _hash(models / kind) for kind in shipped}}
     methods = {}
     for name, settings in SETTINGS.items():
         method, found = get(name), []
         weights = models / method.weights if method.weights else None
+        if weights and method.weights not in hashes:
+            continue
         for given in ({}, *settings):
             drafter = method.build(method.options(**given), BuildContext(target, weights))
             done = [decode(target, drafter, request) for request in requests]
@@ -76,22 +84,27 @@ def acceptance(models: Path, num_prompts: int) -> AcceptanceFile:
             found.append(Acceptance(given, round(mean, 2), round(mat, 3)))
             print(name, given, round(mean, 2), round(mat, 3), flush=True)
         methods[name] = tuple(found)
-    kinds = ("target", *sorted({kind for name in SETTINGS if (kind := get(name).weights)}))
-    hashes = {kind: _hash(models / kind) for kind in kinds}
     prompts = f"{len(requests)} held-out requests of {len(FAMILIES)} families, T=0"
-    return AcceptanceFile("tiny", prompts, hashes, methods)
+    return AcceptanceFile("", prompts, hashes, methods)
+
+
+def _dtype(folder: Path) -> torch.dtype:
+    is_tiny = folder == TINY / "target"
+    return torch.float32 if is_tiny else torch.bfloat16
 
 
 def _requests(folder: Path, number: int) -> Iterator[Request]:
     """Requests with `number` first turns of each family that no bundled prompt has."""
-    tokenizer, known = load_tokenizer(folder), bundled_requests()
+    tokenizer, known = AutoTokenizer.from_pretrained(folder), bundled_requests()
+    ends = GenerationConfig.from_pretrained(folder).eos_token_id
+    eos_ids = frozenset(ends if isinstance(ends, list) else [ends])
     for family in FAMILIES:
         texts = [one.turns[0].user for one in held_out_dialogues(family, 100, SETTINGS_SEED)]
         for text in [text for text in texts if text not in known][:number]:
             chat = [{"role": "user", "content": text}]
             prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
             ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            yield Request(tuple(ids), _MAX_NEW_TOKENS, eos_ids=frozenset({EOS_ID}))
+            yield Request(tuple(ids), _MAX_NEW_TOKENS, eos_ids=eos_ids)
 
 
 def _hash(folder: Path) -> str:
@@ -100,7 +113,7 @@ def _hash(folder: Path) -> str:
 
 
 def write_acceptance(models: Path, path: Path, num_prompts: int) -> None:
-    """Write the file, one setting a line."""
-    text = msgspec.json.format(msgspec.json.encode(acceptance(models, num_prompts)), indent=1)
+    """Write the file, named after its model, one setting a line."""
+    found = msgspec.structs.replace(acceptance(models, num_prompts), model=path.stem)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text + b"\n")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
