@@ -87,6 +87,8 @@ def connected(address: str) -> Iterator[Any]:
 
         if not is_local and address != "auto":  # Ray itself would try for minutes
             host, _, port = address.removeprefix("ray://").rpartition(":")
+            if not port.isdecimal():
+                raise ValueError("it is not an address")
             socket.create_connection((host, int(port)), timeout=REACH_S).close()
         ray.init(
             address=address,

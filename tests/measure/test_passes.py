@@ -69,7 +69,7 @@ def test_a_goal_that_was_not_reached_is_a_warning_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("methods", "prompts", "values", "message"),
     [
-        (2, [3, 3], {}, "6 prompts in 2 tasks have no interval"),
+        (2, [3, 3], {}, "too few prompts for an interval (6 in all)"),
         (2, [5], {}, "Use 6 prompts a task or more"),
         (1, [9], {}, "needs vanilla and another method"),
         (2, [9], {"is_baseline_run": False}, "needs vanilla and another method"),

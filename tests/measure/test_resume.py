@@ -46,7 +46,7 @@ class Described(FakeSetup):
         about, (model, draft, template) = super().describe(), self.hashes
         files = {"model.safetensors": FileHeader(1, model)}
         weights = WeightsHeader(revision=None, files={"head.safetensors": FileHeader(1, draft)})
-        return replace(
+        return structs.replace(
             about,
             model=structs.replace(about.model, files=files, template_sha256=template),
             methods={"vanilla": about.methods["vanilla"], "pld": weighted(about, weights)},

@@ -57,7 +57,7 @@ class Remembering(FakeSetup):
     def describe(self) -> Any:
         about = super().describe()
         pld = structs.replace(about.methods["pld"], scope="run")
-        return replace(about, methods={**about.methods, "pld": pld})
+        return structs.replace(about, methods={**about.methods, "pld": pld})
 
 
 def test_a_run_whose_memory_is_lost_is_not_resumed(tmp_path: Path) -> None:
