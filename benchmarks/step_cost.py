@@ -145,9 +145,11 @@ def config_of(shape: Shape) -> LlamaConfig:
 
 
 def table(
-    given: argparse.Namespace, targets: Mapping[str, Target], drafts: Mapping[int, Drafter],
+    given: argparse.Namespace,
+    targets: Mapping[str, Target],
+    drafts: Mapping[int, Drafter],
     dtype: torch.dtype,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The lines of the table for torch's present number of threads."""
     ours = targets["ours"]
     request = Request(

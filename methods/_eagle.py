@@ -202,11 +202,16 @@ class Eagle3Model(DraftModel):
     @property
     def parts(self) -> DraftHead:
         return DraftHead(
-            self.stack.joined, self._embedding, self._head, self._token_ids,
-            token_norm=self._token_norm, output_norm=self._norm if self._is_output_normed else None,
-            feature_norm=self._feature_norm, norm=self._norm,
+            self.stack.joined,
+            self._embedding,
+            self._head,
+            self._token_ids,
+            token_norm=self._token_norm,
+            output_norm=self._norm if self._is_output_normed else None,
+            feature_norm=self._feature_norm,
+            norm=self._norm,
             is_residual_normed=self._is_residual_normed,
-        )  # fmt: skip
+        )
 
     def bytes_read(self, num_levels: int) -> int:
         a_level = self.stack.num_bytes + weight_bytes(self._head)

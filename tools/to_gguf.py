@@ -35,8 +35,10 @@ from specbench.models.tokenizers import load_tokenizer
 
 _PLAIN = ("F64", "F32", "F16", "BF16", "I8", "I16", "I32", "I64")
 _HEAD_NAMES = {
-    "midlayer.": "model.layers.0.", "norm.": "model.norm.", "embed_tokens.": "model.embed_tokens.",
-}  # fmt: skip
+    "midlayer.": "model.layers.0.",
+    "norm.": "model.norm.",
+    "embed_tokens.": "model.embed_tokens.",
+}
 
 
 def main() -> None:

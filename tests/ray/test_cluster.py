@@ -192,9 +192,21 @@ def test_a_worker_has_as_many_gpus_as_its_model_needs(nodes: Nodes, tmp_path: Pa
 
     def said_of(model: str) -> str:
         code, said = finished(
-            nodes, "run", "--model", model, "--weights", "stand-in", "--method", "pld",
-            "--limit", 1, "--output", tmp_path / model, "--ray", nodes.address,
-        )  # fmt: skip
+            nodes,
+            "run",
+            "--model",
+            model,
+            "--weights",
+            "stand-in",
+            "--method",
+            "pld",
+            "--limit",
+            1,
+            "--output",
+            tmp_path / model,
+            "--ray",
+            nodes.address,
+        )
         assert code
         return said
 

@@ -24,9 +24,14 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 CARD = known_models()["smollm2-135m"]
 SAME: dict[str, Any] = {
-    "prompts": "bundled", "tasks": "gsm8k", "limit": 1, "repeats": 1,
-    "max_new_tokens": 24, "device": "cpu", "settings": "paper",
-}  # fmt: skip
+    "prompts": "bundled",
+    "tasks": "gsm8k",
+    "limit": 1,
+    "repeats": 1,
+    "max_new_tokens": 24,
+    "device": "cpu",
+    "settings": "paper",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

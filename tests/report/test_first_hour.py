@@ -25,10 +25,20 @@ ADVICE = re.compile(
     r"(Repeat|Keep|Stop|Raise|Run|Use|Turn|Lower|See|Check|Compare|Read|Continue)\b|`specbench "
 )
 FACTS = {
-    "more_warnings", "running", "failed_run", "incomplete", "failed_completions", "left_out",
-    "recorded", "survived", "slow_baseline", "interrupted_blocks", "long_drafts", "busy",
+    "more_warnings",
+    "running",
+    "failed_run",
+    "incomplete",
+    "failed_completions",
+    "left_out",
+    "recorded",
+    "survived",
+    "slow_baseline",
+    "interrupted_blocks",
+    "long_drafts",
+    "busy",
     "changed_weights",
-}  # fmt: skip
+}
 """Warnings that tell a fact about the run; the others ask for something."""
 
 

@@ -127,7 +127,7 @@ BUGS = (
     patched("accepted token dropped", "planted", without_bonus),
     Variant("q a little sharper than the draws", "sampled", Cool, is_output=False),
     Variant("stale logits in 1 of 10 steps", "planted", target=StaleLogits, is_output=False),
-)  # fmt: skip
+)
 """Bugs by the check that finds them."""
 
 SMALL = (

@@ -60,15 +60,25 @@ class _Layer(ctypes.Structure):
     def of(cls, norm: Norm | None, layer: FusedLayer, mlp: DenseMlp) -> _Layer:
         heads, scale = layer.heads, layer.scoring.scale
         weights = (
-            layer.qkv, layer.qkv_bias, layer.o.weight, layer.o.bias,
-            mlp.weight, mlp.bias, mlp.down.weight, mlp.down.bias,
-        )  # fmt: skip
+            layer.qkv,
+            layer.qkv_bias,
+            layer.o.weight,
+            layer.o.bias,
+            mlp.weight,
+            mlp.bias,
+            mlp.down.weight,
+            mlp.down.bias,
+        )
         return cls(
             *(None if weight is None else weight.data_ptr() for weight in weights),
             *map(_Norm.of, (norm, layer.head_norm, mlp.norm)),
-            heads.num_kv, heads.group, heads.dim, mlp.weight.shape[0] // 2, GATES[mlp.act],
+            heads.num_kv,
+            heads.group,
+            heads.dim,
+            mlp.weight.shape[0] // 2,
+            GATES[mlp.act],
             heads.dim**-0.5 if scale is None else scale,
-        )  # fmt: skip
+        )
 
 
 class NativeLayers:
@@ -97,12 +107,22 @@ class NativeLayers:
         pointers: Any = (_POINTER * len(caches))(*(one.all.data_ptr() for one in caches))
         work = x.new_empty(n * self._width)
         self._run(
-            ctypes.byref(self.layers, first * ctypes.sizeof(_Layer)), pointers, len(caches),
-            x.data_ptr(), *x.shape, None if attended is None else attended.data_ptr(), size,
-            work.data_ptr(), cos_sin.data_ptr(),
-            cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0, slots.rows.data_ptr(),
-            num_seen(tree_mask), bias.data_ptr(), bias.shape[1], torch.get_num_threads(),
-        )  # fmt: skip
+            ctypes.byref(self.layers, first * ctypes.sizeof(_Layer)),
+            pointers,
+            len(caches),
+            x.data_ptr(),
+            *x.shape,
+            None if attended is None else attended.data_ptr(),
+            size,
+            work.data_ptr(),
+            cos_sin.data_ptr(),
+            cos_sin[0].numel() if cos_sin.shape[0] > 1 else 0,
+            slots.rows.data_ptr(),
+            num_seen(tree_mask),
+            bias.data_ptr(),
+            bias.shape[1],
+            torch.get_num_threads(),
+        )
 
 
 _HEAD_NORMS = ("token_norm", "output_norm", "feature_norm", "norm")
@@ -125,8 +145,12 @@ class NativeHead:
         fc, made = head.fc, layers.layers
         of_fc = (None, None) if fc is None else (fc.weight, fc.bias)
         parts: tuple[Tensor | None, ...] = (
-            head.embedding, *of_fc, head.head.weight, head.head.bias, head.token_ids
-        )  # fmt: skip
+            head.embedding,
+            *of_fc,
+            head.head.weight,
+            head.head.bias,
+            head.token_ids,
+        )
         self._head = _Head(
             ctypes.addressof(made), len(made),
             *(None if part is None else part.data_ptr() for part in parts),
@@ -135,9 +159,15 @@ class NativeHead:
         )  # fmt: skip
 
     def __call__(
-        self, hidden: Tensor, end: int, caches: Sequence[CacheRows], cos_sin: Tensor, levels: int,
-        scores: Tensor, tokens: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        self,
+        hidden: Tensor,
+        end: int,
+        caches: Sequence[CacheRows],
+        cos_sin: Tensor,
+        levels: int,
+        scores: Tensor,
+        tokens: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         k, size = len(scores), len(scores) * (1 + levels * len(scores))
         scores = torch.cat([scores, scores.new_empty(size - k)])
         tokens = torch.cat([tokens, tokens.new_empty(size - k)])

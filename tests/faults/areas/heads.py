@@ -112,7 +112,8 @@ def change_tensors(random: Random, head: Path) -> None:
     elif kind == 3:
         tensors[name] = torch.full_like(tensors[name], random.choice((0, 1)))
         if tensors[name].is_floating_point():
-            tensors[name].fill_(random.choice((torch.nan, torch.inf, 1e38, 0.0)))
+            largest = torch.finfo(tensors[name].dtype).max
+            tensors[name].fill_(random.choice((torch.nan, torch.inf, largest, 0.0)))
     else:
         del tensors[name]
     save_file(tensors, file, {"format": "pt"}) if is_safe else torch.save(tensors, file)

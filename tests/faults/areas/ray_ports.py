@@ -54,8 +54,11 @@ def _cluster() -> tuple[Any, str, list[int]]:
         with tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-c", CLUSTER],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
             assert process.stdout
             if line := process.stdout.readline():
                 return process, *json.loads(line)

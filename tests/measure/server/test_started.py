@@ -196,10 +196,18 @@ def test_what_an_engine_that_was_killed_had_started_is_ended(tmp_path: Path) -> 
 
 def launch(tmp_path: Path, method: str, weights: Path | None = None) -> Launch:
     return Launch(
-        model=tmp_path, served_name="tiny", method=method, weights=weights, num_tokens=4,
-        port=8123, context=2048, num_at_once=8, dtype="float32", is_cpu=True,
+        model=tmp_path,
+        served_name="tiny",
+        method=method,
+        weights=weights,
+        num_tokens=4,
+        port=8123,
+        context=2048,
+        num_at_once=8,
+        dtype="float32",
+        is_cpu=True,
         scratch=tmp_path / "scratch",
-    )  # fmt: skip
+    )
 
 
 def test_vllm_gets_the_draft_as_one_value_and_no_prefix_cache(tmp_path: Path) -> None:
@@ -227,9 +235,13 @@ def test_the_length_of_llama_cpps_drafts_is_that_of_the_option(tmp_path: Path) -
 
 def setup_of(methods: str) -> StartedSetup:
     spec = RunSpec(
-        methods=tuple(filter(None, [methods])), model="tiny", device="cpu", backend="server",
-        serving_engine="vllm", engine_command=(sys.executable,),
-    )  # fmt: skip
+        methods=tuple(filter(None, [methods])),
+        model="tiny",
+        device="cpu",
+        backend="server",
+        serving_engine="vllm",
+        engine_command=(sys.executable,),
+    )
     return make_started_setup(spec, is_offline=True)
 
 
@@ -385,9 +397,13 @@ def test_arguments_that_the_wheel_does_not_take_are_refused_by_name(
 def test_threads_are_set_for_engines_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def words(engine: str) -> Sequence[str]:
         spec = make_spec(
-            methods=("ngram",), device="cpu", backend="server", serving_engine=engine,
-            engine_command=(sys.executable,), threads=3,
-        )  # fmt: skip
+            methods=("ngram",),
+            device="cpu",
+            backend="server",
+            serving_engine=engine,
+            engine_command=(sys.executable,),
+            threads=3,
+        )
         found = make_started_setup(spec, is_offline=True)
         return found._start(found.methods[0]).command(Path(), 1)
 
@@ -443,21 +459,38 @@ def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
     llama_server.main()
     draft, f32 = "speculative.draft", "GGML_TYPE_F32"
     assert params.flat() == {
-        "endpoint_metrics": True, "cache_prompt": False, "cache_ram_mib": 0,
-        "hostnames": ["127.0.0.1"], "port": 8123, "model_alias": {"tiny"},
-        "model.path": str(tmp_path / "model.gguf"), "n_ctx": 2048 * 8, "n_parallel": 8,
-        "n_batch": 2048, "n_ubatch": 512,
-        "cpuparams.n_threads": 2, "cpuparams_batch.n_threads": 3, "cpuparams.poll": 0,
-        "cpuparams_batch.poll": 0, "flash_attn_type": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
-        "cache_type_k": f32, "cache_type_v": f32,
+        "endpoint_metrics": True,
+        "cache_prompt": False,
+        "cache_ram_mib": 0,
+        "hostnames": ["127.0.0.1"],
+        "port": 8123,
+        "model_alias": {"tiny"},
+        "model.path": str(tmp_path / "model.gguf"),
+        "n_ctx": 2048 * 8,
+        "n_parallel": 8,
+        "n_batch": 2048,
+        "n_ubatch": 512,
+        "cpuparams.n_threads": 2,
+        "cpuparams_batch.n_threads": 3,
+        "cpuparams.poll": 0,
+        "cpuparams_batch.poll": 0,
+        "flash_attn_type": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
+        "cache_type_k": f32,
+        "cache_type_v": f32,
         f"{draft}.mparams.path": str(tmp_path / "model.gguf"),
-        f"{draft}.cpuparams.n_threads": 2, f"{draft}.cpuparams_batch.n_threads": 3,
-        f"{draft}.cpuparams.poll": 0, f"{draft}.cpuparams_batch.poll": 0,
-        f"{draft}.cache_type_k": f32, f"{draft}.cache_type_v": f32,
-        f"{draft}.n_max": 4, f"{draft}.n_min": 0, f"{draft}.p_min": 0.0,
+        f"{draft}.cpuparams.n_threads": 2,
+        f"{draft}.cpuparams_batch.n_threads": 3,
+        f"{draft}.cpuparams.poll": 0,
+        f"{draft}.cpuparams_batch.poll": 0,
+        f"{draft}.cache_type_k": f32,
+        f"{draft}.cache_type_v": f32,
+        f"{draft}.n_max": 4,
+        f"{draft}.n_min": 0,
+        f"{draft}.p_min": 0.0,
         "speculative.types": ["COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE"],
-        "speculative.ngram_simple.size_n": 3, "speculative.ngram_simple.size_m": 5,
-    }  # fmt: skip
+        "speculative.ngram_simple.size_n": 3,
+        "speculative.ngram_simple.size_m": 5,
+    }
 
 
 def test_only_its_own_file_names_an_engine() -> None:
