@@ -23,7 +23,7 @@ _STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow"
 _DIVIDER = 1
 """Characters that rich puts between two columns: a part of the gap."""
 _GAP = 2
-_LEAST_LABEL, _MOST_LABEL = 12, 26
+_LEAST_LABEL, _MOST_LABEL = 12, 34
 _LEAST_TEXT = 16
 
 

@@ -119,5 +119,5 @@ def honest(seed: int) -> Run:
 
 def test_no_rule_fires_on_the_recorded_runs_and_on_50_honest_random_ones() -> None:
     every = [read_run(path) for path in sorted(RECORDED.iterdir())] + [*map(honest, range(50))]
-    assert len(every) == 54
+    assert len(every) >= 54
     assert {one.header.id: found(one) for one in every if found(one)} == {}

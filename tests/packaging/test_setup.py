@@ -33,8 +33,6 @@ def test_the_gate_runs_every_target_that_tests() -> None:
     gate = (ROOT / ".ci" / "run").read_text()
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^(test[\w-]*|check|coverage|faults|gate):", makefile, re.MULTILINE))
-    assert {target for target in targets if not re.search(rf"\b{target}(?![\w-])", gate)} == {
-        "test-engines",
-        "test-ray",
-    }
+    left = {target for target in targets if not re.search(rf"\b{target}(?![\w-])", gate)}
+    assert left == {"test-ray"}
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111

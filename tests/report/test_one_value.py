@@ -75,8 +75,10 @@ def rows(document: str, mark: str) -> Iterator[list[str]]:
         if mark == "|" and line.startswith("| "):
             yield [cell.strip().replace("*", "") for cell in line.strip("| ").split(" | ")]
         elif mark == "&" and line.count(" & ") > 1:
+            line = re.sub(r"\\multicolumn\{2\}\{c\}\{(.*?)\}", r"\1 & ", line)
             yield [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")]
     if mark == "<":
+        document = re.sub(r'(<td[^>]*colspan="2"[^>]*>)', r"<td></td>\1", document)
         for row in re.findall(r"<tr[^>]*>(.*?)</tr>", document, re.S):
             cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)
             yield [

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specbench.engine.graphs import recorder as recorders
 from specbench.engine.kernels import pick_ops as picking
 from specbench.engine.kernels.pick_ops import pick_ops
 from specbench.engine.kernels.products import FEW
@@ -120,7 +121,7 @@ class Refusing:
             major=capability[0], minor=capability[1], multi_processor_count=132
         )
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-        monkeypatch.setattr(picking, "CudaRecorder", lambda device: None)
+        monkeypatch.setattr(recorders, "CudaRecorder", lambda device: None)
         monkeypatch.setattr(picking, "unsupported_reason", self)
 
     def __call__(self, ops: TritonOps, *args: object) -> str | None:
@@ -161,7 +162,7 @@ def test_one_recorder_serves_the_start_up_check_and_the_timer(
         made.append(device)
         return device
 
-    monkeypatch.setattr(picking, "CudaRecorder", recorder)
+    monkeypatch.setattr(recorders, "CudaRecorder", recorder)
     monkeypatch.setattr(picking, "ReplayTimer", timed.append)
     hopper.wrong["overlapped"] = "the sums are off"
     picked()
