@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import itertools
 import json
 import os
@@ -14,14 +16,15 @@ from msgspec import structs
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.errors import UserError
-from specbench.log.backend import WorkerHeader
+from specbench.errors import RunFolderError, UserError
+from specbench.log.backend import BlockHeader, WorkerHeader
+from specbench.log.header import PromptsHeader
 from specbench.log.merge import merged, write_run
 from specbench.log.run import Run
-from specbench.log.store import read_run
+from specbench.log.store import RunFolder, read_run
 from specbench.types import Record
 from tests.analysis.run_factory import full_run
-from tests.judge.changing import slower, with_header, with_records
+from tests.judge.changing import at_loads, slower, with_header, with_records
 
 RUN = full_run(methods=("vanilla", "pld"), tasks=("gsm8k",), num_samples=6)
 
@@ -120,6 +123,67 @@ def test_a_full_folder_is_not_written_to(tmp_path: Path) -> None:
     write_run(joined, tmp_path / "new")
     with pytest.raises(UserError, match="holds a run already"):
         write_run(joined, tmp_path / "new")
+
+
+def test_other_files_are_kept_and_what_a_killed_merge_left_is_not(tmp_path: Path) -> None:
+    joined = merged([FIRST, stored(only([3]), "second")])
+    folder, scratch = tmp_path / "new", tmp_path / ".new.merging"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds other files"):
+        write_run(joined, folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+    (folder / "notes.txt").unlink()
+    scratch.mkdir()
+    (scratch / "half").write_text("of a run")
+    with RunFolder(folder) as opened:
+        opened.write_header(structs.replace(joined.header, status="running"))
+        with pytest.raises(RunFolderError, match="Another process is writing"):
+            write_run(joined, folder)
+    write_run(joined, folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    assert read_run(folder).header.status == "complete"
+
+
+def test_a_merge_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "append", full)
+    with pytest.raises(RunFolderError, match="No space left"):
+        write_run(merged([FIRST, stored(only([3]), "second")]), tmp_path / "new")
+    assert not list(tmp_path.iterdir())
+
+
+def test_prompt_sets_of_two_runs_are_one_with_a_hash_of_both() -> None:
+    def of(samples: Sequence[int], name: str) -> Run:
+        ids = tuple(f"gsm8k/{sample}" for sample in samples)
+        about = PromptsHeader(
+            "gsm8k", "GSM8K", "bundled", "gsm8k.jsonl", "file", 6, len(ids), name, {"sums": ids}
+        )
+        one = only(samples)
+        return stored(Run(structs.replace(one.header, prompts=(about,)), one.records), name)
+
+    (prompts,) = merged([of([0, 1], "a"), of([2], "b")]).header.prompts
+    assert prompts.num_prompts == 3 and prompts.categories == {
+        "sums": ("gsm8k/0", "gsm8k/1", "gsm8k/2")
+    }
+    assert prompts.sha256 == hashlib.sha256(b"ab").hexdigest()
+
+
+def test_a_block_of_a_server_is_not_split() -> None:
+    def served(samples: Sequence[int], name: str, factor: float) -> Run:
+        block = BlockHeader("pld", 0.0, "gsm8k", 0, 1.0, len(samples), concurrency=1)
+        run = at_loads(only(samples), {1: {"pld": factor, "vanilla": factor}})
+        header = structs.replace(run.header, blocks=(block,))
+        return stored(replace(run, header=header), name)
+
+    with pytest.raises(UserError, match="the blocks of a server cannot be split"):
+        merged([served([0, 1], "first", 1.0), served([1, 2], "second", 1.1)])
+    joined = merged([served([0, 1], "first", 1.0), served([0, 1], "second", 1.1)])
+    assert [block.repeat for block in joined.header.blocks] == [0, 1]
 
 
 def copies() -> dict[str, list[Run]]:

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 from msgspec import structs
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
-from specbench.log.loads import ONE_AT_A_TIME, Load
+from specbench.log.loads import NO_LOAD, ONE_AT_A_TIME, Load
 from specbench.log.run import Run
 from specbench.report.notes import notes
 from tests.analysis.run_factory import full_run
@@ -14,6 +15,19 @@ from tests.judge.changing import at_loads
 from tests.support.audits import stored_audit
 
 RUN = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=2)
+
+
+@pytest.mark.parametrize(
+    ("load", "text"),
+    [
+        (Load(1), "1 request at a time"),
+        (Load(8), "8 requests at once"),
+        (Load(request_rate=2.5), "2.5 requests/s"),
+        (NO_LOAD, ""),
+    ],
+)
+def test_a_load_in_words(load: Load, text: str) -> None:
+    assert load.text == text
 
 
 def served() -> Run:
