@@ -161,7 +161,7 @@ def test_prompt_sets_of_two_runs_are_one_with_a_hash_of_both() -> None:
     def of(samples: Sequence[int], name: str) -> Run:
         ids = tuple(f"gsm8k/{sample}" for sample in samples)
         about = PromptsHeader(
-            "gsm8k", "GSM8K", "bundled", "gsm8k.jsonl", "file", 6, len(ids), name, {"sums": ids}
+            "gsm8k", "GSM8K", "bundled", "a.jsonl", "file", 6, len(ids), name, {"sums": ids}
         )
         one = only(samples)
         return stored(Run(structs.replace(one.header, prompts=(about,)), one.records), name)
