@@ -13,7 +13,7 @@ from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.methods._draft_stack import DraftStack
 from specbench.methods._eagle import DraftModel, EagleDrafter
 
-_TIE = 1e-9
+TIE = 1e-9
 """Penalty per level. A child scores below its parent, so the parent of a kept node is kept."""
 
 
@@ -62,7 +62,7 @@ class CandidatePool:
         self._self.fill_diagonal_(0)
         self._root_score = torch.full((1,), torch.inf, dtype=torch.float64, device=device)
         self._zero = torch.zeros(1, dtype=torch.long, device=device)
-        self._start = torch.full((1, 1), -_TIE, dtype=torch.float64, device=device)
+        self._start = torch.full((1, 1), -TIE, dtype=torch.float64, device=device)
 
     def start(self, root: Tensor) -> None:
         """Begin a draft with the root's token [1]."""
@@ -78,7 +78,7 @@ class CandidatePool:
     def beam(self) -> Beam:
         """Choose the best nodes of the last level to expand."""
         scores, places = self._ops.topk(self._scores[-1], self.top_k)
-        self._above = scores[:, None] - _TIE
+        self._above = scores[:, None] - TIE
         self._expanded.append(places)
         rows = places // self.top_k
         self._mask = torch.cat([self._mask.index_select(0, rows), self._self], 1)
@@ -117,6 +117,11 @@ class Options:
     )
     weights: str = field(default="", metadata={"help": "checkpoint, a folder or hub id"})
 
+    def profiled(self) -> Self:
+        """These options with all candidates in the tree, for an acceptance profile."""
+        size = 1 + self.top_k + self.depth * self.top_k**2
+        return replace(self, total_tokens=size)
+
     def sized(self, rows: int) -> Self:
         """These options with a tree of at most `rows` nodes, as deep as pays for so few."""
         nodes = max(2, min(rows, self.total_tokens))
@@ -131,6 +136,8 @@ class DynamicDrafter(EagleDrafter):
     `depth` expansions follow the first level, so the tree is up to depth + 1 deep. Draft
     tokens are the draft model's best tokens at every temperature, never sampled.
     """
+
+    profile = "pool"
 
     def __init__(self, model: DraftModel, context: BuildContext, options: Options) -> None:
         depth, top_k = options.depth, min(options.top_k, model.vocab_size)

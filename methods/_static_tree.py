@@ -3,19 +3,23 @@
 import json
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from specbench.engine.layers.ops import Ops
 from specbench.engine.target import Target
 from specbench.engine.tree import TreeLayout
 from specbench.errors import UserError, unknown_name
 
 TREE = {"help": "a named tree, a shape such as 4x2x1, or a JSON file of paths"}
 """Declaration of an option `tree`."""
+NUM_RANKS, PROFILE_DEPTH = 64, 6
+"""Ranks at each depth, and depths, that an acceptance profile knows."""
 Ranks = tuple[int, ...]
 """A node as the ranks on its path from the root; the root's path is empty."""
 
@@ -66,6 +70,27 @@ class TreeOptions:
         default=0,
         metadata={"help": "use only so many of its nodes, the root included; 0: all", "min": 0},
     )
+
+    def profiled(self) -> Self:
+        """These options for an acceptance profile: as deep as a profile is."""
+        return replace(self, tree="x".join("1" * PROFILE_DEPTH), nodes=0)
+
+
+def best_ids(ops: Ops, logits: Tensor) -> Tensor:
+    """The best tokens [n, NUM_RANKS] after logits [n, vocab]; fewer of a smaller vocabulary."""
+    return ops.topk_ids(logits, min(NUM_RANKS, logits.shape[-1]))
+
+
+def ranks_of(token_ids: Sequence[int], best: Iterable[Tensor], depth: int) -> list[int]:
+    """The rank of each token among the `best` [NUM_RANKS] of its depth, NUM_RANKS if it has none.
+
+    `best` is read for as many depths as there are tokens; the depths after them have no ranks.
+    """
+    found = []
+    for token, ids in zip(token_ids, best, strict=False):
+        listed = ids.tolist()
+        found.append(listed.index(token) if token in listed else NUM_RANKS)
+    return found + [NUM_RANKS] * (depth - len(found))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """EAGLE: one decoder layer extrapolates the target's features into a static tree of 25 tokens."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +11,7 @@ from specbench.engine.drafter import BuildContext, Method, State
 from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.tree import DraftTree, additive
 from specbench.methods._eagle import EagleDrafter, EagleModel
-from specbench.methods._static_tree import TREE, StaticTree, TreeOptions
+from specbench.methods._static_tree import TREE, StaticTree, TreeOptions, best_ids, ranks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Eagle(EagleDrafter):
 
     Deviation: the tree's official name is mc_sim_7b_63, the same as Medusa's.
     """
+
+    profile = "ranks"
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
@@ -82,6 +85,21 @@ class Eagle(EagleDrafter):
         if not probs:
             return ids, torch.cat(scores)
         return ids, torch.cat(scores), self._proposals(ids, torch.cat(probs), torch.cat(drawn))
+
+    def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
+        return ranks_of(token_ids, self._best_along(state, token_ids), len(self._sizes))
+
+    def _best_along(self, state: State, token_ids: Sequence[int]) -> Iterator[Tensor]:
+        """The best tokens [ranks] of each depth of a chain, which holds `token_ids` instead."""
+        model, span = self.model, self.cache_span(state)
+        end, *missing = self.draft_inputs(state)
+        _, hidden = self.feed(end, *missing, cache_span=span)
+        places = model.stack.tree_slots(end, self._sizes)
+        for token, slots, mask in zip(token_ids, places, self._masks, strict=False):
+            yield best_ids(self._ops, model.logits(hidden))[0]
+            if slots.rows.shape[0]:  # the last level has no children
+                pairs = model.guesses(hidden, torch.full_like(slots.rows, token))
+                hidden = model.stack.extend(*pairs, slots, end, mask, span)
 
     def bytes_read(self, num_nodes: float) -> float:
         return self.model.bytes_read(len(self._tree.levels))

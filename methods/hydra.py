@@ -1,5 +1,6 @@
 """Hydra: Medusa's heads made sequential; each reads the tokens drafted before it."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +15,7 @@ from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import DraftTree, padded_path_length
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._draft_stack import DraftStack, layer_config, rms_norm
-from specbench.methods._static_tree import StaticTree, TreeOptions
+from specbench.methods._static_tree import StaticTree, TreeOptions, best_ids, ranks_of
 
 FILES = ("hydra_lm_head.pt", "hydra_lm_head.safetensors", "model.safetensors", "pytorch_model.bin")
 ARCHITECTURES = ("mlp", "prefix-mlp")
@@ -103,6 +104,8 @@ class Hydra(Drafter):
     always uses 10000.
     """
 
+    profile = "ranks"
+
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
         checkpoint = Checkpoint("hydra", context, FILES)
@@ -137,10 +140,7 @@ class Hydra(Drafter):
         self._missing = AcceptedPath.single(state.pending, hidden.device)
 
     def propose(self, state: State) -> DraftTree:
-        end = torch.full((), state.num_committed, device=self._hidden.device)
-        cache_span = CacheSpan(0)  # `mlp` has no cache
-        if self._prefix:
-            cache_span = self._execution.cache_span(state.num_committed, self._num_scratch)
+        end, cache_span = self._place(state)
         tokens, scores = self._fill(end, *self._missing, self._hidden, cache_span=cache_span)
         return DraftTree(tokens, self._tree.layout, self._tree.num_nodes, scores=scores)
 
@@ -151,10 +151,7 @@ class Hydra(Drafter):
         """Tokens [nodes] of the tree after the missing rows, which end at `end` []."""
         expanded = token_ids.index_select(0, last)
         tokens, scores = [expanded], []
-        if self._prefix:
-            x = self._prefix.feed(hidden.index_select(0, path), last, end, cache_span)
-        else:
-            x = hidden.index_select(0, path.index_select(0, last))
+        x = self._first(end, path, last, hidden, cache_span)
         for head, level in zip(self._heads, self._tree.levels, strict=True):
             x = torch.cat([x, embedding(expanded, self._embedding)], -1)
             logits = head.logits(x)
@@ -164,6 +161,32 @@ class Hydra(Drafter):
             expanded = tokens[-1].index_select(0, level.expanders)
             x = x.index_select(0, level.above)
         return torch.cat(tokens), torch.cat(scores)
+
+    def _place(self, state: State) -> tuple[Tensor, CacheSpan]:
+        """The committed length [], and the rows of the cache that attention reads."""
+        end = torch.full((), state.num_committed, device=self._hidden.device)
+        if not self._prefix:
+            return end, CacheSpan(0)  # `mlp` has no cache
+        return end, self._execution.cache_span(state.num_committed, self._num_scratch)
+
+    def _first(
+        self, end: Tensor, path: Tensor, last: Tensor, hidden: Tensor, cache_span: CacheSpan
+    ) -> Tensor:
+        """What the first head reads [1, hidden], without a token."""
+        if self._prefix:
+            return self._prefix.feed(hidden.index_select(0, path), last, end, cache_span)
+        return hidden.index_select(0, path.index_select(0, last))
+
+    def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
+        return ranks_of(token_ids, self._best_along(state, token_ids), len(self._heads))
+
+    def _best_along(self, state: State, token_ids: Sequence[int]) -> Iterator[Tensor]:
+        """The best tokens [ranks] of each head, which reads `token_ids` instead of a draft."""
+        end, cache_span = self._place(state)
+        x = self._first(end, self._missing.path, self._missing.last, self._hidden, cache_span)
+        for head, token in zip(self._heads, [state.pending, *token_ids], strict=False):
+            x = torch.cat([x, self._embedding[None, token]], -1)
+            yield best_ids(self._execution.ops, head.logits(x))[0]
 
     def observe(self, state: State, result: StepResult) -> None:
         assert result.forward.hidden is not None

@@ -1,6 +1,7 @@
 """LayerSkip: the target's own first layers draft a chain, on the target's cache."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from specbench.engine.drafter import BuildContext, Drafter, Method, State
 from specbench.engine.target import Forward
@@ -18,6 +19,10 @@ class Options:
     )
     num_tokens: int = field(default=6, metadata={"help": "draft tokens per step", "min": 1})
     schedule: Schedule = field(default="constant", metadata=SCHEDULE)
+
+    def profiled(self) -> Self:
+        """These options for an acceptance profile: a token at every position."""
+        return replace(self, num_tokens=1, schedule="constant")
 
 
 class LayerSkip(SpeculativeSampling):

@@ -1,6 +1,7 @@
 """Medusa: heads on the last hidden state draft the next tokens independently of each other."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -16,7 +17,7 @@ from specbench.engine.target import Forward, Needs
 from specbench.engine.tree import DraftTree
 from specbench.methods._checkpoint import Checkpoint
 from specbench.methods._head_fields import one_value
-from specbench.methods._static_tree import StaticTree, TreeOptions
+from specbench.methods._static_tree import StaticTree, TreeOptions, best_ids, ranks_of
 
 FILES = (
     "medusa_lm_head.pt",
@@ -66,6 +67,7 @@ class Medusa(Drafter):
     """
 
     needs = Needs(hidden=True)
+    profile = "ranks"
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
@@ -101,14 +103,22 @@ class Medusa(Drafter):
         self, hidden: Tensor, path: Tensor, token_ids: Tensor, last: Tensor
     ) -> tuple[Tensor, ...]:
         """Tokens [nodes] of the tree after the path's last row of `hidden` [n, hidden]."""
-        heads, root = self._projections.shape[0], token_ids.index_select(0, last)
-        x = hidden.index_select(0, path.index_select(0, last)).expand(heads, -1)
-        for weights, biases in self._blocks:
-            x = x + silu(self._ops.project_each(x, weights, biases))
-        logits = self._ops.project_each(x, self._projections)  # [heads, vocab]
+        root, logits = token_ids.index_select(0, last), self._logits(hidden, path, last)
         best = self._ops.topk_ids(logits, self._tree.num_candidates)
         tokens = torch.cat([root, best.view(-1).index_select(0, self._source)])
         return tokens, logits.gather(1, best[:, :1])
+
+    def _logits(self, hidden: Tensor, path: Tensor, last: Tensor) -> Tensor:
+        """Logits [heads, vocab] after the path's last row of `hidden` [n, hidden]."""
+        x = hidden.index_select(0, path.index_select(0, last))
+        x = x.expand(self._projections.shape[0], -1)
+        for weights, biases in self._blocks:
+            x = x + silu(self._ops.project_each(x, weights, biases))
+        return self._ops.project_each(x, self._projections)
+
+    def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
+        logits = self._logits(self._hidden, self._accepted.path, self._accepted.last)
+        return ranks_of(token_ids, best_ids(self._ops, logits), len(logits))
 
     def observe(self, state: State, result: StepResult) -> None:
         assert result.forward.hidden is not None

@@ -133,6 +133,8 @@ class Mtp(FeatureDrafter[MtpModel]):
     its authors published the first.
     """
 
+    profile = "path"
+
     def __init__(self, options: Options, context: BuildContext) -> None:
         depth = max(options.num_tokens, context.skipped_depth)
         super().__init__(

@@ -36,6 +36,8 @@ class Pard(DraftModelDrafter):
     official code has no temperature.
     """
 
+    profile = "path"
+
     def __init__(self, options: Options, context: BuildContext) -> None:
         model = load_draft_model("pard", context)
         super().__init__(model, context.target.vocab_size)

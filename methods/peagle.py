@@ -75,6 +75,7 @@ class PEagle(EagleDrafter, ParallelDrafter[DraftModel]):
     checked against speculators 0.9, models/peagle, and vLLM's loader.
     """
 
+    profile = "path"
     model: PEagleModel
 
     def __init__(self, options: Options, context: BuildContext) -> None:

@@ -40,6 +40,8 @@ class PromptLookup(Drafter):
     dummy token (id 100).
     """
 
+    profile = "text"
+
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
         self._shortest = 1 if options.allow_shorter else options.num_tokens

@@ -56,6 +56,8 @@ class Rest(Drafter):
     shortened.
     """
 
+    profile = "text"
+
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
         self._device = context.target.device

@@ -1,7 +1,7 @@
 """Speculative sampling with a separate draft model; a schedule sets the chain's length."""
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ class Options:
     schedule: Schedule = field(default="heuristic", metadata=SCHEDULE)
     weights: str = field(default="", metadata={"help": "draft model, a folder or hub id"})
 
+    def profiled(self) -> Self:
+        """These options for an acceptance profile: a token at every position."""
+        return replace(self, num_tokens=1, schedule="constant")
+
 
 class SpeculativeSampling(DraftModelDrafter):
     """Drafts a chain with a small model that has its own cache.
@@ -42,6 +46,7 @@ class SpeculativeSampling(DraftModelDrafter):
     Deviation: a draft does not end at EOS; the engine cuts the tokens after EOS anyway.
     """
 
+    profile = "token"
     pass_sizes = (1, 2)  # missing tokens: two after a fully accepted draft
 
     def __init__(self, model: Target, vocab_size: int, num_tokens: int, schedule: Schedule) -> None:
@@ -66,11 +71,8 @@ class SpeculativeSampling(DraftModelDrafter):
         return fit_vocabulary(self._model.extend(tokens), self._vocab_size)
 
     def observe(self, state: State, result: StepResult) -> None:
-        if self._schedule == "heuristic":
-            if result.verdict.num_accepted == self._num_tokens:
-                self._num_tokens += 2
-            else:
-                self._num_tokens = max(1, self._num_tokens - 1)
+        accepted = result.verdict.num_accepted
+        self._num_tokens = next_length(self._schedule, self._num_tokens, accepted)
 
     def longest_chain(self, num_tokens: int) -> int:
         draft, left, longest = self._first_num_tokens, num_tokens - 1, 1
@@ -83,6 +85,13 @@ class SpeculativeSampling(DraftModelDrafter):
 
     def bytes_read(self, num_nodes: float) -> float:
         return pass_bytes(self._model.model) * (num_nodes - 1)  # one pass per draft token
+
+
+def next_length(schedule: Schedule, num_tokens: int, num_accepted: int) -> int:
+    """Tokens of the next draft, after one of `num_tokens` of which some were accepted."""
+    if schedule == "constant":
+        return num_tokens
+    return num_tokens + 2 if num_accepted == num_tokens else max(1, num_tokens - 1)
 
 
 def build(options: Options, context: BuildContext) -> Drafter:

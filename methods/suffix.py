@@ -62,6 +62,7 @@ class Suffix(Drafter):
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         self._options = options
+        self.profile = "text" if options.scope == "request" else None
         self._device = context.target.device
         self._longest = min(options.num_tokens, options.depth - 1)
         self.tree_sizes = range(1, 2 + self._longest)

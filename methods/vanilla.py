@@ -14,6 +14,7 @@ class Options:
 class Vanilla(Drafter):
     """Proposes the pending token alone."""
 
+    profile = "text"
     tree_sizes = (1,)
 
     def __init__(self, options: Options, context: BuildContext) -> None:

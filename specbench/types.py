@@ -27,6 +27,16 @@ Scope = Literal["request", "run"]
 """Lifetime of a method's memory: one request, or all requests of a pass."""
 
 
+ProfileKind = Literal["pool", "ranks", "path", "token", "text"]
+"""What an acceptance profile stores of a method at each position of an answer.
+
+pool: all candidates of a dynamic tree. ranks: for static trees, the answer's tokens among the
+draft tokens of each depth. path: how much of a drafted chain is right. token: one bit, if a
+draft token does not depend on where its draft began. text: nothing, since drafts follow from
+the tokens alone.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The sizes of a Llama-like model, as in its config.json."""

@@ -17,7 +17,7 @@ from specbench.engine.accept import AcceptedPath, Rule, Sampler, Verdict, lossle
 from specbench.engine.source import WeightSource
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import NUM_NODES, DraftTree, padded_size
-from specbench.types import Request, Scope
+from specbench.types import ProfileKind, Request, Scope
 
 
 class TokenView(Sequence[int]):
@@ -118,6 +118,11 @@ class Drafter:
     rule: Rule = staticmethod(lossless)
     """Acceptance rule of its trees."""
 
+    profile: ProfileKind | None = None
+    """What an acceptance profile stores of it. Only for drafts that depend on nothing but the
+    committed tokens: not on the trees of earlier steps, nor on earlier completions.
+    """
+
     tree_sizes: Collection[int] = NUM_NODES
     """Numbers of nodes that its trees may have, as far as known.
 
@@ -135,6 +140,15 @@ class Drafter:
     def propose(self, state: State) -> DraftTree:
         """The next tree; its root is `state.pending`."""
         raise TypeError(f"{type(self).__name__} does not implement propose()")
+
+    def ranks(self, state: State, token_ids: Sequence[int]) -> list[int]:
+        """Called instead of `propose` for an acceptance profile of kind "ranks".
+
+        Returns for each depth of its trees the rank of one of `token_ids`, which follow the
+        pending token, among the draft tokens after those before it. Tokens without a rank, also
+        missing ones, have the number of ranks.
+        """
+        raise TypeError(f"{type(self).__name__} does not implement ranks()")
 
     def skip(self, state: State) -> None:
         """Called instead of `propose` by a drafter that uses this one, and proposes itself."""

@@ -86,6 +86,12 @@ WORKERS = Policy(
     equal=("work", "method", *(f"environment.{name}" for name in _VERSIONS)), is_exact=True
 )
 """Of setups, not headers: the files and versions that the machines of one run share."""
+PROFILE = Policy(
+    equal=("model.*", "methods.*.weights.*"),
+    free=("model.name", "model.label", "model.source", "model.revision", "*.weights.revision"),
+    is_exact=True,
+)
+"""Of setups: what an acceptance profile belongs to."""
 
 
 def require_same_work(first: RunHeader, second: RunHeader) -> None:

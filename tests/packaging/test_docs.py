@@ -108,7 +108,7 @@ def test_every_make_target_shown_exists(document: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["README.md", "docs/api.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/api.md", "docs/tune.md"])
 def test_the_python_that_a_document_shows_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,119 @@
+"""All candidates of a dynamic tree at one position, and the smaller trees in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specbench.engine.layers.ops import TORCH, Ops
+from specbench.engine.tree import DraftTree
+from specbench.methods._dynamic_tree import TIE, Beam, CandidatePool
+
+
+class StoredPool(NamedTuple):
+    """The children of every expanded node: of the root, then of each level's beam nodes."""
+
+    token_ids: NDArray[np.integer[Any]]  # [expanded, top_k]
+    log_probs: NDArray[np.float32]  # [expanded, top_k]
+    nodes: NDArray[np.uint16]  # [expanded - 1] each beam node, as an index among all children
+
+    @classmethod
+    def read(cls, tree: DraftTree) -> StoredPool:
+        """The pool of a tree that holds all candidates, in the order of insertion."""
+        assert tree.log_probs is not None
+        parents, tokens = tree.layout.parents.cpu().numpy(), tree.tokens.cpu().numpy()
+        scores = tree.log_probs.cpu().numpy()
+        top_k = int((parents[1:] == 0).sum())
+        expanded = parents[1::top_k]
+        above = np.where(expanded > 0, scores[expanded], 0.0) - TIE
+        log_probs = scores[1:].reshape(-1, top_k) - above[:, None]
+        return cls(
+            tokens[1:].reshape(-1, top_k).astype(np.min_scalar_type(tokens.max())),
+            log_probs.astype(np.float32),
+            (expanded[1:] - 1).astype(np.uint16),
+        )
+
+    def rows(self) -> dict[tuple[int, ...], int]:
+        """The row of each expanded node's children, by the tokens on the node's path."""
+        paths: list[tuple[int, ...]] = [()]
+        tokens, top_k = self.token_ids.ravel().tolist(), self.token_ids.shape[1]
+        for node in self.nodes.tolist():
+            paths.append((*paths[node // top_k], tokens[node]))
+        return {path: row for row, path in enumerate(paths)}
+
+    def depth_of(self, token_ids: Sequence[int]) -> int:
+        """Number of the first of `token_ids` that are a path of the pool."""
+        rows, path = self.rows(), tuple(token_ids)
+        for depth, token in enumerate(path):
+            row = rows.get(path[:depth])
+            if row is None or token not in self.token_ids[row]:
+                return depth
+        return len(path)
+
+
+class _FirstOfEquals(Ops):
+    def topk(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        best = values.sort(descending=True, stable=True)
+        return best.values[:k], best.indices[:k]
+
+
+class HostPool(CandidatePool):
+    """A pool on the CPU, which takes stored candidates.
+
+    Of equal scores it expands the first, as a draft on a CPU does.
+    """
+
+    _ops: Ops
+
+    def __init__(self, num_nodes: int, depth: int, top_k: int) -> None:
+        super().__init__(top_k, depth, num_nodes, torch.float32, torch.device("cpu"))
+
+    def beam(self) -> Beam:
+        self._ops = _FirstOfEquals()
+        try:
+            return super().beam()
+        finally:
+            self._ops = TORCH
+
+
+class SmallTree(NamedTuple):
+    """Tokens and parents [nodes] of a tree, and its expansions that the stored pool lacks."""
+
+    tokens: list[int]
+    parents: list[int]
+    num_expanded: int
+    num_missed: int
+
+
+def smaller_tree(stored: StoredPool, pool: HostPool, depth: int) -> SmallTree:
+    """The tree that `pool` grows from stored candidates in `depth` expansions.
+
+    A narrower beam may expand a node that was pushed out of the wider one. Its children are
+    unknown: they get token -1 and no probability.
+    """
+    rows, top_k, missed = stored.rows(), pool.top_k, 0
+    token_ids = torch.from_numpy(stored.token_ids[:, :top_k].astype(np.int64))
+    log_probs = torch.from_numpy(stored.log_probs[:, :top_k].copy())
+    pool.start(torch.zeros(1, dtype=torch.long))
+    pool.add(log_probs[:1], token_ids[:1])
+    beam: list[tuple[int, ...] | None] = [()]
+    for _ in range(depth):
+        chosen = pool.beam()
+        pairs = zip(chosen.rows.tolist(), chosen.tokens.tolist(), strict=True)
+        above = [(beam[row], token) for row, token in pairs]
+        beam = [None if path is None else (*path, token) for path, token in above]
+        found = torch.tensor([-1 if path is None else rows.get(path, -1) for path in beam])
+        missed += sum(path is not None and path not in rows for path in beam)
+        beam = [path if path in rows else None for path in beam]
+        is_unknown = (found < 0)[:, None]
+        pool.add(
+            log_probs[found].masked_fill(is_unknown, -torch.inf),
+            token_ids[found].masked_fill(is_unknown, -1),
+        )
+    tokens, parents, _, _ = pool.tree()
+    return SmallTree(tokens.tolist(), parents.tolist(), 1 + depth * top_k, missed)

@@ -1,0 +1,225 @@
+"""What a profile is made of, its files, and what it is refused for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Drafter
+from specbench.engine.graphs import cuda
+from specbench.engine.graphs.cuda import Graphs
+from specbench.engine.target import Target
+from specbench.errors import UserError
+from specbench.log.header import MethodHeader
+from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
+from specbench.registry import get
+from specbench.tune import Profile, profile, read_profile, replay
+from specbench.tune.profile import Recorder, recorded
+from specbench.tune.stored_profile import ProfiledMethod, placed
+from specbench.types import Request
+from tests.methods import test_mtp, test_peagle
+from tests.methods.building import build_in
+from tests.methods.head_layouts import write_layout
+from tests.support.models import prompts, random_llama
+from tests.support.tracing import TraceRecorder
+from tests.support.weights import build
+
+VALUES: dict[str, Any] = {
+    "tasks": "gsm8k",
+    "limit": 2,
+    "max_new_tokens": 12,
+    "dtype": "float32",
+    "threads": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("profile") / "made"
+    profile("tiny", "eagle2:depth=2,top_k=3,medusa,sps", output=made, **VALUES)
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Profile:
+    return read_profile(folder)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("eagle2:total_tokens=8,depth=3,top_k=2", "depth is 3, and at most 2 in the profile"),
+        ("eagle2:depth=2,top_k=4", "top_k is 4, and at most 3 in the profile"),
+        ("eagle2:depth=1,top_k=2,weights=mine", "weights is 'mine', and '' in the profile"),
+        ("eagle3", "eagle3 is not in the profile, which has vanilla, eagle2:depth=2,top_k=3"),
+        ("recycling", "recycling is not in the profile"),
+        ("suffix:scope=run", "is not in the profile"),
+        ("medusa:tree=70", "has depth 1 and 70 ranks, and the profile 4 and 64"),
+        ("pld:ngrams=3", "ngrams"),
+    ],
+)
+def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
+    setting: str, reason: str, found: Profile
+) -> None:
+    with pytest.raises(UserError, match=reason):
+        replay(found, setting)
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "reason"),
+    [
+        ("recycling", {}, "recycling has no acceptance profile"),
+        ("lookahead", {}, "lookahead has no acceptance profile"),
+        ("suffix:scope=run", {}, "suffix:scope=run has no acceptance profile"),
+        ("pld", {"temperatures": 1.0}, "greedy answers, and the temperature is 1"),
+        ("eagle2:top_k=24", {"limit": 1}, r"bytes a position, not 4,096"),
+    ],
+)
+def test_no_profile_is_made_of(method: str, values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        profile("tiny", method, **VALUES | values)
+
+
+def test_a_profile_that_becomes_too_large_ends_after_its_first_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules["specbench.tune.profile"], "MOST_BYTES", 10_000)
+    lines: list[str] = []
+    with pytest.raises(UserError, match=r"about \d{3},\d{3} bytes, more than 50,000,000"):
+        profile("tiny", "eagle2", **VALUES | {"limit": 8}, say=lines.append)
+    assert 1 <= len(lines) < 8
+
+
+def test_a_profile_of_another_model_or_other_weights_is_refused(found: Profile) -> None:
+    model, eagle = found.header.model, found.header.methods["eagle2:depth=2,top_k=3"].about
+    found.check(model, [eagle])
+    name, file = next(iter(model.files.items()))
+    changed = msgspec.structs.replace(file, sha256="0" * 64)
+    files = {**model.files, name: changed}
+    other = msgspec.structs.replace(model, dtype="bfloat16", files=files)
+    with pytest.raises(UserError, match='dtype: "float32" in the profile, "bfloat16" here'):
+        found.check(other)
+    with pytest.raises(UserError, match=rf"model.files.{name}.sha256: .*0000"):
+        found.check(other)
+    assert eagle.weights
+    name, file = next(iter(eagle.weights.files.items()))
+    changed = msgspec.structs.replace(file, sha256="0" * 64)
+    files = {**eagle.weights.files, name: changed}
+    weights = msgspec.structs.replace(eagle.weights, files=files)
+    with pytest.raises(UserError, match=rf"methods.eagle2.weights.files.{name}.*0000"):
+        found.check(model, [msgspec.structs.replace(eagle, weights=weights)])
+
+
+def test_the_files_of_a_profile_belong_together(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds a profile"):
+        read_profile(folder).write(folder)
+    read_profile(folder).write(tmp_path / "copy")
+    (tmp_path / "copy" / "profile.npz").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"has sha256 d9298a10d1b0…, and profile.json names"):
+        read_profile(tmp_path / "copy")
+    header = json.loads((folder / "profile.json").read_text())
+    (tmp_path / "copy" / "profile.json").write_text(json.dumps({**header, "schema": 2}))
+    with pytest.raises(UserError, match="schema 2, newer than 1"):
+        read_profile(tmp_path / "copy")
+    with pytest.raises(UserError, match="holds no profile"):
+        read_profile(tmp_path)
+
+
+def test_an_expansion_that_a_narrower_beam_wants_and_the_profile_lacks_is_a_miss() -> None:
+    """A beam of two takes both children of 6, and not 1 below 5. A beam of one wants 1."""
+    token_ids = np.array([[5, 6], [1, 2], [3, 4], [8, 9], [10, 11]], dtype=np.int32)
+    probs = np.array([[5, 4], [3, 1], [9, 8], [5, 5], [5, 5]], dtype=np.float32) / 10
+    nodes = np.array([0, 1, 4, 5], dtype=np.uint16)  # 5 and 6; then 6's children 3 and 4
+    stored = StoredPool(token_ids, np.log(probs), nodes)
+    wide = smaller_tree(stored, HostPool(8, 2, 2), 2)
+    assert (wide.num_expanded, wide.num_missed) == (5, 0)
+    narrow = smaller_tree(stored, HostPool(4, 2, 1), 2)  # expands 5, then its child 1
+    assert (narrow.num_expanded, narrow.num_missed) == (3, 1)
+    assert narrow.tokens[1:] == [5, 1, -1] and narrow.parents == [0, 0, 1, 2]
+
+
+def mtp(folder: Path, num_tokens: int) -> tuple[Target, Drafter]:
+    target = test_mtp.target_of("deepseek")
+    return target, build_in(folder, "mtp", target, num_tokens=num_tokens)
+
+
+def peagle(folder: Path, num_tokens: int) -> tuple[Target, Drafter]:
+    target = test_peagle.target()
+    return target, build_in(folder, "peagle", target, num_tokens=num_tokens)
+
+
+@pytest.mark.parametrize("make", [mtp, peagle], ids=["mtp", "peagle"])
+def test_a_longest_chain_holds_the_shorter_ones(
+    make: Callable[[Path, int], tuple[Target, Drafter]], found: Profile, tmp_path: Path
+) -> None:
+    """Random heads over eight tokens, some of whose drafts are right by chance."""
+    name, most = make.__name__, 7
+    if name == "mtp":
+        test_mtp.publish("deepseek", tmp_path)
+    else:
+        layout = test_peagle.LAYOUTS["vLLM"]
+        write_layout(test_peagle.target(), layout, test_peagle.with_mask(layout), tmp_path)
+    target, drafter = make(tmp_path, most)
+    recorders = {name: Recorder(drafter)}
+    requests = [Request(prompt, 30) for prompt in test_peagle.PROMPTS]
+    rows = []
+    for number, request in enumerate(requests):
+        answer = decode(target, get("vanilla").build(None, BuildContext(target)), request)
+        row = recorded(str(number), target, recorders, request, answer.token_ids, "budget")
+        assert row is not None
+        other = answer.token_ids[:-1]
+        assert recorded(str(number), target, recorders, request, other, "budget") is None
+        rows.append(row)
+    about = MethodHeader(name, "", {"num_tokens": most}, is_lossless=True, weights=None)
+    methods = {name: ProfiledMethod("path", drafter.has_fixed_size, about)}
+    lengths = {name: {"path": np.concatenate([row.drafts[name]["path"] for row in rows])}}
+    header = msgspec.structs.replace(found.header, methods=methods)
+    profile = Profile(header, placed(row[:3] for row in rows), lengths)
+    assert lengths[name]["path"].max() > 1
+    for num_tokens in (1, 2, 3, 5, 7):
+        drafter = make(tmp_path, num_tokens)[1]
+        walks = replay(profile, f"{name}:num_tokens={num_tokens}")
+        for walk, request in zip(walks, requests, strict=True):
+            done = decode(target, drafter, request)
+            assert (walk.accepts, walk.nodes) == (done.accept_lengths, done.num_nodes)
+
+
+RECORDED = [
+    *((name, "total_tokens=37,depth=2,top_k=4") for name in ("eagle2", "eagle3")),
+    *((name, "tree=1x1x1x1") for name in ("medusa", "hydra", "eagle")),
+    *((name, "num_tokens=1,schedule=constant") for name in ("sps", "layerskip")),
+    *((name, "num_tokens=4") for name in ("pard", "peagle", "mtp")),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), RECORDED)
+def test_replayed_graphs_draft_what_eager_steps_draft(
+    method: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "BUCKET", 16)
+    model = random_llama()
+    graphs = Graphs(TraceRecorder())
+    given = dict(one.split("=") for one in options.split(","))
+    for prompt in prompts()[:2]:
+        request, drafts = Request(prompt, 30), []
+        for target in (Target(deepcopy(model)), Target(deepcopy(model), graphs)):
+            vanilla = build("vanilla", target, tmp_path)
+            answer = decode(target, vanilla, request).token_ids
+            recorders = {method: Recorder(build(method, target, tmp_path, **given))}
+            found = recorded("a prompt", target, recorders, request, answer, "budget")
+            assert found is not None
+            drafts.append(found.drafts[method])
+        assert drafts[0].keys() == drafts[1].keys()
+        for name, eager in drafts[0].items():
+            assert len(eager) == 29
+            assert np.allclose(eager, drafts[1][name], atol=1e-5)
+    assert graphs.failures == set()

@@ -1,0 +1,202 @@
+"""Replays of a profile's smaller settings against real runs of them, to the token."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specbench import run
+from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext, Drafter, State, StepResult
+from specbench.engine.load import load_target
+from specbench.engine.target import Forward
+from specbench.engine.tree import DraftTree
+from specbench.measure.methods import parse_methods
+from specbench.registry import get
+from specbench.tune import Profile, Walk, best_tree, oracle, profile, read_profile, replay
+from specbench.types import Record, Request
+from specbench.zoo import TINY
+
+VALUES: dict[str, Any] = {
+    "tasks": "mt_bench,gsm8k",
+    "limit": 1,
+    "max_new_tokens": 48,
+    "dtype": "float32",
+    "threads": 1,
+}
+DYNAMIC = (
+    "total_tokens=60,depth=7,top_k=10",
+    "total_tokens=12,depth=3,top_k=4",
+    "total_tokens=5,depth=1,top_k=2",
+    "total_tokens=33,depth=5,top_k=6",
+    "total_tokens=8,depth=6,top_k=1",
+)
+TREES = ("nodes=0", "nodes=4", "tree=4x2x1x1", "tree=1x1x1x1x1x1", "tree=eagle_25,nodes=12")
+CHAINS = (
+    "num_tokens=1,schedule=constant",
+    "num_tokens=3,schedule=constant",
+    "num_tokens=8,schedule=constant",
+    "num_tokens=5,schedule=heuristic",
+    "num_tokens=20,schedule=constant",
+)
+SETTINGS = {
+    "eagle2": DYNAMIC,
+    "eagle3": DYNAMIC,
+    "medusa": TREES,
+    "hydra": TREES,
+    "eagle": TREES,
+    "sps": CHAINS,
+    "layerskip": CHAINS,
+    "pard": tuple(f"num_tokens={n}" for n in (1, 2, 4, 7, 12)),
+    "pld": ("ngram=3", "num_tokens=1", "num_tokens=20", "allow_shorter=true", "ngram=1"),
+    "suffix": ("num_tokens=24", "num_tokens=4", "shape=tree", "depth=6", "min_prob=0.5"),
+}
+
+
+@pytest.fixture(scope="module")
+def pard(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """PARD with tiny's draft model, which is given a mask token."""
+    folder = shutil.copytree(TINY / "sps", tmp_path_factory.mktemp("made") / "pard")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "pard_token": 3}))
+    return f"pard:weights={folder}"
+
+
+@pytest.fixture(scope="module")
+def profiled(pard: str, tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    """A profile as it is read from its files."""
+    folder = tmp_path_factory.mktemp("made") / "profile"
+    profile("tiny", [*({*SETTINGS} - {"pard"}), pard], output=folder, **VALUES)
+    return read_profile(folder)
+
+
+@pytest.fixture(scope="module")
+def spellings(pard: str) -> dict[str, list[str]]:
+    """The settings of each method as they are asked for."""
+    found = {}
+    for method, settings in SETTINGS.items():
+        start = f"{pard}," if method == "pard" else f"{method}:"
+        found[method] = [start + options for options in settings]
+    return found
+
+
+@pytest.fixture(scope="module")
+def real(
+    spellings: dict[str, list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Record]]:
+    """The records of an ordinary run of all settings, by spelling."""
+    every = [one for some in spellings.values() for one in some]
+    folder = tmp_path_factory.mktemp("run")
+    found = run("tiny", every, output=folder, settings="paper", repeats=1, **VALUES)
+    labels = {parse_methods([one])[0].label: one for one in every}
+    by_spelling: dict[str, list[Record]] = {one: [] for one in every}
+    for record in found.records:
+        if record.key.method in labels:
+            by_spelling[labels[record.key.method]].append(record)
+    return by_spelling
+
+
+@pytest.mark.parametrize("method", SETTINGS)
+def test_a_replay_has_the_steps_of_a_real_run(
+    method: str,
+    profiled: Profile,
+    spellings: dict[str, list[str]],
+    real: dict[str, list[Record]],
+) -> None:
+    for spelling in spellings[method]:
+        walks = {walk.prompt: walk for walk in replay(profiled, spelling)}
+        assert len(walks) == len(real[spelling]) == 3
+        for record in real[spelling]:
+            walk = walks[f"{record.key.task}/{record.key.sample_id}/{record.key.turn}"]
+            assert walk.accepts == record.accept_lengths, spelling
+            assert walk.nodes == record.num_nodes, spelling
+            assert walk.prompt_tokens == record.prompt_tokens
+    assert len({one.accept_lengths for some in spellings[method] for one in real[some]}) >= 3
+
+
+def mat(walks: list[Walk]) -> float:
+    """Mean accepted tokens of all steps."""
+    return sum(sum(one.accepts) for one in walks) / sum(len(one.accepts) for one in walks)
+
+
+class Either(Drafter):
+    """Drafts as the first drafter does, and as the second where that has no draft."""
+
+    def __init__(self, first: Drafter, second: Drafter) -> None:
+        self.first, self.second = first, second
+        self.needs = second.needs
+
+    def start(self, state: State, prefill: Forward) -> None:
+        self.first.start(state, prefill)
+        self.second.start(state, prefill)
+
+    def propose(self, state: State) -> DraftTree:
+        tree = self.first.propose(state)
+        if tree.num_nodes == 1:
+            return self.second.propose(state)
+        self.second.skip(state)
+        return tree
+
+    def observe(self, state: State, result: StepResult) -> None:
+        self.second.observe(state, result)
+
+
+def test_a_combination_drafts_with_the_second_method_where_the_first_has_no_draft(
+    profiled: Profile,
+) -> None:
+    target = load_target(TINY / "target", dtype=torch.float32, device=torch.device("cpu"))
+    pld, eagle = get("pld"), get("eagle2")
+    options = eagle.options(total_tokens=6, depth=2, top_k=2)
+    either = Either(
+        pld.build(pld.options(min_ngram=2), BuildContext(target)),
+        eagle.build(options, BuildContext(target, TINY / "eagle", skipped_depth=10)),
+    )
+    second = "eagle2:total_tokens=6,depth=2,top_k=2"
+    walks = replay(profiled, "pld:min_ngram=2", otherwise=second)
+    assert {6, 11} == {*walks[0].nodes}
+    for answer, walk in zip(profiled.answers, walks, strict=True):
+        eos = frozenset({answer.token_ids[-1]} if answer.about.stop_reason == "eos" else ())
+        done = decode(target, either, Request(answer.prompt_ids, 48, eos_ids=eos))
+        assert done.token_ids == answer.token_ids
+        assert (walk.accepts, walk.nodes) == (done.accept_lengths, done.num_nodes)
+
+
+@pytest.mark.parametrize("method", ["eagle2", "eagle3", "medusa", "eagle"])
+def test_no_setting_exceeds_the_oracle(method: str, profiled: Profile) -> None:
+    bound = mat(oracle(profiled, method))
+    found = [mat(replay(profiled, f"{method}:{options}")) for options in SETTINGS[method]]
+    assert max(found) <= bound
+    assert bound > 1.1 * sorted(found)[1]
+
+
+@pytest.fixture(scope="module")
+def of_heads() -> Profile:
+    """Enough positions for the most frequent ranks to be those of the best tree."""
+    values = {**VALUES, "tasks": "mt_bench,gsm8k,humaneval,alpaca", "limit": 2}
+    return profile("tiny", "medusa,hydra,eagle", **values)
+
+
+@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle"])
+def test_the_best_tree_is_no_worse_than_every_tree_of_its_size(
+    method: str, of_heads: Profile, tmp_path: Path
+) -> None:
+    def mat_of(paths: Iterable[tuple[int, ...]]) -> float:
+        (tmp_path / "tree.json").write_text(json.dumps([*paths]))
+        return mat(replay(of_heads, f"{method}:tree={tmp_path / 'tree.json'}"))
+
+    def is_tree(paths: Iterable[tuple[int, ...]]) -> bool:
+        return all(path[:-1] in {(), *paths} for path in paths)
+
+    every = [path for depth in (1, 2, 3) for path in product(range(3), repeat=depth)]
+    trees = filter(is_tree, combinations(every, 3))
+    assert mat_of(best_tree(of_heads, method, 4)) >= 0.99 * max(map(mat_of, trees))
+    larger = best_tree(of_heads, method, 20)
+    assert len(larger) == 19 and is_tree(larger)
+    assert mat_of(larger) > mat(replay(of_heads, f"{method}:nodes=20"))
