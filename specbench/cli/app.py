@@ -41,6 +41,7 @@ COMMANDS = {
     "fetch": Listed("Prepare", "Download prompts, models and draft weights ahead of a run."),
     "train": Listed("Prepare", "Train a method's head for a model that has none."),
     "init": Listed("Prepare", "Write a package with a working method, for you to change."),
+    "tune": Listed("", "Record what methods draft, and replay their settings.", "tune.commands"),
     "merge": Listed("", "Join runs of the same work."),
     "verify": Listed("", "Check the files of runs.", "old_names.verify", "check RUN"),
     "contract": Listed(

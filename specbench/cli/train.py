@@ -80,6 +80,7 @@ def train(
         Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
     check_method(method)
     check_format(format_, method)
+    device = pick_device(spec.device).name
     settings = Settings(
         num_steps=steps,
         num_rows=rows,
@@ -89,6 +90,7 @@ def train(
         draft_vocab=draft_vocab,
         num_tokens=tokens,
         layout=format_,
+        is_mixed=has_fast_bfloat16(device),
     )
     card = find_model(model)
     path = resolve_model(card, offline=call.offline)
@@ -102,7 +104,7 @@ def train(
             codec=load_codec(path, card, spec.template),
             settings=settings,
             source=card.repo,
-            device=pick_device(spec.device).name,
+            device=device,
             is_resumed=call.resume,
             say=say,
         )
