@@ -89,7 +89,7 @@ test-tools: setup
 	$(PYTEST) -m "tools and not ($(ELSEWHERE))" tests/training tests/tools tests/benchmarks
 
 # The tests that have to cover the rooms with a threshold; tracing doubles their time.
-COVERING := tests/analysis tests/engine tests/log tests/methods tests/audit tests/machine tests/measure/test_priming.py \
+COVERING := tests/analysis tests/engine tests/log tests/methods tests/tune tests/audit tests/machine tests/measure/test_priming.py \
 	tests/measure/test_resume.py tests/judge/test_files.py tests/judge/test_tampering.py tests/cli/test_shared_runs.py
 
 coverage: $(KERNELS)

@@ -71,7 +71,7 @@ def train(
     from specbench.models.hub import resolve_model
     from specbench.training.command import check_method, train_head
     from specbench.training.layouts import check_format
-    from specbench.training.recipe import Settings
+    from specbench.training.recipe import Settings, has_fast_bfloat16
 
     spec = SpecValues(model=model, **values)
     numbers = (steps, rows, length, seed, tokens, draft_vocab, unroll)
