@@ -168,7 +168,7 @@ def _drafters(card: ModelCard) -> TextTable:
         weights = card.weights_of(entry.name)
         if weights is None:
             continue
-        source = "embedded" if card.is_embedded else weights.repo
+        source = "embedded" if weights.is_shipped else weights.repo
         count = num_parameters(card, weights)
         share = f"{count / total:.1%}" if count and total else "-"
         rows.append([entry.name, source, f"{count / 1e6:,.1f} M" if count else "-", share])

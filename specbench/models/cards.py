@@ -26,7 +26,7 @@ DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 GGUF_TYPE = "gguf_type"
 """The field of config.json with the type of a dequantised file's weights, such as Q4_1."""
 _PACKAGE = Path(__file__).resolve().parent.parent
-_TINY = _PACKAGE / "zoo" / "tiny"
+_ZOO = _PACKAGE / "zoo"
 
 
 def is_gguf(name: str) -> bool:
@@ -35,7 +35,7 @@ def is_gguf(name: str) -> bool:
 
 
 class DraftWeights(Struct, frozen=True):
-    """A method's checkpoint on a card: a repository id, or a local folder for `tiny`."""
+    """A method's checkpoint on a card: a repository id, or a local folder for those that specbench ships."""
 
     method: str
     repo: str
@@ -48,6 +48,11 @@ class DraftWeights(Struct, frozen=True):
         """Kind of head, as `Method.head` of the method that it is named after."""
         about = described().get(self.method)
         return about.head if about else ""
+
+    @property
+    def is_shipped(self) -> bool:
+        """True for weights that come with specbench."""
+        return Path(self.repo).is_relative_to(_ZOO)
 
     @property
     def is_model(self) -> bool:
@@ -131,7 +136,7 @@ def known_models() -> Mapping[str, ModelCard]:
     for name, table in _models_file().model.items():
         given = {name: getattr(table, name) for name in ModelFields.__struct_fields__}
         layers = table.layers
-        weights = tuple(
+        weights = _shipped_weights(name) + tuple(
             DraftWeights(method, repo, layers=layers.get(repo, ""))
             for method, repo in table.drafters.items()
         )
@@ -223,19 +228,22 @@ def _models_file() -> ModelsFile:
 
 
 def _tiny_card() -> ModelCard:
-    folders = sorted(_TINY.iterdir()) if _TINY.is_dir() else []
-    weights = tuple(
-        DraftWeights(folder.name, str(folder))
-        for folder in folders
-        if folder.name != "target" and (folder / "config.json").is_file()
-    )
     return ModelCard(
         name="tiny",
         title="tiny (embedded, trained by specbench)",
-        repo=str(_TINY / "target"),
-        draft_weights=weights,
+        repo=str(_ZOO / "tiny" / "target"),
+        draft_weights=_shipped_weights("tiny"),
         note="A small model that this project trained, to try everything without a download.",
         is_embedded=True,
+    )
+
+
+def _shipped_weights(model: str) -> tuple[DraftWeights, ...]:
+    """The draft weights of a model that specbench trained and ships."""
+    return tuple(
+        DraftWeights(config.parent.name, str(config.parent))
+        for config in sorted((_ZOO / model).glob("*/config.json"))
+        if config.parent.name != "target"
     )
 
 

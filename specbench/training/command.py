@@ -25,7 +25,7 @@ from specbench.training.loop import LogLine, Plan
 from specbench.training.own_text import OVERLAP, SELF, task_prompts, write_own_text
 from specbench.training.recipe import HEADS, Settings, fit, new_head
 
-_HELD_OUT_SHARE, _MOST_HELD_OUT = 20, 100
+HELD_OUT_SHARE, _MOST_HELD_OUT = 20, 100
 """One row in 20 is held out for the log, 100 at most. More text at the end moves no row."""
 
 Say = Callable[[str], None]
@@ -186,8 +186,8 @@ def check_method(name: str) -> None:
 
 def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     """Rows to hold out for the log, and rows to train on; at least one of each."""
-    most = _MOST_HELD_OUT * _HELD_OUT_SHARE
-    chosen = range(0, min(len(rows), most), _HELD_OUT_SHARE)
+    most = _MOST_HELD_OUT * HELD_OUT_SHARE
+    chosen = range(0, min(len(rows), most), HELD_OUT_SHARE)
     return [rows[i] for i in chosen], [row for i, row in enumerate(rows) if i not in chosen]
 
 

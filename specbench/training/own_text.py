@@ -148,7 +148,7 @@ def _registered() -> str:
 SELF = "self"
 """The value of `--data` that asks for it."""
 
-_CHUNK, _SLOTS = 192, 96
+_CHUNK, _SLOTS = 480, 96
 """Requests of a chunk, and the most that are answered together."""
 _REQUEST, _ANSWER = 128, 320
 """The most tokens of a request, which is else dropped, and of an answer, which is else cut."""

@@ -117,9 +117,9 @@ def test_the_drafters_of_tiny_are_the_folders_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("target", "sps", "eagle"):
-        make_checkpoint(tmp_path / name)
-    (tmp_path / "logs").mkdir()
-    monkeypatch.setattr("specbench.models.cards._TINY", tmp_path)
+        make_checkpoint(tmp_path / "tiny" / name)
+    (tmp_path / "tiny" / "logs").mkdir()
+    monkeypatch.setattr("specbench.models.cards._ZOO", tmp_path)
     card = find_model("tiny")
     assert [drafter.method for drafter in card.draft_weights] == ["eagle", "sps"]
     assert card.weights_of("eagle2") == card.weights_of("eagle")

@@ -45,9 +45,9 @@ def main() -> None:
         from specbench.models.hub import resolve_model
         from tools.zoo.acceptance import write_acceptance
 
-        name = arguments.model
-        models = TINY if name == "tiny" else resolve_model(find_model(name), offline=False)
-        write_acceptance(models, arguments.out or FOLDER / f"{name}.json", num_prompts=2)
+        card = find_model(arguments.model)
+        folder = resolve_model(card, offline=False)
+        write_acceptance(card, folder, arguments.out or FOLDER / f"{card.name}.json")
     elif arguments.job == "evaluate":
         from tools.zoo.evaluate import evaluate
 

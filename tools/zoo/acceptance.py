@@ -1,11 +1,14 @@
 """Mean accepted tokens of methods with settings of many sizes, for `--settings auto`.
 
-`python -m tools.zoo acceptance [--model NAME]` writes those of `tiny` or another known model, from
-ordinary greedy answers to held-out requests that neither training nor any run uses. No time is
-measured.
+`python -m tools.zoo acceptance [--model NAME]` writes those of `tiny`, or of another known model with
+text of its own in this folder, from ordinary greedy answers to held-out requests that neither
+training nor any run uses. No time is measured.
 """
 
+import json
+import lzma
 from collections.abc import Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,9 @@ from specbench.engine.load import load_target
 from specbench.measure.local.device import EAGER
 from specbench.measure.local.engine_load import make_execution
 from specbench.models.acceptance import Acceptance, AcceptanceFile
+from specbench.models.cards import ModelCard
 from specbench.registry import get
+from specbench.training.command import HELD_OUT_SHARE
 from specbench.types import Request
 from specbench.zoo import TINY
 from tools.zoo.held_out import bundled_requests, held_out_dialogues
@@ -59,24 +64,32 @@ SETTINGS: Mapping[str, tuple[dict[str, Any], ...]] = {
 """The settings by method, beside the paper's."""
 
 
-def acceptance(models: Path, num_prompts: int) -> AcceptanceFile:
-    """The file of a folder with `target` and a folder for each kind of weights, or of one model."""
-    folder = models / "target" if (models / "target").is_dir() else models
+OWN_TEXT = "own_text.jsonl.xz"
+"""What a model wrote itself for the training of its heads, in a folder of its name."""
+_OWN_REQUESTS = 12
+
+
+def acceptance(card: ModelCard, folder: Path) -> AcceptanceFile:
+    """The file of a model whose target is in `folder`."""
     device, dtype = torch.device("cpu"), _dtype(folder)
     execution = make_execution(EAGER, device, dtype)
     target = load_target(folder, dtype=dtype, device=device, execution=execution)
-    requests = [*_requests(folder, num_prompts)]
-    kinds = {kind for name in SETTINGS if (kind := get(name).weights)}
-    shipped = sorted(kind for kind in kinds if (models / kind).is_dir())
-    hashes = {"target": _hash(folder), **{kind: _hash(models / kind) for kind in shipped}}
+    ends = GenerationConfig.from_pretrained(folder).eos_token_id
+    eos_ids = frozenset(ends if isinstance(ends, list) else [ends])
+    request = partial(Request, max_new_tokens=_MAX_NEW_TOKENS, eos_ids=eos_ids)
+    own = Path(__file__).with_name(card.name) / OWN_TEXT
+    prompts = list(_own_prompts(own) if own.is_file() else _written_prompts(folder))
+    requests = [request(tuple(ids)) for ids in prompts]
+    weights = {one.method: Path(one.repo) for one in card.draft_weights if one.is_shipped}
+    hashes = {kind: _hash(path) for kind, path in {"target": folder, **weights}.items()}
     methods = {}
     for name, settings in SETTINGS.items():
         method, found = get(name), []
-        weights = models / method.weights if method.weights else None
-        if weights and method.weights not in hashes:
+        if method.weights and method.weights not in weights:
             continue
         for given in ({}, *settings):
-            drafter = method.build(method.options(**given), BuildContext(target, weights))
+            context = BuildContext(target, weights.get(method.weights or ""))
+            drafter = method.build(method.options(**given), context)
             done = [decode(target, drafter, request) for request in requests]
             steps = [n for one in done for n in one.accept_lengths]
             rows = [n for one in done for n in one.num_nodes]
@@ -84,8 +97,8 @@ def acceptance(models: Path, num_prompts: int) -> AcceptanceFile:
             found.append(Acceptance(given, round(mean, 2), round(mat, 3)))
             print(name, given, round(mean, 2), round(mat, 3), flush=True)
         methods[name] = tuple(found)
-    prompts = f"{len(requests)} held-out requests of {len(FAMILIES)} families, T=0"
-    return AcceptanceFile("", prompts, hashes, methods)
+    kind = "requests of its own" if own.is_file() else f"requests of {len(FAMILIES)} families"
+    return AcceptanceFile(card.name, f"{len(requests)} held-out {kind}, T=0", hashes, methods)
 
 
 def _dtype(folder: Path) -> torch.dtype:
@@ -93,18 +106,23 @@ def _dtype(folder: Path) -> torch.dtype:
     return torch.float32 if is_tiny else torch.bfloat16
 
 
-def _requests(folder: Path, number: int) -> Iterator[Request]:
-    """Requests with `number` first turns of each family that no bundled prompt has."""
+def _own_prompts(path: Path) -> Iterator[list[int]]:
+    """Prompts of rows that `specbench train` holds out."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    for row in rows[: _OWN_REQUESTS * HELD_OUT_SHARE : HELD_OUT_SHARE]:
+        yield row["prompt_ids"]
+
+
+def _written_prompts(folder: Path) -> Iterator[list[int]]:
+    """First turns of two dialogues of each family that no bundled prompt has."""
     tokenizer, known = AutoTokenizer.from_pretrained(folder), bundled_requests()
-    ends = GenerationConfig.from_pretrained(folder).eos_token_id
-    eos_ids = frozenset(ends if isinstance(ends, list) else [ends])
     for family in FAMILIES:
         texts = [one.turns[0].user for one in held_out_dialogues(family, 100, SETTINGS_SEED)]
-        for text in [text for text in texts if text not in known][:number]:
+        for text in [text for text in texts if text not in known][:2]:
             chat = [{"role": "user", "content": text}]
             prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-            ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            yield Request(tuple(ids), _MAX_NEW_TOKENS, eos_ids=eos_ids)
+            yield tokenizer(prompt, add_special_tokens=False)["input_ids"]
 
 
 def _hash(folder: Path) -> str:
@@ -112,8 +130,8 @@ def _hash(folder: Path) -> str:
     return sha256(largest.read_bytes()).hexdigest()
 
 
-def write_acceptance(models: Path, path: Path, num_prompts: int) -> None:
-    """Write the file, named after its model, one setting a line."""
-    found = msgspec.structs.replace(acceptance(models, num_prompts), model=path.stem)
+def write_acceptance(card: ModelCard, folder: Path, path: Path) -> None:
+    """Write the file, one number a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    found = acceptance(card, folder)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
