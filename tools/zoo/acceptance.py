@@ -1,8 +1,8 @@
 """Mean accepted tokens of methods with settings of many sizes, for `--settings auto`.
 
-`python -m tools.zoo acceptance [--model NAME]` writes those of `tiny`, or of another known model with
-text of its own in this folder, from ordinary greedy answers to held-out requests that neither
-training nor any run uses. No time is measured.
+`python -m tools.zoo acceptance [--model NAME]` writes those of `tiny` or another known model, from
+ordinary greedy answers to held-out requests that neither training nor any run uses. No time is
+measured.
 """
 
 import json
