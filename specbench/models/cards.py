@@ -35,7 +35,7 @@ def is_gguf(name: str) -> bool:
 
 
 class DraftWeights(Struct, frozen=True):
-    """A method's checkpoint on a card: a repository id, or a local folder for those that specbench ships."""
+    """A method's checkpoint on a card: a repository id, or a folder that specbench ships."""
 
     method: str
     repo: str
