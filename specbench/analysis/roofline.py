@@ -8,6 +8,9 @@ target's and the drafter's. Hence
 
 times the bandwidth that the method's CPU threads reach / that of vanilla's, if they differ.
 
+In a mixture of experts, the target's bytes are those that one row reads. Several rows choose more
+experts, at most all, so trees stay further below their limit than with a dense model.
+
 Keys and values are left out. Every method's target forward reads nearly the same ones, so they
 change the limit by a fraction of their own share (`kv_share`), a few percent for the papers'
 prompts. There is no such limit if the weights fit into the processor's cache.
@@ -75,15 +78,17 @@ def read_roofline(
     """The roofline of a run, from its header and records."""
     if about is None or not (about.bandwidth_bytes_per_s > 0 and about.target_bytes > 0):
         return NO_BANDWIDTH
-    no_limit = EXPERTS if about.is_mixture_of_experts else None
-    if about.target_bytes <= CACHE_MARGIN * about.cache_bytes:
+    is_known = about.unread_bytes or not about.is_mixture_of_experts
+    no_limit = None if is_known else EXPERTS
+    target_bytes = about.target_bytes - about.unread_bytes
+    if target_bytes <= CACHE_MARGIN * about.cache_bytes:
         no_limit = IN_CACHE
     return Roofline(
         bandwidth=about.bandwidth_bytes_per_s,
-        target_bytes=about.target_bytes,
+        target_bytes=target_bytes,
         cache_bytes=about.cache_bytes,
         draft_bytes=about.draft_bytes,
-        kv_share=about.kv_bytes_per_token * _mean_context(records) / about.target_bytes,
+        kv_share=about.kv_bytes_per_token * _mean_context(records) / target_bytes,
         no_limit=no_limit,
         speedups={
             method: about.bandwidth_by_threads[str(num)] / about.bandwidth_bytes_per_s

@@ -66,6 +66,8 @@ class RooflineHeader(Struct, frozen=True, omit_defaults=True):
     """Bandwidth by number of CPU threads; absent if all have one."""
     block_bytes: int = 0
     """Bytes that a CPU read, or a GPU copied, to measure it; 0 if unknown."""
+    unread_bytes: int = 0
+    """Part of target_bytes: experts that a token does not choose; 0 if dense or unknown."""
 
 
 class ProductChoice(Struct, frozen=True):

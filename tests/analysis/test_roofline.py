@@ -47,6 +47,12 @@ def test_without_a_memory_limit_there_is_a_reason(changes: dict[str, Any], reaso
     assert roofline(**changes).limit("eagle", Estimate(4.0)) == Missing(reason)
 
 
+def test_a_step_reads_the_experts_that_a_row_chooses() -> None:
+    sparse = roofline(is_mixture_of_experts=True, target_bytes=1300, unread_bytes=1000)
+    assert sparse.limit("eagle", Estimate(4.0)) == Estimate(3.0)
+    assert sparse.bandwidth_share(Estimate(0.3)) == Estimate(1.0)
+
+
 def test_weights_in_the_cache_have_no_share_of_the_bandwidth() -> None:
     assert roofline(cache_bytes=300).bandwidth_share(Estimate(0.3)) == Missing(
         "weights fit the cache"

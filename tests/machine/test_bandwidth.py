@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from specbench.engine.drafter import Drafter
+from specbench.engine.target import Target
 from specbench.machine import bandwidth as module
 from specbench.machine.bandwidth import MIB, bandwidth, block_bytes, cache_bytes
 from specbench.measure.local.memory import draft_bytes, measure_traffic
 from specbench.types import Record
 from tests.analysis.run_factory import record
+from tests.support.architectures import config_of, random_of
 from tests.support.models import random_target
 from tests.support.weights import build
 
@@ -71,11 +73,13 @@ def test_the_bytes_of_a_step_are_those_of_the_targets_weights() -> None:
     assert found.is_mixture_of_experts is False
 
 
-def test_a_mixture_of_experts_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_the_experts_of_a_mixture_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench.machine.bandwidth.bandwidth", lambda *given: 1.0)
-    target = random_target()
-    target.config.num_local_experts = 8
-    assert measure_traffic(target).is_mixture_of_experts
+    model = random_of(config_of("qwen3_moe", num_experts=4, num_experts_per_tok=2))
+    found = measure_traffic(Target(model))
+    experts = [one for name, one in model.named_parameters() if ".experts." in name]
+    assert found.is_mixture_of_experts
+    assert found.unread_bytes == sum(one.nbytes for one in experts) / 2 > 0
 
 
 def steps(method: str, *num_nodes: int) -> Record:

@@ -75,12 +75,15 @@ class MemoryLedger:
 def measure_traffic(target: Target) -> RooflineHeader:
     """Measure the memory's bandwidth, and count the bytes that a step of the target reads.
 
-    For a mixture of experts, the bytes are those of all experts, of which a step reads a part.
+    For a mixture of experts, the bytes are those of all experts. A row reads those it chooses.
     """
-    from specbench.engine.layers.weights import pass_bytes
+    from specbench.engine.layers.weights import pass_bytes, weight_bytes
     from specbench.machine.bandwidth import bandwidth, block_bytes, cache_bytes
 
-    experts = (getattr(target.config, name, None) or 1 for name in _EXPERTS)
+    config, modules = target.config, target.model.named_modules()
+    num_experts = max(getattr(config, name, None) or 1 for name in _EXPERTS)
+    num_chosen = getattr(config, "num_experts_per_tok", None) or num_experts
+    experts = weight_bytes(*(module for name, module in modules if name.endswith(".experts")))
     weights = pass_bytes(target.model)
     block = block_bytes(target.device, weights)
     return RooflineHeader(
@@ -89,7 +92,8 @@ def measure_traffic(target: Target) -> RooflineHeader:
         cache_bytes=cache_bytes(target.device),
         target_bytes=weights,
         kv_bytes_per_token=target.cache.bytes_per_token,
-        is_mixture_of_experts=max(experts) > 1,
+        is_mixture_of_experts=num_experts > 1,
+        unread_bytes=round(experts * (1 - num_chosen / num_experts)),
     )
 
 
