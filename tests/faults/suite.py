@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import pkgutil
 import tempfile
 import traceback
@@ -25,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from time import perf_counter
+
+import psutil
 
 from specbench.errors import time_limit
 from tests.faults import areas
@@ -58,6 +61,7 @@ class AreaResult:
     seeds: range
     failures: dict[int, str] = field(default_factory=dict)
     seconds: float = 0.0
+    cpu_s: float = 0.0
 
 
 def area_names() -> list[str]:
@@ -83,11 +87,13 @@ def run_areas(asked: Mapping[str, range], num_jobs: int) -> list[AreaResult]:
         for start in range(0, len(seeds), _AT_ONCE)
     ]
     results = {name: AreaResult(load_area(name).name, seeds) for name, seeds in asked.items()}
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads of several jobs wait for each other
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(num_jobs, mp_context=spawn) as pool:
         for (name, _), part in zip(parts, pool.map(_run_part, parts), strict=True):
             results[name].failures |= part.failures
             results[name].seconds += part.seconds
+            results[name].cpu_s += part.cpu_s
     return [*results.values()]
 
 
@@ -99,7 +105,7 @@ def _run_part(part: tuple[str, range]) -> AreaResult:
 def run_area(area: Area, seeds: range) -> AreaResult:
     """Make an attack with each of the seeds."""
     result = AreaResult(area.name, seeds)
-    began = perf_counter()
+    began, before_s = perf_counter(), cpu_seconds()
     for one in result.seeds:
         with tempfile.TemporaryDirectory(prefix="fault-", ignore_cleanup_errors=True) as folder:
             try:
@@ -111,16 +117,23 @@ def run_area(area: Area, seeds: range) -> AreaResult:
                 at = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{Path(at.filename).name}, line {at.lineno}"
                 result.failures[one] = f"{type(error).__name__} ({where}): {error}"
-    result.seconds = perf_counter() - began
+    result.seconds, result.cpu_s = perf_counter() - began, cpu_seconds() - before_s
     return result
 
 
+def cpu_seconds() -> float:
+    """Processor time of this process and of all that it started, with those that have ended."""
+    me = psutil.Process()
+    return sum(sum(one.cpu_times()[:4]) for one in [me, *me.children(recursive=True)])
+
+
 def table(results: list[AreaResult]) -> str:
-    """One line an area: tries, failures, seeds, seconds."""
-    lines = [f"{'area':24}{'tries':>7}{'failures':>10}{'seeds':>14}{'seconds':>9}"]
+    """One line an area, and the sum: tries, failures, seeds, seconds, and those of a processor."""
+    lines = [f"{'area':24}{'tries':>7}{'failures':>10}{'seeds':>14}{'seconds':>9}{'CPU':>9}"]
     for one in results:
+        counts = f"{one.area:24}{len(one.seeds):7}{len(one.failures):10}"
         seeds = f"{one.seeds.start} to {one.seeds.stop - 1}"
-        lines.append(
-            f"{one.area:24}{len(one.seeds):7}{len(one.failures):10}{seeds:>14}{one.seconds:9.1f}"
-        )
+        lines.append(f"{counts}{seeds:>14}{one.seconds:9.1f}{one.cpu_s:9.1f}")
+    sums = (sum(one.seconds for one in results), sum(one.cpu_s for one in results))
+    lines.append(f"{'all':55}{sums[0]:9.1f}{sums[1]:9.1f}")
     return "\n".join(lines)
