@@ -156,10 +156,12 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
             f"{path} cannot be read: {reason_of(error)}.",
             "Put the file of this training back, or start anew in another folder.",
         ) from error
+    is_moved = before.get("target_sha256") == settings.get("target_sha256") is not None
     changed = [
         f"{name} was {before.get(name)!r} and is {settings.get(name)!r}"
         for name in sorted({"target_sha256": None, **settings, **before})
         if (name in before or name != "target_sha256")  # older versions did not keep it
+        and not (name == "model" and is_moved)
         and before.get(name) != settings.get(name)
         and not _is_extended(name, before, settings, data)
     ]

@@ -132,7 +132,7 @@ def test_more_steps_extend_a_training_and_fewer_are_refused(train: Train, tmp_pa
 def test_another_target_than_at_the_start_is_refused(
     train: Train, model_dir: Path, tmp_path: Path
 ) -> None:
-    """Its folder has the name as before, and other weights."""
+    """Its folder has the name as before. The same weights in another folder are taken."""
     target, away = tmp_path / "target", tmp_path / "away"
     shutil.copytree(model_dir, target)
     train("medusa", model_dir=target)
@@ -145,6 +145,8 @@ def test_another_target_than_at_the_start_is_refused(
     kept = tmp_path / "head" / "training" / "settings.json"
     kept.write_text(re.sub('"target_sha256": "[^"]*",', "", kept.read_text()))
     train("medusa", model_dir=target, is_resumed=True)  # of a version that did not keep it
+    target.rename(away)
+    train("medusa", model_dir=away, is_resumed=True)
 
 
 @pytest.mark.parametrize(
