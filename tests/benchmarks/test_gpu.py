@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -10,25 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from _pytest.mark.expression import Expression
-from msgspec.structs import replace
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import goals, rows
-from benchmarks.gpu.contexts import measure
-from benchmarks.gpu.rows import SELECTED, TESTS, Row, main
-from specbench.engine.kernels.pick_ops import TRIED
-from specbench.engine.kernels.products import FEW, ROW
-from specbench.engine.target import Target
-from specbench.log.backend import ExecutionHeader, Kernels, Preparation
-from specbench.log.run import Run
+from benchmarks.gpu.rows import TESTS, Row, main
 from specbench.log.store import read_run
 from tests.packaging.shell import ROOT
-from tests.support.models import random_llama
 
 SMALL = ("--device", "cpu", "--model", "tiny", "--limit", "1", "--max-new-tokens", "3")
 UNUSED = ("datasets", "gguf", "pooch", "aiohttp", "torchao", "xdist")
@@ -60,14 +48,6 @@ def test_a_package_that_is_missing_is_named_before_anything_is_imported(
     monkeypatch.setattr(command, "find_spec", lambda name: None if name in lacking else found(name))
     assert command.main() == 2
     assert "Not installed: msgspec nvidia-ml-py." in capsys.readouterr().err
-
-
-def test_the_record_has_every_prompt_and_method_and_three_passes() -> None:
-    given = rows._parse(["--limit", "1"])
-    (record,) = rows.select(rows.all_rows(given), ["record"])
-    spec = record.spec
-    assert spec and (spec.model, spec.weights, spec.repeats) == ("vicuna-13b", "stand-in", 3)
-    assert (spec.limit, spec.methods, spec.tasks, spec.is_baseline_run) == (None, (), (), True)
 
 
 def test_rows_end_with_the_call_and_the_exit_status_is_that_of_the_required_ones(
@@ -133,62 +113,6 @@ def test_a_goal_is_compared_with_its_worst_figure_and_a_bug_is_told(
     assert [(one.goal.figure, one.row) for one in found if one.is_bug] == [
         ("num_late", "phases-vicuna-13b")
     ]
-
-
-def test_figures_count_what_failed_fell_back_or_was_captured_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stored = read_run(ROOT / "results/recorded/amd-epyc-2-cores")
-    on_cpu = goals.figures(ROOT / "results/recorded/amd-epyc-2-cores")
-    assert on_cpu["num_failed"] == 0 and "num_eager" not in on_cpu
-    values = replace(stored.header.spec.values, device="cuda:0")
-    header = replace(
-        stored.header,
-        spec=replace(stored.header.spec, values=values),
-        kernels=Kernels("triton 3.6.0", "launches do not overlap: the norm is off"),
-        execution={
-            "vanilla": ExecutionHeader("graph", None),
-            "pld": ExecutionHeader("eager", "a capture failed"),
-        },
-        preparation=Preparation(load_s=1.0, warm_up_s=61.0, num_late=3),
-    )
-    records = [dataclasses.replace(stored.records[0], status="error"), *stored.records[1:]]
-    monkeypatch.setattr(goals, "read_run", lambda path: Run(header, tuple(records)))
-    found = goals.figures(Path())
-    expected = {"num_failed": 1, "num_eager": 1, "num_fallbacks": 1, "num_late": 3, "warm_up_s": 61}
-    assert {name: found[name] for name in expected} == expected
-
-
-def test_a_longer_context_has_a_larger_share_of_the_bytes() -> None:
-    target = Target(random_llama().float())
-    with torch.inference_mode():
-        short, long = (measure(target, length, 1e9) for length in (8, 200))
-    assert long["cache_share"] > 10 * short["cache_share"]
-    assert all(row["step_ms"] > 0 < row["share"] for row in long["rows"].values())
-
-
-def test_the_plan_has_the_tests_of_every_kernel_for_gpus() -> None:
-    selected: Any = Expression.compile(SELECTED)
-    files = [path.name for path in (ROOT / "tests/engine/kernels").glob("test_*.py")]
-    left_out = {
-        name
-        for name in files
-        if not selected.evaluate(lambda word, at=name: word in f"kernels/{at}")
-    }
-    assert "test_native.py" in left_out
-    assert all(name.startswith("test_native") for name in left_out)
-    assert {"test_few.py", "test_overlap.py", "test_pick_products.py"} <= {*files}
-
-
-def test_launches_race_at_every_size_of_their_blocks_and_at_eagles_tree() -> None:
-    pytest.importorskip("triton", reason="triton is not installed")
-    from tests.engine.kernels.test_overlap import NUM_REPLAYS, TREES
-
-    races = {launch: {n for n, of in TREES if of == launch} for launch in (*ROW, FEW, None)}
-    assert NUM_REPLAYS >= 1000
-    assert races[FEW] == races[None] >= {2, 16, 17, 26, 33, 64}
-    assert all(races[launch] == {1} for launch in ROW)
-    assert 26 in {num_rows for num_rows, _ in TRIED}  # the start-up check
 
 
 @pytest.mark.slow

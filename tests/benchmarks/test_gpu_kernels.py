@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from specbench.engine.kernels.products import FEW, ROW, Launch, Product
 from tests.packaging.shell import ROOT
 
 SOURCE = """
@@ -84,20 +82,3 @@ def test_parallel_processes_fill_the_cache_with_the_keys_of_launches(tmp_path: P
             assert told[-1] == f"{len(told)} of {len(told)}"
     assert keys["lists"] == set()
     assert keys["parallel"] == keys["launches"] and len(keys["launches"]) >= 8
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize(
-    ("num_rows", "launch"), [*((1, one) for one in ROW), (2, FEW), (33, FEW), (10, None)], ids=str
-)
-def test_every_launch_runs_the_products_it_is_for(num_rows: int, launch: Launch) -> None:
-    """In Triton's interpreter: products of other kinds keep their own launch."""
-    pytest.importorskip("triton", reason="triton is not installed")
-    from benchmarks.gpu.kernels import with_launch
-
-    ops = with_launch(launch, 2, is_early=False)
-    x, weight = torch.randn(num_rows, 64), torch.randn(32, 64) / 8
-    torch.testing.assert_close(ops.project(x, weight), x @ weight.T, rtol=1e-4, atol=1e-4)
-    assert ops.fallbacks == {}
-    assert ops.launch_of(Product(num_rows, 32, 64)) == launch
-    assert ops.launch_of(Product(1, 32, 64)) == (launch if launch in ROW else ROW[0])

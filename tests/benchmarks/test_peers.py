@@ -26,13 +26,6 @@ def test_programs_take_turns_on_each_prompt_and_the_first_round_is_not_counted(
     assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2)] * 3
 
 
-def test_the_table_has_the_share_that_a_busy_neighbour_leaves() -> None:
-    cells = {(1, False): {"a": 200.0}, (1, True): {"a": 150.0}}
-    head, _, row = peers.table(cells)
-    assert head == "| tokens/s | 1 thread, idle | 1 thread, busy |"
-    assert row == "| a | 200 | 150 (75%) |"
-
-
 @pytest.mark.slow
 def test_all_programs_complete_the_same_number_of_tokens() -> None:
     given = peers.parse(["--num-tokens", "8"])

@@ -90,21 +90,6 @@ def test_doctor_measures_without_it(
     assert len(seen) > 1 and not any(seen)
 
 
-def test_generate_is_measured_without_it(setting: bool, tmp_path: Path) -> None:
-    from specbench.measure.local.engine_load import load_model
-    from specbench.measure.local.engine_setup import make_engine_setup
-
-    spec = RunSpec(str(save_checkpoint(tmp_path)), ("vanilla",), device="cpu", template="none")
-    target = load_model(make_engine_setup(spec, is_offline=True))
-    seen: list[bool] = []
-    hook = target.model.register_forward_pre_hook(lambda *_: seen.append(cuda.cudnn_sdp_enabled()))
-    with torch.inference_mode():
-        assert len(doctor.generate(target, (3, 4, 5), 3)) == 3
-    hook.remove()
-    assert seen == [False] * 3
-    assert cuda.cudnn_sdp_enabled() is setting
-
-
 HEADS = Heads(2, 3, 16)
 SCORINGS = {
     "plain": PLAIN,

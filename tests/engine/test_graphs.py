@@ -15,9 +15,9 @@ from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs, bucket, buckets
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
-from specbench.engine.layers.operands import CacheSpan, TreeMask
+from specbench.engine.layers.operands import CacheSpan
 from specbench.engine.target import Target
-from specbench.engine.tree import DraftTree, TreeLayout
+from specbench.engine.tree import DraftTree
 from specbench.registry import names
 from specbench.types import Request, Sampling
 from tests.support.fallbacks import fallbacks
@@ -183,32 +183,3 @@ def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
             one.prefill(prompt)
         tree = DraftTree.chain(torch.tensor([5, 6]))
         torch.testing.assert_close(target.forward(tree).logits, plain.forward(tree).logits)
-
-
-@torch.inference_mode()
-def test_padding_after_a_tree_changes_nothing() -> None:
-    layout = TreeLayout.from_parents([0, 0, 1, 0, 3], "cpu")
-    padded = layout.padded(8)
-    assert padded is layout.padded(8)
-    assert torch.equal(padded.ancestors[:5, :5], layout.ancestors)
-    assert not padded.ancestors[:5, 5:].any()
-    assert padded.ancestors[5:].sum(1).tolist() == [1, 1, 1]
-    target, tree = Target(random_llama()), DraftTree(torch.arange(3, 8), layout, 5)
-    target.prefill(prompts()[0])
-    plain = target.forward(tree).logits
-    grown = target.forward(tree.padded(8)).logits
-    torch.testing.assert_close(grown[:5], plain)
-
-
-@pytest.mark.parametrize(("num_rows", "num_more"), [(1, 0), (1, 1), (1, 5), (2, 2), (3, 5)])
-def test_an_exact_mask_equals_a_padded_one(num_rows: int, num_more: int) -> None:
-    bias = torch.zeros(num_rows, num_more)
-    bias[:, ::2] = torch.finfo(torch.float32).min
-    bias[:, -1:] = 0
-    start = torch.tensor(4)
-    exact = TreeMask(start, bias, CacheSpan(4))
-    padded = TreeMask(start, bias, CacheSpan(16, is_exact=False))
-    assert exact.num_rows == 4 + num_more and padded.num_rows == 16 and padded.mask is not None
-    shown = torch.zeros(num_rows, exact.num_rows) if exact.mask is None else exact.mask
-    assert torch.equal(shown, padded.mask[:, : exact.num_rows])
-    assert not (padded.mask[:, exact.num_rows :] == 0).any()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from specbench.engine.layers.ops import TORCH, Ops
 from specbench.engine.target import Target
 from specbench.types import Request
 from tests.engine.test_target import GROUPED
-from tests.support.fake_cuda import DEVICE, CheckedGraphs, refusals, watching
+from tests.support.fake_cuda import DEVICE, CheckedGraphs, watching
 from tests.support.models import prompts
 from tests.support.recorders import rerun
 from tests.support.tracing import TraceRecorder
@@ -57,15 +56,6 @@ def test_large_products_are_the_same_in_parts(threads: int, num_rows: int) -> No
     found = TORCH.project(x, weight, norm=norm, residual=before.clone())
     torch.testing.assert_close(found, before + linear(norm(x), weight), rtol=1e-4, atol=1e-3)
     assert found.is_contiguous()
-
-
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_each_row_has_a_product_of_its_own(has_bias: bool) -> None:
-    x, weights, biases = torch.randn(3, 8), torch.randn(3, 5, 8), torch.randn(3, 5)
-    found = TORCH.project_each(x, weights, biases if has_bias else None)
-    for i in range(3):
-        expected = linear(x[i], weights[i], biases[i] if has_bias else None)
-        torch.testing.assert_close(found[i], expected)
 
 
 def test_the_check_of_operations_includes_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,15 +187,3 @@ def test_a_mixture_of_experts_can_be_captured(
     assert graphs.failures == set()
     assert graphs.num_checked >= 1
     assert graphs.refused == set()
-
-
-@pytest.mark.skipif(GROUPED_MM is None, reason="this torch has no grouped_mm")
-@pytest.mark.parametrize(("capability", "is_refused"), [((8, 9), True), ((9, 0), False)])
-def test_a_grouped_product_that_waits_is_found(
-    capability: tuple[int, int], is_refused: bool
-) -> None:
-    x, experts, ids, shares = drawn(9)
-    half = Experts(experts.gate_up.bfloat16(), experts.down.bfloat16())
-    call = partial(ways._grouped, experts=half, ids=ids, act=silu)
-    found = refusals(call, (x.bfloat16(),), {"shares": shares.bfloat16()}, capability=capability)
-    assert bool(found) == is_refused

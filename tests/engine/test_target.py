@@ -118,19 +118,6 @@ def test_tree_decoding_gives_the_tokens_of_generate(name: str) -> None:
 
 
 @torch.inference_mode()
-def test_a_node_sees_the_committed_tokens_and_its_ancestors_only() -> None:
-    target = random_target()
-    target.prefill((1, 5, 6))
-    layout = TreeLayout.from_parents([0, 0, 0, 2, 1], "cpu")
-    tree = DraftTree(torch.tensor([7, 11, 8, 9, 12]), layout, 5)
-    first = target.forward(tree).logits
-    assert torch.equal(target.forward(tree).logits, first)
-    for node, sequence in ((3, (1, 5, 6, 7, 8, 9)), (4, (1, 5, 6, 7, 11, 12))):
-        plain = target.model(torch.tensor([sequence])).logits[0, -1]
-        assert_equal(first[node], plain)
-
-
-@torch.inference_mode()
 def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
     target, other = random_target(), random_target()
     target.prefill((1, 5, 6), num_new=4)
@@ -143,20 +130,6 @@ def test_committed_paths_leave_the_cache_of_a_plain_forward() -> None:
     for mine, theirs in zip(target.cache.layers, other.cache.layers, strict=True):
         torch.testing.assert_close(mine.keys[:, :, :303], theirs.keys[:, :, :303])
         torch.testing.assert_close(mine.values[:, :, :303], theirs.values[:, :, :303])
-
-
-@torch.inference_mode()
-def test_captured_hidden_states_equal_output_hidden_states() -> None:
-    target = random_target(layers=4)
-    needs = Needs(hidden=True, layer_inputs=(1, 3), all_prompt_positions=True)
-    with target.capture(needs):
-        forward = target.prefill((1, 5, 6, 7))
-    full = target.model(torch.tensor([[1, 5, 6, 7]]), output_hidden_states=True)
-    assert forward.hidden is not None
-    assert_equal(forward.hidden, full.hidden_states[-1][0])
-    for layer in (1, 3):
-        assert_equal(forward.layer_inputs[layer], full.hidden_states[layer][0])
-    assert target.prefill((1, 5)).hidden is None
 
 
 @torch.inference_mode()

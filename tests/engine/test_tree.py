@@ -32,13 +32,6 @@ def test_a_layout_knows_depth_and_ancestors_of_every_node(parents: list[int]) ->
 
 
 @given(parent_lists())
-def test_a_layout_from_tensors_is_that_from_host_indices(parents: list[int]) -> None:
-    host = TreeLayout.from_parents(parents, "cpu")
-    device = TreeLayout.from_tensors(host.parents, host.depths, int(host.depths.max()))
-    assert torch.equal(device.ancestors, host.ancestors)
-
-
-@given(parent_lists())
 def test_sibling_rows_list_each_child_once_in_order(parents: list[int]) -> None:
     layout = TreeLayout.from_parents(parents, "cpu")
     for node in range(len(parents)):

@@ -103,18 +103,6 @@ def test_a_difference_that_cannot_be_told_in_time_changes_nothing(clock: Clock) 
     assert choice(clock, {2: 0.9, 1: 1.0}, kept=1).best == 1
 
 
-def test_fewer_threads_are_not_tried_once_they_are_much_slower(clock: Clock) -> None:
-    tried: list[int] = []
-
-    class Taken(dict[int, float]):
-        def __getitem__(self, count: int) -> float:
-            tried.append(count)
-            return super().__getitem__(count)
-
-    choice(clock, Taken({8: 0.010, 4: 0.011, 2: 0.2, 1: 0.4}), kept=8)
-    assert tried.count(2) <= 2 and tried.count(1) <= 2 < tried.count(4)
-
-
 def test_the_fastest_number_is_vanillas_and_all_times_are_kept(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,11 +205,6 @@ def test_the_users_number_wins_then_that_of_the_resumed_run(
     assert torch.get_num_threads() == MEASURED.num
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert threads.choose_threads(target, None).chosen_by == "environment"
-
-
-def test_steps_and_prefills_of_a_target_take_time() -> None:
-    target = random_target()
-    assert threads.token_step(target)() > 0 and threads.reading(target, (1, 2, 3))() > 0
 
 
 def test_all_threads_the_cores_and_powers_of_two_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

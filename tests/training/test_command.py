@@ -22,12 +22,11 @@ from specbench.log.files import LineFile
 from specbench.models.cards import find_model
 from specbench.models.chat import ChatCodec, load_codec
 from specbench.registry import get, make_options
-from specbench.training.batches import Row, ShuffledBatches, stack
+from specbench.training.batches import stack
 from specbench.training.command import check_method, train_head
 from specbench.training.examples import Example, encode, read_examples
-from specbench.training.head import TargetOutputs
 from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import Settings, Teacher
+from specbench.training.recipe import Settings
 from specbench.types import Request
 from specbench.zoo import TINY
 from tests.faults.limits import file_size_limit
@@ -313,21 +312,6 @@ def test_rows_are_cut_at_the_length_and_padded_without_weight(codec: ChatCodec) 
     assert batch.weights[1].tolist() == [0.0, 1.0, 1.0] + [0.0] * 7
 
 
-def test_every_row_comes_once_an_epoch() -> None:
-    rows = [Row((1, i, i), (0.0, 1.0, 1.0)) for i in range(10, 17)]
-    batches = ShuffledBatches(rows, seed=0, num_rows=2, pad_id=0)
-    order = [int(ids[1]) for index in range(8) for ids in batches[index].ids]
-    assert sorted(order[:7]) == sorted(order[7:]) == list(range(10, 17))
-    assert order[:7] != order[7:]
-
-
-def test_rows_of_like_length_share_a_batch() -> None:
-    rows = [Row((1,) * length, (1.0,) * length) for length in [5, 50] * 40]
-    batches = ShuffledBatches(rows, seed=0, num_rows=4, pad_id=0)
-    num_mixed = sum(len({len(rows[i].ids) for i in batches[n].rows}) > 1 for n in range(20))
-    assert num_mixed <= 2  # one in each stretch of rows that is sorted
-
-
 def test_text_may_grow_at_its_end_only(train: Train, data: Path, tmp_path: Path) -> None:
     train("eagle3")
     before = data.read_bytes()
@@ -337,26 +321,6 @@ def test_text_may_grow_at_its_end_only(train: Train, data: Path, tmp_path: Path)
     data.write_bytes(before.replace(b"One.", b"Two."))
     with pytest.raises(UserError, match="other settings: data was"):
         train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
-
-
-def test_the_targets_outputs_are_computed_once(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train("eagle3", replace(SETTINGS, num_steps=40))
-    features = tmp_path / "head" / "training" / "features.bin"
-    seen: list[int] = []
-    run = Teacher.__call__
-
-    def counted(teacher: Teacher, ids: torch.Tensor) -> TargetOutputs:
-        seen.append(len(ids))
-        return run(teacher, ids)
-
-    monkeypatch.setattr(Teacher, "__call__", counted)
-    train("eagle3", replace(SETTINGS, num_steps=80), is_resumed=True)
-    assert not seen
-    features.write_bytes(features.read_bytes()[:-1])  # a kill within the last row
-    train("eagle3", replace(SETTINGS, num_steps=120), is_resumed=True)
-    assert seen == [1]
 
 
 def test_a_head_is_trained_into_the_layout_of_speculators(

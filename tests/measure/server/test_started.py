@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from typing import Any
 import psutil
 import pytest
 
-import specbench
 from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.machine import Gpu
 from specbench.machine import environment
@@ -28,7 +26,6 @@ from specbench.measure.server import servers as process_module
 from specbench.measure.server import setup as server_setup
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
-from specbench.measure.server.engines import NAMES
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.servers import ServerProcess, Start, StartedServers, without_folders
@@ -491,14 +488,3 @@ def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
         "speculative.ngram_simple.size_n": 3,
         "speculative.ngram_simple.size_m": 5,
     }
-
-
-def test_only_its_own_file_names_an_engine() -> None:
-    package = Path(specbench.__file__).parent
-    named = {
-        path.relative_to(package).as_posix()
-        for path in package.rglob("*.py")
-        for name in NAMES
-        if re.search(rf"""["'.]{name}["'\\s]""", path.read_text())
-    }
-    assert named == {f"measure/server/engines/{name}.py" for name in NAMES}

@@ -1,4 +1,4 @@
-"""The text generator: seeded, varied, and right where right can be computed."""
+"""The text generator writes what the shipped models learned."""
 
 import hashlib
 import random
@@ -6,9 +6,7 @@ from itertools import islice
 
 import pytest
 
-from tools.zoo.evaluate import examples_pass
 from tools.zoo.text import Dialogue, sample, stream
-from tools.zoo.text.templates import render
 
 SHA256 = {
     "mt_bench": "c1b0ec6ead0069fe32a93845b8f44c5a8005f2d8ca77dfdf1a842d7d0b617853",
@@ -24,12 +22,6 @@ SHA256 = {
 def dialogues(family: str, num: int, seed: int = 0) -> list[Dialogue]:
     rng = random.Random(seed)
     return [sample(family, rng) for _ in range(num)]
-
-
-def test_choices_nest_and_slots_are_filled_after_them() -> None:
-    rng = random.Random(0)
-    texts = {render(rng, "[a [b|c]|{Slot} {slot}]", slot="x[y|z]") for _ in range(50)}
-    assert texts == {"a b", "a c", "X[y|z] x[y|z]"}
 
 
 @pytest.mark.parametrize(("family", "expected"), SHA256.items())
@@ -48,21 +40,3 @@ def test_the_mixed_stream_is_what_the_shipped_models_learned() -> None:
     for dialogue in islice(stream(seed=1), 300):
         digest.update(repr(dialogue).encode())
     assert digest.hexdigest()[:16] == "034104f30e0d6b07"
-
-
-def test_a_stream_can_be_entered_anywhere() -> None:
-    assert list(islice(stream(3), 40))[25:] == list(islice(stream(3, start=25), 15))
-
-
-def test_a_stream_leaves_held_out_requests_out() -> None:
-    first = next(stream(3))
-    assert next(stream(3, held_out={first.turns[0].user})) != first
-
-
-def test_a_wrong_function_does_not_pass_its_examples() -> None:
-    head = 'def twice(x):\n    """Double x.\n    >>> twice(2)\n    4\n    """\n'
-    request = f"Complete the code I provided.\n\n{head}"
-    assert examples_pass(request, "    return 2 * x")
-    assert not examples_pass(request, "    return 3 * x")
-    assert not examples_pass(request, "    return open('file')")
-    assert not examples_pass(request, "    return (")
