@@ -119,11 +119,55 @@ ARITHMETIC = {
         "dim_model_base": 256, "clip_qkv": 8.0, "norm_type": "layernorm", "attention_sink": True,
         "sliding_window_pattern": 6, "add_para_norm": True, "use_aux_norm": True,
         "target_model_type": "llama4_text", "compression_config": {}, "gist_conditioning": True,
-        "shift_label": True, "use_sliding_window": True, "use_cla": True,
+        "shift_label": True, "use_sliding_window": True, "use_cla": True, "logit_scale": 0.5,
+        "partial_rotary_factor": 0.5, "layer_types": ["sliding_attention"],
     }.items()
 }  # fmt: skip
 CASES: dict[str, Case] = {
     **ARITHMETIC,
+    **{
+        f"{method}: {said}": Case(fields, said, method=method)
+        for method in ("eagle", "eagle3")
+        for said, fields in {
+            "eagle_config.parallel_draft_step 2": {"eagle_config": {"parallel_draft_step": 2}},
+            "use_aux_hidden_state False": {"eagle_config": {"use_aux_hidden_state": False}},
+            "eagle_config.new_field": {"eagle_config": {"new_field": 1}},
+            "eagle_config is not a JSON object": {"eagle_config": [1]},
+            "rope_parameters.partial_rotary": {"rope_parameters": {"partial_rotary_factor": 0.5}},
+        }.items()
+    },
+    **{
+        f"EAGLE with {fields}": Case(fields, f"{switch} True", method="eagle")
+        for switch in ("fc_norm", "norm_before_fc", "norm_output")
+        for fields in ({switch: True}, {"eagle_config": {switch: True}})
+    },
+    **{
+        f"layers {layers}": Case({IDS: layers}, IDS)
+        for layers in ([1, 1, 2], [0, 1, 9], [-1, 0, 1], "all")
+    },
+    **{
+        f"d2t of {n}": Case(refused="d2t", tensors=lambda tensors, n=n: tensors["d2t"].fill_(n))
+        for n in (-1, 1000)
+    },
+    **{
+        f"DFlash without {key}": Case(
+            refused=f"lacks {key}", tensors=lambda tensors, key=key: tensors.pop(key),
+            method="dflash",
+        )
+        for key in ("hidden_norm.weight", "layers.1.self_attn.k_norm.weight")
+    },
+    "d2t with one token for all": Case(
+        refused="d2t", tensors=lambda tensors: tensors["d2t"].copy_(-torch.arange(len(tensors["d2t"])))
+    ),
+    "t2d of three": Case(refused="t2d of shape [3]", tensors=put(t2d=torch.zeros(3))),
+    "no t2d": Case(tensors=lambda tensors: tensors.pop("t2d")),
+    "what is computed anyway": Case(
+        {"norm_output": False, "eagle_config": {"use_last_layernorm": True,
+         "use_mtp_layernorm": False, "parallel_draft_step": 1}}
+    ),
+    "a constant of old files": Case(
+        method="eagle", tensors=put(layers__0__self_attn__rotary_emb__inv_freq=torch.zeros(4))
+    ),
     "yarn's alpha": Case(scaled(**YARN, alpha=2.0), "rope_scaling.alpha"),
     "a factor without a type": Case(scaled(factor=2.0), "rope_scaling.factor 2.0 without"),
     "the activation twice": Case(
@@ -210,7 +254,6 @@ CASES: dict[str, Case] = {
     ),
     "NaN": Case(refused="norm.weight with NaN", tensors=filled("norm.weight", torch.nan)),
     "infinity": Case(refused="fc.weight with NaN", tensors=filled("fc.weight", torch.inf)),
-    "head_dim": Case({"head_dim": 16}, "4 heads of 16 (head_dim)"),
     "hidden_act": Case({"hidden_act": "wibble"}, "hidden_act 'wibble'"),
     "a prefix": Case(refused="names like 'draft_model.d2t'", tensors=named("draft_model.")),
     "a known prefix": Case(tensors=named("model.")),

@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[Layout, dict[str, tuple[int, ...]], str]] = {
         Layout("ModelOpt", {**FLAT, "num_hidden_layers": 2}, prefixes=()), {},
         "num_hidden_layers 2",
     ),
-    "another head size": (Layout("", {**FLAT, "head_dim": 16}), {}, "4 heads of 16"),
+    "another head size": (Layout("", {**FLAT, "head_dim": 16}), {}, "4 heads of 16 (head_dim)"),
     "two values of a switch": (
         Layout("", {**FLAT, "norm_output": True}, section="eagle_config",
                nested={"norm_output": False}), {},
