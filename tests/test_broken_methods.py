@@ -1,4 +1,7 @@
-"""Broken methods are reported with the cause, and the other methods run."""
+"""Broken methods are reported with the cause, and the other methods run.
+
+A swept option stands for a method with each of its values.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from specbench.errors import MethodFault, SpecbenchError, UserError, containing,
 from specbench.measure.local.engine_load import build_drafters
 from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.methods import RunMethod, parse_methods
-from specbench.registry import MethodChoice
+from specbench.registry import MethodChoice, expand_groups
 from specbench.types import Request
 from tests.packaging.shell import ROOT, python
 from tests.support.models import random_llama
@@ -133,3 +136,26 @@ def test_a_fault_is_named_with_the_last_line_of_the_methods_own_code(
     with pytest.raises(MethodFault) as caught, containing("A draft"):
         space[function](State(Request((1, 2), 8), None, 8))  # type: ignore[operator, arg-type]
     assert caught.value.message.endswith(f"(my_idea.py:{line} in {function})")
+
+
+@pytest.mark.parametrize(
+    ("text", "methods"),
+    [
+        ("eagle2:depth=3|5", ("eagle2:depth=3", "eagle2:depth=5")),
+        ("eagle2:depth=[3, 5],pld", ("eagle2:depth=3", "eagle2:depth=5", "pld")),
+        (
+            "eagle2:depth=3|5,total_tokens=[40,60]",
+            tuple(f"eagle2:depth={d},total_tokens={t}" for d in (3, 5) for t in (40, 60)),
+        ),
+        ("pld:num_tokens=5|5,pld:num_tokens=5", ("pld:num_tokens=5",)),
+        ("sps:weights=a[1]", ("sps:weights=a[1]",)),
+    ],
+)
+def test_a_sweep_is_a_method_for_each_combination(text: str, methods: tuple[str, ...]) -> None:
+    assert expand_groups([text]) == methods
+
+
+@pytest.mark.parametrize("text", ["eagle2:depth=3|", "eagle2:depth=[3,,5]"])
+def test_an_empty_value_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="has an empty value"):
+        expand_groups([text])

@@ -1,15 +1,23 @@
-"""benchmarks/layer_time.py: a table, a line of JSON for each measurement, and failures."""
+"""benchmarks/layer_time.py: a table, a line of JSON for each measurement, and failures.
+
+The table of `benchmarks.step_cost`.
+The comparison with other programs: same answers, fair turns, and shares of the idle machine.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from msgspec import structs
 
-from benchmarks import layer_time
+from benchmarks import layer_time, peers, step_cost
 from specbench.engine.layers.ops import Ops
 from specbench.models.cards import find_model
 from specbench.types import Shape
@@ -49,3 +57,58 @@ def test_each_operation_is_a_line_of_json_and_a_failure_has_its_reason(
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 2 + len(OPERATIONS) and said.out.count("fails") == 2
     assert "layer of 3 rows by broken fails: no C++ compiler" in said.err
+
+
+def test_a_table_has_a_row_for_each_number_of_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(step_cost, "bandwidth", lambda device, block: 2e10)
+    monkeypatch.setattr(step_cost, "PRODUCT", 64)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: list[str]) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(command))
+        return started[-1]
+
+    monkeypatch.setattr(step_cost, "Popen", start)
+    before = torch.get_num_threads()
+    words = "--model tiny --dtype float32 --rows 1 3 --threads 1 --prompt 20 --steps 4 --rounds 1"
+    words += " --neighbour"
+    try:
+        assert step_cost.main(words.split()) == 0
+    finally:
+        torch.set_num_threads(before)
+    title, heads, _, *rows, level = capsys.readouterr().out.strip().splitlines()
+    assert "20.0 GB/s read" in title
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[0] for row in cells] == ["1", "3"]
+    assert all(len(row) == heads.count("|") - 1 for row in cells)
+    assert cells[0][2] == "1.00"
+    assert float(cells[1][1]) > 0
+    assert cells[1][-1] == "1.00"  # no wrong token was accepted
+    assert re.match(r"A draft level of 10 nodes \(\d+ MB\): \S+ ms, \S+ of vanilla's step", level)
+    assert [process.returncode for process in started] == [-9]  # the neighbour has ended
+
+
+def test_programs_take_turns_on_each_prompt_and_the_first_round_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, order = [0.0], list[tuple[str, int]]()
+
+    def complete(name: str, seconds: float, ids: Sequence[int]) -> int:
+        order.append((name, ids[0]))
+        clock[0] += seconds if len(order) > 4 else 100.0
+        return 10
+
+    monkeypatch.setattr("benchmarks.peers.time.perf_counter", lambda: clock[0])
+    found = {"a": partial(complete, "a", 0.5), "b": partial(complete, "b", 2.0)}
+    assert peers.rates(found, [(1,), (2,)], rounds=3) == {"a": 20.0, "b": 5.0}
+    assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2)] * 3
+
+
+@pytest.mark.slow
+def test_all_programs_complete_the_same_number_of_tokens() -> None:
+    given = peers.parse(["--num-tokens", "8"])
+    with peers.peers(given, 1) as found:
+        assert {complete(peers.prompt_ids("Hello")) for complete in found.values()} == {8}
+    assert len(found) == 6

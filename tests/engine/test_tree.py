@@ -1,11 +1,32 @@
+"""Trees, the acceptance of their nodes, and checks: each violation of the contract is named."""
+
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import Tensor
 
+from specbench.engine.accept import AcceptedPath, Sampler, Verdict, lossless
+from specbench.engine.decode import decode
+from specbench.engine.draft_check import check_draft
+from specbench.engine.drafter import Drafter, State
+from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout, chain_layout
+from specbench.errors import ContractFault
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import LoadedEngine
+from specbench.measure.local.memory import MemoryLedger
+from specbench.types import Request, Sampling
+from tests.support.models import VOCAB, random_target
+from tests.support.weights import build
 
 
 @st.composite
@@ -51,3 +72,316 @@ def test_a_chain_is_a_tree() -> None:
     assert tree.layout.depths.tolist() == [0, 1, 2]
     assert tree.num_verify == tree.num_nodes == 3
     assert tree.layout is chain_layout(3, torch.device("cpu"))
+
+
+CPU = torch.device("cpu")
+
+
+def sampler(temperature: float = 0.0, seed: int = 0, top_p: float = 1.0, top_k: int = 0) -> Sampler:
+    return Sampler(Sampling(temperature, top_p, top_k), CPU, seed)
+
+
+def tree(tokens: list[int], parents: list[int], num_verify: int | None = None) -> DraftTree:
+    return DraftTree(
+        torch.tensor(tokens),
+        TreeLayout.from_parents(parents, CPU),
+        len(tokens) if num_verify is None else num_verify,
+    )
+
+
+def logits_for(best: list[int], vocab: int = 10) -> Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(best), vocab).float()
+
+
+def test_greedy_takes_the_deepest_path_that_the_target_agrees_with() -> None:
+    #      root 1 -> 2 -> 3 (agreed), root -> 4
+    verdict = Verdict.read(
+        lossless(tree([1, 4, 2, 3], [0, 0, 0, 2]), logits_for([2, 9, 3, 7]), sampler())
+    )
+    assert verdict == Verdict(path=(0, 2, 3), token_ids=(2, 3, 7), next_ids=(2, 9, 3, 7))
+    assert verdict.num_accepted == 2
+
+
+def test_a_right_node_below_a_wrong_one_is_not_accepted() -> None:
+    verdict = Verdict.read(lossless(tree([1, 4, 3], [0, 0, 1]), logits_for([2, 3, 7]), sampler()))
+    assert verdict.token_ids == (2,)
+
+
+def test_a_scratch_node_is_never_accepted_but_its_result_is_shown() -> None:
+    verdict = Verdict.read(
+        lossless(tree([1, 2, 3], [0, 0, 1], num_verify=1), logits_for([2, 3, 7]), sampler())
+    )
+    assert verdict.path == (0,)
+    assert verdict.next_ids == (2, 3, 7)
+
+
+def test_among_equally_deep_paths_the_first_one_wins() -> None:
+    verdict = Verdict.read(lossless(tree([1, 2, 2], [0, 0, 0]), logits_for([2, 5, 6]), sampler()))
+    assert verdict.path == (0, 1)
+
+
+@given(st.lists(st.integers(0, 10**6), max_size=40), st.integers(0, 10**6))
+def test_the_path_on_the_device_equals_the_verdicts(above: list[int], seed: int) -> None:
+    parents = [0, *(number % (node + 1) for node, number in enumerate(above))]
+    generator = torch.Generator().manual_seed(seed)
+    tokens, best = torch.randint(0, 3, (2, len(parents)), generator=generator).tolist()
+    draft = tree(tokens, parents)
+    chosen = lossless(draft, logits_for(best), sampler())
+    verdict = Verdict.read(chosen)
+    padded, plain = (
+        AcceptedPath.from_choice(chosen, draft.layout.padded_path_length),
+        AcceptedPath.from_verdict(verdict, CPU),
+    )
+    end = int(padded.last) + 1
+    assert end == len(verdict.path) == int(plain.last) + 1
+    assert len(padded.path) == len(padded.token_ids) == draft.layout.padded_path_length
+    assert torch.equal(padded.path[:end], plain.path)
+    assert torch.equal(padded.token_ids[:end], plain.token_ids)
+
+
+def emitted(draft: DraftTree, p: Tensor, draws: int, seed: int) -> list[tuple[int, ...]]:
+    one = sampler(1.0, seed)
+    return [Verdict.read(lossless(draft, p.log(), one)).token_ids for _ in range(draws)]
+
+
+def chi_square(tokens: list[int], p: Tensor) -> float:
+    counts = torch.bincount(torch.tensor(tokens), minlength=len(p))
+    assert counts[p == 0].sum() == 0
+    seen = p > 0
+    return chisquare(counts[seen].numpy(), (p[seen] * len(tokens)).double().numpy()).pvalue
+
+
+@pytest.mark.parametrize("guesses", [[3], [0, 3], [3, 0, 1]])
+def test_the_first_token_below_deterministic_siblings_follows_the_target(
+    guesses: list[int],
+) -> None:
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    draft = tree([0, *guesses], [0] * (len(guesses) + 1))
+    rows = p.repeat(len(guesses) + 1, 1)
+    first = [tokens[0] for tokens in emitted(draft, rows, 4000, seed=1)]
+    assert chi_square(first, p) > 1e-3
+
+
+def without_replacement(q: Tensor, count: int, rng: torch.Generator) -> tuple[list[int], Tensor]:
+    """Siblings drawn without replacement, each with the distribution it was drawn from."""
+    rows, tokens, left = [torch.zeros_like(q)], [], q.clone()
+    for _ in range(count):
+        left = left / left.sum()
+        rows.append(left.clone())
+        tokens.append(int(torch.multinomial(left, 1, generator=rng)))
+        left[tokens[-1]] = 0
+    return tokens, torch.stack(rows)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_first_token_below_drawn_siblings_follows_the_target(count: int) -> None:
+    p = torch.tensor([0.05, 0.5, 0.15, 0.3])
+    q = torch.tensor([0.4, 0.1, 0.3, 0.2])
+    rng, one = torch.Generator().manual_seed(2), sampler(1.0, seed=3)
+    layout = TreeLayout.from_parents([0] * (count + 1), CPU)
+    first = []
+    for _ in range(4000):
+        tokens, rows = without_replacement(q, count, rng)
+        draft = DraftTree(torch.tensor([0, *tokens]), layout, count + 1, rows)
+        chosen = lossless(draft, p.log().repeat(count + 1, 1), one)
+        first.append(Verdict.read(chosen).token_ids[0])
+    assert chi_square(first, p) > 1e-3
+
+
+def test_a_draft_equal_to_the_target_is_always_accepted() -> None:
+    p = torch.tensor([0.25, 0.25, 0.5])
+    draft = DraftTree(
+        torch.tensor([0, 2, 1]), TreeLayout.from_parents([0, 0, 1], CPU), 3, p.repeat(3, 1)
+    )
+    assert all(len(tokens) == 3 for tokens in emitted(draft, p.repeat(3, 1), 200, seed=4))
+
+
+def test_top_p_and_top_k_remove_what_transformers_removes() -> None:
+    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
+    assert (sampler(0.5, top_k=2).probs(logits)[0] > 0).tolist() == [True, True, False, False]
+    assert (sampler(1.0, top_p=0.6).probs(logits)[0] > 0).tolist() == [True, False, False, False]
+
+
+def test_a_token_of_no_probability_is_never_drawn() -> None:
+    probs = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).repeat(2000, 1)
+    assert set(sampler(1.0).draw(probs).tolist()) == {1, 3}
+
+
+def test_half_precision_logits_give_a_distribution_that_sums_to_one() -> None:
+    logits = torch.randn(1, 32000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    assert sampler(1.0).probs(logits).sum().item() == pytest.approx(1, abs=1e-5)
+
+
+def state() -> State:
+    return State(Request((1, 5, 4), 8), Sampler(Sampling(), CPU), 8)
+
+
+SOUND = tree([4, 7, 8, 7], [0, 0, 0, 1])
+_LAYOUT = SOUND.layout
+_COUSINS = _LAYOUT.ancestors.clone()
+_COUSINS[3, 2] = True
+
+
+@pytest.mark.parametrize(
+    ("draft", "reason"),
+    [
+        (None, "is a NoneType, not a DraftTree"),
+        (tree([5, 7], [0, 0]), "has root 5, but the pending token is 4"),
+        (tree([4, VOCAB], [0, 0]), f"holds token {VOCAB}; the vocabulary has {VOCAB} tokens"),
+        (tree([4, -1], [0, 0]), "holds token -1"),
+        (tree([4, 7, 7], [0, 0, 0]), "holds token 7 2 times below node 0"),
+        (replace(SOUND, tokens=SOUND.tokens[:3]), "has 3 tokens, but parents of shape"),
+        (replace(SOUND, tokens=SOUND.tokens.float()), "tokens of type torch.float32"),
+        (replace(SOUND, num_verify=5), "verifies 5 of 4 nodes"),
+        (replace(SOUND, q=torch.ones(4, 3)), "has q of shape"),
+        (
+            replace(SOUND, layout=replace(_LAYOUT, parents=torch.tensor([0, 2, 0, 1]))),
+            "is not a tree: node 1 has parent 2",
+        ),
+        (
+            replace(SOUND, layout=replace(_LAYOUT, depths=torch.tensor([0, 1, 1, 1]))),
+            "has depths that do not follow",
+        ),
+        (replace(SOUND, layout=replace(_LAYOUT, ancestors=_COUSINS)), "nodes other than its"),
+        (replace(SOUND, layout=replace(_LAYOUT, max_depth=1)), "is 2 deep, but declares"),
+    ],
+)
+def test_a_violation_is_named(draft: DraftTree, reason: str) -> None:
+    with pytest.raises(ContractFault, match=reason):
+        check_draft(draft, state(), VOCAB)
+
+
+class Meddler(Drafter):
+    """A drafter that tries to change its state."""
+
+    def __init__(self, attack: str) -> None:
+        self.attack = attack
+
+    def start(self, state: State, prefill: Forward) -> None:
+        exec(self.attack, {"state": state})
+
+    def propose(self, state: State) -> DraftTree:
+        return state.chain()
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "state.token_ids[0] = 3", "state.token_ids.append(3)", "del state.token_ids[0]",
+        "state.token_ids = []", "state.limit = 99", "state.request = None",
+        "state.request.prompt_ids = ()",
+    ],
+)  # fmt: skip
+def test_a_drafter_cannot_change_the_state(attack: str) -> None:
+    with pytest.raises((AttributeError, TypeError)):
+        decode(random_target(), Meddler(attack), Request((1, 5), 8))
+
+
+def test_a_slice_of_the_tokens_is_the_drafters_own(tmp_path: Path) -> None:
+    target = random_target()
+    expected = decode(target, build("vanilla", target, tmp_path), Request((1, 5), 8))
+    found = decode(target, Meddler("state.token_ids[:].clear()"), Request((1, 5), 8))
+    assert found.token_ids == expected.token_ids
+
+
+class Fixed(Drafter):
+    """Drafts the same tokens below every pending token."""
+
+    def __init__(self, tokens: list[int], parents: list[int], num_verify: int) -> None:
+        self.tokens, self.parents, self.num_verify = tokens, parents, num_verify
+
+    def propose(self, state: State) -> DraftTree:
+        made = tree([state.pending, *self.tokens], self.parents)
+        return replace(made, num_verify=self.num_verify)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents", "num_verify"),
+    [([7, 8, 7], [0, 0, 0, 1], 4), ([7, 8, 8], [0, 0, 1, 1], 3)],
+    ids=["cousins with one token", "a scratch node that repeats a sibling"],
+)
+def test_a_sound_tree_passes(
+    tokens: list[int], parents: list[int], num_verify: int, tmp_path: Path
+) -> None:
+    target, request = random_target(), Request((1, 5), 8)
+    expected = decode(target, build("vanilla", target, tmp_path), request)
+    found = decode(target, Fixed(tokens, parents, num_verify), request, is_checked=True)
+    assert found.token_ids == expected.token_ids
+    assert set(found.num_nodes) == {4}
+
+
+class Wrong(Fixed):
+    """Drafts siblings that carry the same token."""
+
+    def __init__(self) -> None:
+        super().__init__([VOCAB - 1, VOCAB - 1], [0, 0, 0], 3)
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_a_completion_with_a_wrong_draft_fails(is_checked: bool) -> None:
+    with pytest.raises(ContractFault, match="2 times below node 0"):
+        decode(random_target(), Wrong(), Request((1, 5), 8), is_checked=is_checked)
+
+
+class Ruled(Drafter):
+    """Drafts a tree of four nodes, the last one a scratch node, with a rule of its own."""
+
+    def __init__(self, path: list[int], tokens: list[int], bonus: int) -> None:
+        self.chosen = torch.zeros(3, 4, dtype=torch.long)
+        self.chosen[0, path] = 1
+        self.chosen[1] = torch.tensor(tokens)
+        self.chosen[2] = bonus
+
+    def rule(self, tree: DraftTree, logits: Tensor, sampler: Sampler) -> Tensor:
+        if tree.num_nodes == 1:
+            return lossless(tree, logits, sampler)
+        return self.chosen.clone()
+
+    def propose(self, state: State) -> DraftTree:
+        made = tree([state.pending, 7, 8, 9], [0, 0, 1, 2])
+        return replace(made, num_verify=3)
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+@pytest.mark.parametrize(
+    ("path", "tokens", "bonus", "reason"),
+    [
+        ([0, 2], [0, 7, 8, 9], 3, r"accepted the nodes \[0, 2\], which are not a path"),
+        ([1, 2], [0, 7, 8, 9], 3, r"accepted the nodes \[1, 2\], which are not a path"),
+        ([0, 1, 2, 3], [0, 7, 8, 9], 3, "accepted node 3, but only 3 nodes may be accepted"),
+        ([0, 1], [0, 8, 8, 9], 3, r"emitted the tokens \[8\], which are not those"),
+        ([0, 1], [0, 7, 8, 9], VOCAB, f"emitted token {VOCAB}, but the vocabulary has {VOCAB}"),
+    ],
+)
+def test_a_rule_that_accepts_what_is_no_path_fails(
+    path: list[int], tokens: list[int], bonus: int, reason: str, is_checked: bool
+) -> None:
+    with pytest.raises(ContractFault, match=reason):
+        drafter = Ruled(path, tokens, bonus)
+        decode(random_target(), drafter, Request((1, 5), 9), is_checked=is_checked)
+
+
+def test_a_rule_of_a_methods_own_may_accept_any_path() -> None:
+    done = decode(random_target(), Ruled([0, 1, 2], [0, 7, 8, 9], 3), Request((1, 5), 9))
+    assert done.token_ids[1:] == (7, 8, 3) * 2 + (7, 8)
+
+
+def test_a_method_that_breaks_its_contract_in_the_warm_up_fails_in_every_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = random_target()
+    mode = SimpleNamespace(name="eager", reason=None)
+    setup = SimpleNamespace(
+        has_phases=False,
+        is_traced=False,
+        checks_drafts=False,
+        threads=None,
+        mode=mode,
+        settings="paper",
+    )
+    loaded = LoadedEngine(target, {"wrong": Wrong()}, 0.0, MemoryLedger(target))
+    with EngineBackend(cast(Any, setup), loaded=loaded) as backend:
+        backend.warm_up([Request((1, 5, 6), 4)])
+        monkeypatch.setattr(Wrong, "propose", lambda self, state: state.chain())
+        with pytest.raises(ContractFault, match="2 times below node 0"):
+            backend.complete("wrong", Request((1, 5), 4))

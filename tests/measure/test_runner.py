@@ -1,20 +1,35 @@
-"""The runner with a backend that needs no model."""
+"""The runner with a backend that needs no model.
+
+The order of methods is balanced over places and neighbours, and seeded.
+Memory across prompts: kept within a repeat, recorded, and refused where it would mislead.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
+from msgspec import structs
 
 from specbench.data.prompts import Prompt
+from specbench.errors import MethodFault, RunFolderError, UserError
 from specbench.log.loads import NO_LOAD
 from specbench.machine.sampler import PauseWatch
-from specbench.measure.runner import MethodOrder, Runner
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.runner import MethodOrder, Runner, williams_rows
+from specbench.measure.session import run_plan
 from specbench.measure.spec import RunSpec
+from specbench.methods.recycling import Recycling
+from specbench.registry import default_entries, expand_groups, get, names, paper_methods
 from specbench.types import Completion, Record, RecordKey, Request, seed_of
-from tests.support.backend import Answer, Words, answering, backend_of, fake_plan
+from tests.support.backend import Answer, FakeSetup, Words, answering, backend_of, fake_plan
 from tests.support.watching import Watcher
 
 
@@ -91,7 +106,7 @@ def test_a_failing_method_becomes_error_records_and_the_run_goes_on() -> None:
     stored, _, _, _ = run({"vanilla": answering(1), "pld": failing})
     by_method = {name: [r for r in stored if r.key.method == name] for name in ("vanilla", "pld")}
     assert [r.status for r in by_method["vanilla"]] == ["ok"] * 4
-    place = "(test_runner.py:22 in failing)"
+    place = "(test_runner.py:37 in failing)"
     assert {r.error for r in by_method["pld"]} == {f"RuntimeError: the head is on fire {place}"}
     assert all(r.prefill_s is None and not r.token_ids for r in by_method["pld"])
 
@@ -146,3 +161,113 @@ def test_a_sample_has_the_same_seed_for_every_method_and_another_for_every_repea
     other = key._replace(repeat=1)
     assert seed_of(0, key) == seed_of(0, same) != seed_of(0, other)
     assert seed_of(0, key) != seed_of(1, key)
+
+
+LABELS = ("vanilla", "sps", "pld", "medusa", "hydra", "eagle", "eagle2", "eagle3")
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_a_design_balances_places_and_neighbours(number: int) -> None:
+    rows = williams_rows(number)
+    assert all(sorted(row) == [*range(number)] for row in rows)
+    for place in range(number):
+        assert len({*Counter(row[place] for row in rows).values()}) == 1
+    follows = Counter(pair for row in rows for pair in pairwise(row))
+    assert len(follows) == number * (number - 1)
+    assert len({*follows.values()}) <= 1
+
+
+@pytest.mark.parametrize("num_methods", [7, 8])
+def test_vanilla_takes_every_place_and_follows_every_method(num_methods: int) -> None:
+    order = MethodOrder(LABELS[:num_methods], seed=3)
+    rows = [order.at(number, 1.0, NO_LOAD) for number in range(168)]
+    places = Counter(row.index("vanilla") for row in rows)
+    assert places == dict.fromkeys(range(num_methods), 168 // num_methods)
+    before = Counter(row[row.index("vanilla") - 1] for row in rows if row[0] != "vanilla")
+    assert len(before) == num_methods - 1
+    assert max(before.values()) - min(before.values()) <= 3
+
+
+def test_orders_are_fixed_by_the_seed_and_differ_between_blocks_and_temperatures() -> None:
+    def rows(seed: int, temperature: float, first: int = 0) -> list[tuple[str, ...]]:
+        order = MethodOrder(LABELS, seed)
+        return [order.at(number, temperature, NO_LOAD) for number in range(first, first + 8)]
+
+    assert rows(1, 0.0) == rows(1, 0.0)
+    assert rows(1, 0.0) != rows(2, 0.0)
+    assert rows(1, 0.0) != rows(1, 1.0)
+    assert rows(1, 0.0) != rows(1, 0.0, first=8)
+
+
+PAIR = {"vanilla": answering(1), "pld": answering(2)}
+TWO_PROMPTS = {"maths": [Prompt("maths/1", "", ("1+1",)), Prompt("maths/2", "", ("2+2",))]}
+
+
+def test_every_recorded_completion_is_remembered_and_a_repeat_begins_with_nothing() -> None:
+    plan = fake_plan(PAIR, TWO_PROMPTS, RunSpec(repeats=2))
+    with backend_of(plan) as backend:
+        list(Runner(plan, backend, sink=Sink([]), progress=Watcher()).run())
+        told: Any = backend
+    one = ["", "vanilla", "pld", "pld", "vanilla"]
+    assert told.remembered == one * 2
+
+
+def test_the_scope_of_a_method_is_in_the_header() -> None:
+    spec = RunSpec(methods=("recycling:scope=run", "recycling"), max_new_tokens=4)
+    methods = make_engine_setup(spec).describe().methods
+    assert methods["recycling:scope=run"].scope == "run"
+    assert methods["recycling"].scope == methods["vanilla"].scope == "request"
+
+
+def test_a_memory_of_answers_at_another_temperature_is_refused() -> None:
+    spec = RunSpec(methods=("recycling:scope=run",), temperatures=(0.0, 1.0))
+    with pytest.raises(UserError, match="draft from its own earlier answers"):
+        make_engine_setup(spec)
+    make_engine_setup(structs.replace(spec, methods=("recycling",)))
+
+
+class Remembering(FakeSetup):
+    def describe(self) -> Any:
+        about = super().describe()
+        pld = structs.replace(about.methods["pld"], scope="run")
+        return structs.replace(about, methods={**about.methods, "pld": pld})
+
+
+def test_a_run_whose_memory_is_lost_is_not_resumed(tmp_path: Path) -> None:
+    plan = replace(fake_plan(PAIR, TWO_PROMPTS, None), setup=Remembering(PAIR))
+    run_plan(plan, tmp_path, Watcher(), given=())
+    run_plan(plan, tmp_path, Watcher(), given=())  # nothing is missing
+    samples = tmp_path / "samples.jsonl"
+    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(RunFolderError, match="pld remembers earlier prompts"):
+        run_plan(plan, tmp_path, Watcher(), given=())
+
+
+def test_a_method_that_cannot_forget_fails_in_its_samples_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forget(self: Recycling) -> None:
+        raise KeyError("table")
+
+    spec = RunSpec(methods=("recycling:scope=run",), threads=1)
+    request = Request((1, 5, 9), 4)
+    with EngineBackend(make_engine_setup(spec)) as backend:
+        monkeypatch.setattr(Recycling, "forget", forget)
+        backend.forget()
+        assert backend.complete("vanilla", request).token_ids
+        with pytest.raises(MethodFault, match="KeyError: 'table'"):
+            backend.complete("recycling:scope=run", request)
+
+
+def test_the_default_run_has_every_method_that_needs_no_training_and_no_file() -> None:
+    default = [one.name for one in default_entries() if one.origin == "specbench"]
+    assert default == [*paper_methods(), "recycling", "sam", "suffix"]
+    assert not any(get(name).weights for name in default[9:])
+
+
+def test_groups_stand_for_their_methods_once() -> None:
+    assert expand_groups(["papers"]) == tuple(paper_methods())
+    assert expand_groups(["pld:ngram=2,pld,papers"])[:3] == ("pld:ngram=2", "pld", "vanilla")
+    assert set(expand_groups(["all"])) == set(names())
+    with pytest.raises(UserError, match="gives options to a group"):
+        expand_groups(["papers:ngram=2"])

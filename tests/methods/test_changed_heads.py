@@ -157,7 +157,7 @@ CASES: dict[str, Case] = {
         for key in ("hidden_norm.weight", "layers.1.self_attn.k_norm.weight")
     },
     "d2t with one token for all": Case(
-        refused="d2t", tensors=lambda tensors: tensors["d2t"].copy_(-torch.arange(len(tensors["d2t"])))
+        refused="d2t", tensors=lambda t: t["d2t"].copy_(-torch.arange(len(t["d2t"])))
     ),
     "t2d of three": Case(refused="t2d of shape [3]", tensors=put(t2d=torch.zeros(3))),
     "no t2d": Case(tensors=lambda tensors: tensors.pop("t2d")),

@@ -1,22 +1,32 @@
-"""Trained heads of every shape: the output equals the target's."""
+"""Trained heads of every shape: the output equals the target's.
+
+A drafter's own cache equals a full recompute at every step.
+Proposing a tree never waits for the device.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from specbench.engine.decode import decode
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError
 from specbench.registry import get
-from specbench.types import Sampling
-from tests.methods.building import HEADS, build_random, complete
+from specbench.types import Request, Sampling
+from tests.methods.building import HEADS, Recording, build_random, complete
 from tests.support.architectures import config_of, random_of
 from tests.support.models import generated, prompts, random_llama, random_target
 from tests.support.products import each_once
+from tests.support.weights import build
+from tests.training.head_models import started
 
 LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
@@ -154,3 +164,74 @@ def test_nested_layers_of_unknown_numbering_need_the_option(tmp_path: Path) -> N
     assert "layers=1+3+6" in caught.value.hint and "layers=2+4+7" in caught.value.hint
     with pytest.raises(UserError, match="'2,4' is not a list"):
         build_random("eagle3", random_target(layers=8), tmp_path, fields, layers="2,4")
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle2", "eagle3", "hydra", "sam"])
+@torch.inference_mode()
+def test_every_draft_is_that_of_a_drafter_that_starts_with_the_whole_text(
+    method: str, tmp_path: Path
+) -> None:
+    """SAM-Decoding copies some drafts, and EAGLE-2 makes the others."""
+    target = random_target(layers=4)
+    made = {"arch": "prefix-mlp"} if method == "hydra" else None
+    drafter, fresh = (
+        build("sam", target, tmp_path, other="eagle2", num_tokens="5", threshold="3")
+        if method == "sam"
+        else build_random(method, target, tmp_path, made)
+        for _ in range(2)
+    )
+    recording = Recording(drafter)
+    lengths: list[int] = []
+    for prompt in prompts():
+        lengths += decode(target, recording, Request(prompt, 40)).accept_lengths
+    assert max(lengths) > 1
+    assert method != "sam" or {len(tokens) > 6 for _, tokens in recording.drafts} == {True, False}
+    for text, tokens in recording.drafts:
+        state = started(fresh, target, list(text))
+        assert fresh.propose(state).tokens.tolist() == tokens
+
+
+WAITING = {"_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique"}
+
+
+class NoWaiting(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        by_mask = (
+            name.startswith("index")
+            and isinstance(args[1], (list, tuple))
+            and any(isinstance(index, Tensor) and index.dtype == torch.bool for index in args[1])
+        )
+        assert name not in WAITING and not by_mask, f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+def capture(propose: Callable[[Any], Any], patch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
+    def refuse(tensor: Tensor) -> None:
+        raise AssertionError("a tensor became a list")
+
+    def inner(state: Any) -> Any:
+        with patch.context() as inside, NoWaiting():
+            inside.setattr(Tensor, "tolist", refuse)
+            return propose(state)
+
+    return inner
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)], ids=["greedy", "sampling"])
+@pytest.mark.parametrize("method", HEADS)
+def test_a_proposal_waits_for_nothing(
+    method: str, sampling: Sampling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = random_target(layers=4)
+    made = {"arch": "prefix-mlp"} if method == "hydra" else None
+    drafter: Any = build_random(method, target, tmp_path, made)
+    drafter.propose = capture(drafter.propose, monkeypatch)
+    assert decode(target, drafter, Request(prompts()[1], 12, sampling)).num_tokens == 12
+
+
+def test_the_check_finds_operations_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wait in (lambda x: x.sum().item(), lambda x: bool(x.any()), lambda x: x.tolist(),
+                 lambda x: x[x > 0]):  # fmt: skip
+        with pytest.raises(AssertionError):
+            capture(wait, monkeypatch)(torch.ones(3))

@@ -1,7 +1,11 @@
-"""P-EAGLE: one pass of EAGLE-3's draft model over committed pairs and masks."""
+"""DFlash: one non-causal pass over a block of masks, with target features as keys and values.
+
+P-EAGLE: one pass of EAGLE-3's draft model over committed pairs and masks.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -9,22 +13,144 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from specbench.engine.decode import decode
+from specbench.engine.drafter import BuildContext
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError
+from specbench.registry import get
 from specbench.types import Request
 from tests.methods.building import Recording, build_in
-from tests.methods.checkpoints import Tensors, random
+from tests.methods.checkpoints import Tensors, dflash, random, write
 from tests.methods.head_layouts import FLAT, LAYER_IDS, Layout, make_head, speculators, write_layout
 from tests.methods.plain_eagle3 import PlainHead
-from tests.support.models import prompts, random_target
+from tests.support.models import prompts, random_llama, random_target, save
+from tests.support.weights import build
 
-MASK, NUM_TOKENS = 3, 5
+MASK, INPUTS = 3, (1, 2, 3)
+"""The mask token, and the layers whose inputs the heads of `dflash` read."""
+
 VOCAB = 8
 """So few tokens that random heads are often right."""
 
 PROMPTS = [tuple(token % VOCAB for token in prompt) for prompt in prompts()]
+
+
+@cache
+def target() -> Target:
+    return random_target(layers=8, vocab_size=VOCAB)
+
+
+def as_speculators(folder: Path, *, draft_vocab: int) -> Path:
+    """The head in `folder` in the layout of speculators 0.9, with a draft vocabulary."""
+    tensors, config = load_file(folder / "model.safetensors"), read(folder)
+    vocab, hidden = target().vocab_size, target().config.hidden_size
+    kept = torch.arange(0, vocab, 2)[:draft_vocab]
+    tensors |= {
+        "embed_tokens.weight": random(vocab, hidden, seed=31),
+        "lm_head.weight": 4 * random(draft_vocab, hidden, seed=32),
+        "d2t": kept - torch.arange(draft_vocab),
+        "t2d": torch.isin(torch.arange(vocab), kept),
+    }
+    sizes = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+             "num_hidden_layers", "head_dim", "vocab_size")  # fmt: skip
+    rope = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    layer = {"model_type": "qwen3", "rope_parameters": rope, **{n: config[n] for n in sizes}}
+    fields = {
+        "architectures": ["DFlashDraftModel"],
+        "speculators_model_type": "dflash",
+        "transformer_layer_config": layer,
+        "draft_vocab_size": draft_vocab,
+        "block_size": 5,
+        "target_hidden_size": None,
+        "aux_hidden_state_layer_ids": list(INPUTS),
+        "mask_token_id": MASK,
+        "sliding_window_non_causal": False,
+        "sample_from_anchor": False,
+        "tie_word_embeddings": False,
+    }
+    return write(folder / "speculators", "model.safetensors", tensors, fields)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+    return config
+
+
+@torch.no_grad()
+def assert_drafts_as_defined(folder: Path, count: int, **options: Any) -> None:
+    """Compare every draft of some completions with a plain forward over text and block."""
+    drafter = Recording(build_in(folder, "dflash", target(), **options))
+    lengths = [decode(target(), drafter, Request(p, 30)).accept_lengths for p in PROMPTS]
+    assert max(max(accepted) for accepted in lengths) > 2
+    head = PlainHead.of(target(), load_file(folder / "model.safetensors"), {})
+    for text, (pending, *drafted) in drafter.drafts:
+        assert (pending, len(drafted)) == (text[-1], count)
+        out = target().model(torch.tensor([text[:-1]]), output_hidden_states=True)
+        parts = [out.hidden_states[layer][0] for layer in INPUTS]
+        assert drafted == head.fill_block(parts, torch.tensor([pending, *[MASK] * count]))
+
+
+def test_every_draft_is_what_a_plain_forward_over_text_and_block_predicts(tmp_path: Path) -> None:
+    folder = dflash(target(), tmp_path)
+    drafter = build_in(folder, "dflash", target())
+    assert (drafter.weights_layout, drafter.needs.layer_inputs) == ("z-lab", INPUTS)
+    assert_drafts_as_defined(folder, 4)
+
+
+def test_option_num_tokens_replaces_the_block_size(tmp_path: Path) -> None:
+    assert_drafts_as_defined(dflash(target(), tmp_path), 7, num_tokens=7)
+
+
+def test_a_head_of_speculators_with_its_own_vocabulary_drafts_as_defined(tmp_path: Path) -> None:
+    folder = as_speculators(dflash(target(), tmp_path), draft_vocab=3)
+    assert build_in(folder, "dflash", target()).weights_layout == "speculators"
+    assert_drafts_as_defined(folder, 4)
+
+
+def ids(*layers: object) -> dict[str, Any]:
+    return {"dflash_config": {"mask_token_id": MASK, "target_layer_ids": list(layers)}}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no mask token": ({"dflash_config": {"target_layer_ids": [0, 1, 2]}}, "without mask_token_id"),
+    "a mask token outside the vocabulary": (
+        {"dflash_config": {"mask_token_id": 8, "target_layer_ids": [0, 1, 2]}},
+        "mask_token_id 8, but there are 8 tokens",
+    ),
+    "no layers": ({"dflash_config": {"mask_token_id": MASK}}, "target_layer_ids None"),
+    "the last layer's output": (ids(0, 1, 7), r"\[0, 1, 7\].*from -1 to 6"),
+    "layers out of order": (ids(2, 1, 0), r"\[2, 1, 0\].*increasing"),
+    "a layer that is not a number": (ids(0, "1", 2), "target_layer_ids"),
+    "too few layers": (ids(0, 1), r"fc\.weight of shape \[32, 96\], not \[32, 64\]"),
+    "another target": ({"num_target_layers": 9}, "for a target of 9 layers, but this has 8"),
+    "no block size": ({"block_size": None}, "block_size None"),
+    "a block without masks": ({"block_size": 1}, "block_size 1"),
+    "causal attention": ({"is_causal": True}, "is_causal True"),
+    "a window": ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
+    "a window by another name": (
+        {"dflash_config": {**ids(0, 1, 2)["dflash_config"], "use_swa": True}},
+        r"dflash_config\.use_swa True",
+    ),
+    "an unknown field": (
+        {"dflash_config": {**ids(0, 1, 2)["dflash_config"], "gru_hidden_dim": 4}},
+        r"dflash_config\.gru_hidden_dim",
+    ),
+    "a Markov head": ({"markov_rank": 0}, "markov_rank 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_computed_is_refused_by_key(name: str, tmp_path: Path) -> None:
+    changes, fault = REFUSED[name]
+    folder = dflash(target(), tmp_path, **changes)
+    with pytest.raises(CheckpointError, match=fault):
+        build_in(folder, "dflash", target())
+
+
+NUM_TOKENS = 5
 OF_VLLM = {**FLAT, "parallel_drafting": True, "ptd_token_id": MASK}
 OF_SPECULATORS: dict[str, Any] = {"speculators_model_type": "peagle", "mask_token_id": MASK}
 LAYOUTS = {
@@ -38,11 +164,6 @@ LAYOUTS = {
         num_layers=2, fc_norm=True, norm_output=True, **OF_SPECULATORS
     ),
 }
-
-
-@cache
-def target() -> Target:
-    return random_target(layers=8, vocab_size=VOCAB)
 
 
 def with_mask(layout: Layout) -> Tensors:
@@ -109,3 +230,46 @@ def test_an_eagle3_head_is_refused(tmp_path: Path) -> None:
         folder = write_layout(target(), layout, make_head(target(), layout), tmp_path / str(number))
         with pytest.raises(CheckpointError, match=r"speculators_model_type|mask_token_id"):
             build_in(folder, "peagle", target())
+
+
+PARD_PROMPT, NUM_PARD = (1, 7, 8, 9, 10, 11), 4
+
+
+@torch.inference_mode()
+def test_a_draft_is_what_a_plain_forward_over_text_and_masks_predicts(tmp_path: Path) -> None:
+    target = random_target()
+    drafter = Recording(build("pard", target, tmp_path, num_tokens=str(NUM_PARD)))
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "pard", dtype=target.dtype)
+    decode(target, drafter, Request(PARD_PROMPT, 20))
+    assert len(drafter.drafts) > 3
+    for text, (pending, *drafted) in drafter.drafts:
+        assert pending == text[-1]
+        ids = [*text, *[plain.config.pard_token] * (NUM_PARD - 1)]
+        expected = plain(torch.tensor([ids])).logits[0, len(text) - 1 :].argmax(-1).tolist()
+        assert drafted == expected[: len(drafted)]
+    assert max(len(tokens) for _, tokens in drafter.drafts) == 1 + NUM_PARD
+
+
+def test_a_model_as_its_own_draft_model_gets_its_first_draft_token_accepted(
+    tmp_path: Path,
+) -> None:
+    """The first draft token sees no mask, so that a target always accepts its own."""
+    model = random_llama()
+    model.config.pard_token = 3
+    target = random_target()
+    context = BuildContext(target, save(model, tmp_path))
+    method = get("pard")
+    done = decode(
+        target, method.build(method.options(num_tokens=2), context), Request(PARD_PROMPT, 20)
+    )
+    assert min(done.accept_lengths[:-1]) >= 2
+
+
+@pytest.mark.parametrize("token", [None, -1, 10**6, "3"])
+def test_a_draft_model_without_a_mask_token_is_refused(token: object, tmp_path: Path) -> None:
+    model = random_llama(layers=2)
+    model.config.pard_token = token
+    context = BuildContext(random_target(), save(model, tmp_path))
+    method = get("pard")
+    with pytest.raises(CheckpointError, match="pard_token"):
+        method.build(method.options(), context)

@@ -1,9 +1,13 @@
 """Training of heads: the loss falls, a stopped run resumes, the target does not change.
 
 The training loop with its checkpoints, optimizers and attention, on a micro model.
+Heads are trained in bfloat16 only where its products are fast.
 """
 
+from __future__ import annotations
+
 import json
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +31,7 @@ from specbench.training.head import (
 from specbench.training.layer import register_attention
 from specbench.training.loop import Plan, Schedule, optimizers_for, train
 from specbench.training.medusa import MedusaHeads
-from specbench.training.recipe import HEADS, fit, new_head
+from specbench.training.recipe import HEADS, fit, has_fast_bfloat16, new_head
 from tests.training.head_models import SETTINGS, batches, micro_model, random_head, target_outputs
 
 torch.set_num_threads(1)
@@ -222,3 +226,27 @@ def test_attention_in_blocks_is_plain_causal_attention() -> None:
         expected = model(ids, use_cache=False).logits
         model.set_attn_implementation(register_attention())
         assert torch.allclose(model(ids, use_cache=False).logits, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("machine", "has_instructions", "device", "expected"),
+    [
+        ("x86_64", True, "cpu", True),
+        ("x86_64", False, "cpu", False),
+        ("AMD64", False, "cpu", False),
+        ("x86_64", False, "cuda:0", True),
+        ("aarch64", False, "cpu", True),
+    ],
+)
+def test_a_cpu_without_instructions_for_bfloat16_trains_in_float32(
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    has_instructions: bool,
+    device: str,
+    expected: bool,
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(
+        torch.cpu, "_is_avx512_bf16_supported", lambda: has_instructions, raising=False
+    )
+    assert has_fast_bfloat16(device) is expected

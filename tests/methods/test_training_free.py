@@ -1,6 +1,9 @@
 """REST: a datastore finds every occurrence, and its most frequent continuations are drafted.
 
 SAM-Decoding: when it copies, what it copies, and that the other drafter misses no step.
+Suffix decoding: what is drafted from which occurrences, and how far.
+Prompt lookup: which n-grams count, and which continuations.
+Token Recycling's table: what a step writes to it, and what is kept from prompt to prompt.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ from safetensors.numpy import save_file
 from specbench.engine.accept import Sampler
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, State
+from specbench.engine.target import Forward
 from specbench.errors import CheckpointError, UserError
 from specbench.measure.methods import find_datastore
 from specbench.methods._datastore import Datastore
+from specbench.methods._occurrences import SEPARATOR, Occurrences
 from specbench.methods.rest import Options, Tokens, _cut
 from specbench.registry import get, make_options
 from specbench.types import Request, Sampling
-from tests.support.models import prompts, random_target
+from tests.support.models import prompts, random_target, static_tree
 from tests.support.weights import build
 
 TEXTS = [[3, 4, 5, 6, 7], [9, 4, 5, 6, 8], [4, 5, 6, 8, 1], [2, 4, 5]]
@@ -224,3 +229,133 @@ def test_it_is_lossless_where_both_parts_propose(other: str, tmp_path: Path) -> 
     assert done.token_ids == vanilla.token_ids
     sizes = set(done.num_nodes)
     assert any(size <= 6 for size in sizes) and any(size > 6 for size in sizes)
+
+
+def suffix(**options: str) -> Any:
+    method = get("suffix")
+    return method.build(make_options(method, options), BuildContext(random_target(layers=1)))
+
+
+def started_suffix(drafter: Any, *text: int) -> State:
+    state = State(Request(text[:-1], 8), Sampler(Sampling(), torch.device("cpu")), 8)
+    state.append(text[-1])
+    drafter.start(state, Forward(torch.zeros(1, 50)))
+    return state
+
+
+def suffix_drafted(*text: int, **options: str) -> tuple[list[int], list[int]]:
+    drafter = suffix(**options)
+    tree = drafter.propose(started_suffix(drafter, *text))
+    return tree.tokens.tolist()[1:], tree.layout.parents.tolist()[1:]
+
+
+def test_the_ends_of_longer_matches_are_among_those_of_shorter_ones() -> None:
+    text = Occurrences()
+    text.extend([3, 4, 5, 3, 4, SEPARATOR, 4, 3, 4])
+    assert list(text.ends([9, 3, 4])) == [[2, 5, 7, 9], [2, 5, 9]]
+    text.cut(5)
+    assert list(text.ends([3, 4])) == [[2, 5], [2, 5]]
+    assert list(text.ends([9])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "tokens"),
+    [
+        ((3, 4, 5, 6, 7, 9, 3, 4, 5), {}, [6, 7, 9]),  # as many as match
+        ((3, 4, 5, 6, 7, 9, 3, 4, 5), {"factor": "0.5"}, [6]),
+        ((3, 4, 5, 6, 7, 9, 3, 4, 5), {"num_tokens": "2"}, [6, 7]),
+        ((3, 4, 5, 6, 7, 9, 3, 4, 5), {"depth": "4"}, [6, 7]),
+        ((5, 6, 5, 7, 5, 7, 5, 6, 5), {"depth": "3"}, [7]),  # 7 was seen twice first
+        ((3, 4, 5, 6, 7, 9, 3, 4, 5), {"min_prob": "0.6"}, []),  # this very end counts too
+        ((3, 4, 5), {}, []),
+    ],
+)
+def test_a_draft_is_the_most_likely_continuation(
+    text: tuple[int, ...], options: dict[str, str], tokens: list[int]
+) -> None:
+    assert suffix_drafted(*text, **options)[0] == tokens
+
+
+def test_a_tree_holds_several_continuations() -> None:
+    tokens, parents = suffix_drafted(3, 5, 6, 3, 5, 7, 3, 5, shape="tree")
+    assert (tokens, parents) == ([6, 7], [0, 0])
+
+
+def test_outputs_of_earlier_prompts_are_read_if_remembered() -> None:
+    drafter = suffix(scope="run")
+    started_suffix(drafter, 3, 4, 5).append(8)
+    assert drafter.propose(started_suffix(drafter, 4, 5)).num_nodes == 1
+    state = started_suffix(drafter, 3, 4, 5)
+    state.append(8)
+    state.append(9)
+    drafter.remember()  # the output 5 8 9
+    assert drafter.propose(started_suffix(drafter, 4, 5, 8)).tokens.tolist() == [8, 9]
+    drafter.forget()
+    assert drafter.propose(started_suffix(drafter, 4, 5, 8)).num_nodes == 1
+
+
+TEXT = (5, 6, 7, 8, 6, 7, 3, 9, 7)
+
+
+def pld_drafted(text: tuple[int, ...], **options: str) -> list[int]:
+    method = get("pld")
+    drafter = method.build(make_options(method, options), BuildContext(random_target(layers=1)))
+    state = State(Request(text, 8), Sampler(Sampling(), torch.device("cpu")), 8)
+    return drafter.propose(state).tokens.tolist()[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        (TEXT, {"num_tokens": "3"}, [8, 6, 7]),  # the earliest 7
+        (TEXT, {"num_tokens": "7"}, []),
+        (TEXT, {"num_tokens": "7", "allow_shorter": "true"}, [8, 6, 7, 3, 9, 7]),
+        (TEXT, {"num_tokens": "3", "min_ngram": "2"}, []),
+        ((*TEXT, 6, 7), {"num_tokens": "3", "min_ngram": "2"}, [8, 6, 7]),
+    ],
+)
+def test_a_continuation_counts_if_its_ngram_and_it_are_long_enough(
+    text: tuple[int, ...], options: dict[str, str], expected: list[int]
+) -> None:
+    assert pld_drafted(text, **options) == expected
+
+
+def test_a_shortest_ngram_above_the_longest_is_refused() -> None:
+    with pytest.raises(UserError, match="n-grams of 4 to 3 tokens"):
+        make_options(get("pld"), {"min_ngram": "4"})
+
+
+def recycling(**options: str) -> Any:
+    method = get("recycling")
+    return method.build(method.options(**options), BuildContext(random_target()))
+
+
+def test_the_official_tree_has_80_nodes_below_the_root_and_is_6_deep() -> None:
+    tree = static_tree("recycling_80", vocab_size=50)
+    assert (tree.num_nodes, tree.num_candidates, len(tree.levels)) == (81, 8, 6)
+
+
+def test_a_row_holds_the_best_tokens_of_the_last_node_with_its_token() -> None:
+    drafter = recycling(tree="2x1")
+    logits = torch.zeros(3, 50)
+    logits[0, 7] = logits[1, 8] = logits[2, 9] = 1.0
+    logits[0, 3] = logits[1, 4] = logits[2, 5] = 0.5
+    padded = torch.tensor([11, 12, 11, 0]), torch.cat([logits, logits[:1]])
+    drafter._learn(*padded, torch.tensor([3]))
+    assert drafter._table[11].tolist() == [9, 5]
+    assert drafter._table[12].tolist() == [8, 4]
+    assert 7 not in drafter._table[0]
+    (tokens,) = drafter._filled(torch.tensor([12]))
+    assert tokens[:3].tolist() == [12, 8, 4]
+
+
+def test_a_remembered_table_serves_the_next_prompt_until_it_is_forgotten() -> None:
+    drafter, request = recycling(), Request(prompts()[2], 40)
+    first = decode(drafter_target := random_target(), drafter, request)
+    assert decode(drafter_target, drafter, request).steps == first.steps
+    drafter.remember()
+    again = decode(drafter_target, drafter, request)
+    assert again.token_ids == first.token_ids
+    assert len(again.steps) < len(first.steps)
+    drafter.forget()
+    assert decode(drafter_target, drafter, request).steps == first.steps
