@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -84,14 +83,6 @@ def test_a_name_of_the_option_dataset_that_others_use_is_told(specbench: Specben
     assert "--tasks (Possible options: --dataset)" in specbench("run", "--tasks", "gsm8k").err
 
 
-def test_a_single_method_without_checkpoint_is_refused(
-    specbench: Specbench, model: Path, prompt_file: Path
-) -> None:
-    said = specbench("run", "--model", model, "--method", "sps", "--prompts", prompt_file, *SMALL)
-    assert said.code == 2
-    assert "has no checkpoint for sps" in said.err
-
-
 def test_a_method_without_checkpoint_is_a_cell_beside_others(
     specbench: Specbench, model: Path, prompt_file: Path
 ) -> None:
@@ -102,13 +93,6 @@ def test_a_method_without_checkpoint_is_a_cell_beside_others(
     assert "no checkpoint" in said.out.lower()
 
 
-def test_a_broken_line_of_a_prompt_file_is_named(specbench: Specbench, model: Path) -> None:
-    Path("mine.jsonl").write_text('{"turns": ["a"]}\n{"turns": \n')
-    said = specbench("run", "--model", model, "--method", "pld", "--prompts", "mine.jsonl", *SMALL)
-    assert said.code == 2
-    assert "mine.jsonl" in said.err and "line 2" in said.err
-
-
 def test_a_prompt_longer_than_the_context_is_named_with_its_length(
     specbench: Specbench, model: Path
 ) -> None:
@@ -116,18 +100,6 @@ def test_a_prompt_longer_than_the_context_is_named_with_its_length(
     said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompts, *SMALL)
     assert said.code == 2
     assert "601 tokens" in said.err and "512" in said.err
-
-
-def test_truncated_weights_are_refused_before_a_run_begins(
-    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
-) -> None:
-    copy = Path(shutil.copytree(model, tmp_path / "copy"))
-    weights = copy / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-    said = specbench("run", "--model", copy, "--method", "pld", "--prompts", prompt_file, *SMALL)
-    assert said.code == 2
-    assert "model.safetensors" in said.err
-    assert not Path("results").exists()
 
 
 def test_a_draft_of_another_vocabulary_is_refused(
@@ -140,34 +112,6 @@ def test_a_draft_of_another_vocabulary_is_refused(
                      prompt_file, *SMALL)  # fmt: skip
     assert said.code == 2
     assert "vocabulary" in said.err
-
-
-def test_a_model_that_does_not_fit_is_refused_with_the_figure(
-    specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from specbench.models import memory
-
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
-    said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL)
-    assert said.code == 2
-    assert "does not fit" in said.err and "GB" in said.err
-
-
-def test_an_unwritable_output_is_refused(
-    specbench: Specbench, model: Path, prompt_file: Path
-) -> None:
-    Path("taken").write_text("")
-    said = specbench("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *SMALL,
-                     "--output", "taken")  # fmt: skip
-    assert said.code == 2
-    assert "taken cannot be written" in said.err
-
-
-def test_a_run_of_a_newer_schema_is_refused(specbench: Specbench) -> None:
-    Path("newer").mkdir()
-    Path("newer/run.json").write_text('{"schema": 2}')
-    said = specbench("report", "newer")
-    assert (said.code, "newer specbench" in said.err) == (2, True)
 
 
 def test_everything_that_a_known_model_lacks_here_is_named_at_once(specbench: Specbench) -> None:

@@ -62,11 +62,6 @@ def test_compare_refuses_other_work_unless_forced(specbench: Specbench, store: S
     assert forced.out.startswith("NOT COMPARABLE")
 
 
-def test_comparing_a_single_run_is_refused(specbench: Specbench, store: Store) -> None:
-    assert specbench("compare", store(RUN, "old")).code == 2
-    assert specbench("compare", "old", "nowhere").code == 2
-
-
 def test_check_ends_with_0_or_1_and_writes_what_it_found(
     specbench: Specbench, store: Store, tmp_path: Path
 ) -> None:

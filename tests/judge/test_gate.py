@@ -478,11 +478,6 @@ def test_where_runs_differ_by_much_the_gate_cannot_tell() -> None:
     assert found.is_passed and found.summary.startswith("Passed")
 
 
-def test_two_baselines_are_refused() -> None:
-    with pytest.raises(UserError, match="2 baselines do not show"):
-        gate(Simulator(8), 5, num_baselines=2)
-
-
 def test_one_baseline_says_what_it_does_not_know() -> None:
     simulator = Simulator(8)
     found = check(simulator.run(1), simulator.run(2), LIMITS)

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 import torch
 
-from specbench.api import load
 from specbench.cli.catalog import _execution
 from specbench.engine.drafter import BuildContext
 from specbench.engine.load import load_target
@@ -141,16 +140,6 @@ def test_a_head_of_another_stand_in_is_refused_by_name(tmp_path: Path) -> None:
     hydra, context = get("hydra"), BuildContext(target, wide.drafters["hydra"])
     with pytest.raises(CheckpointError, match="checkpoint of the stand-in of wide has"):
         hydra.build(hydra.options(), context)
-
-
-def test_a_stand_in_is_loaded_from_python(tmp_path: Path) -> None:
-    folder = str(write_config(tmp_path / "shape"))
-    model = load(folder, "eagle2", weights="stand-in", device="cpu", dtype="float32")
-    said = model.generate("Write three suggestions for cooking at home.", max_new_tokens=12)
-    tiny = load("tiny", "eagle2", device="cpu").generate(
-        "Write three suggestions for cooking at home.", max_new_tokens=12
-    )
-    assert (said.text, said.num_steps) == (tiny.text, tiny.num_steps)
 
 
 def backend_of(target: Target, drafters: dict[str, Any]) -> EngineBackend:
