@@ -1,15 +1,44 @@
-"""The metrics of a run: its cells, means and pooled values."""
+"""The metrics of a run: its cells, means and pooled values.
 
+The numbers of one cell, compared with values computed by hand.
+"""
+
+import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from specbench.analysis.cells import ALL_FAILED, NO_CHECKPOINT, NOT_RUN, CellKey
+from specbench.analysis.cells import (
+    ALL_FAILED,
+    BASELINE_FAILED,
+    NO_BASELINE,
+    NO_CHECKPOINT,
+    NO_SHARED,
+    NO_STEPS,
+    NOT_GREEDY,
+    NOT_RUN,
+    WITH_PHASES,
+    CellKey,
+    CellMetrics,
+)
+from specbench.analysis.frames import summary_frame
+from specbench.analysis.latency import percentiles
 from specbench.analysis.metrics import RunMetrics, measure
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
+from specbench.analysis.records import make_table, records_frame
+from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing, Value
 from specbench.log.run import Run
-from tests.analysis.run_factory import failed, full_run, header, make_run, number, record
+from specbench.types import Phases, Record
+from tests.analysis.run_factory import (
+    failed,
+    full_run,
+    header,
+    make_run,
+    measured_cell,
+    number,
+    record,
+)
 from tests.support.headers import make_header
 
 
@@ -138,3 +167,212 @@ def test_of_several_gpus_the_one_used_is_named_though_torch_orders_them_differen
     described["environment"] |= {"gpus": gpus, "torch": {"devices": ["fast", "slow"]}}
     described["spec"]["values"]["device"] = "cuda:0"
     assert make_header(described).machine.device == "fast, 24 GiB, driver 1"
+
+
+def cell(own: list[Record], baseline: list[Record]) -> CellMetrics:
+    return measured_cell(*own, *baseline)
+
+
+def test_different_token_counts_are_compared_per_token() -> None:
+    baseline = [record(decode_s=2.0, accept_lengths=[1] * 9)]  # 10 tokens: 0.2 s each
+    own = [record("pld", decode_s=2.0, accept_lengths=[2] * 12)]  # 25 tokens: 0.08 s each
+    assert number(cell(own, baseline).speedup) == pytest.approx(0.2 / 0.08)
+
+
+def test_mat_is_over_all_steps_and_macro_over_completions() -> None:
+    own = [
+        record("pld", "a", accept_lengths=[4]),  # 4 tokens in 1 step
+        record("pld", "b", accept_lengths=[1, 1, 2]),  # 4 tokens in 3 steps
+    ]
+    measured = cell(own, [])
+    assert number(measured.mat) == pytest.approx(8 / 4)
+    assert number(measured.mat_macro) == pytest.approx((4 + 4 / 3) / 2)
+    assert measured.accept_histogram == {1: 2, 2: 1, 4: 1}
+    assert measured.num_steps == 4
+    assert measured.num_tokens == 10
+
+
+def test_the_match_rate_is_the_share_of_identical_token_ids() -> None:
+    baseline = [record(sample=name, token_ids=[1, 2, 3, 4]) for name in "abcd"]
+    own = [record("pld", name, token_ids=[1, 2, 3, 4]) for name in "abc"]
+    own.append(record("pld", "d", token_ids=[1, 2, 3, 5]))
+    assert number(cell(own, baseline).match_rate) == 0.75
+    hot = [record("pld", temperature=1.0)], [record(temperature=1.0)]
+    assert cell(*hot).match_rate == NOT_GREEDY
+
+
+def test_a_missing_number_has_a_reason() -> None:
+    baseline, own = [record()], [record("pld")]
+    assert cell([], baseline).speedup == NOT_RUN
+    assert cell([], baseline).mat == NOT_RUN
+    assert cell([failed("pld")], baseline).mat == ALL_FAILED
+    assert cell(own, []).speedup == NO_BASELINE
+    assert cell(own, []).match_rate == NO_BASELINE
+    assert cell(own, [failed("vanilla")]).speedup == BASELINE_FAILED
+    assert cell(own, [record(sample="z")]).speedup == NO_SHARED
+
+
+def test_completions_of_one_token_have_a_speedup_but_no_mat_and_no_decode_speedup() -> None:
+    baseline = [record(prefill_s=2.0, decode_s=0.0, accept_lengths=[])]
+    measured = cell([record("pld", prefill_s=1.0, decode_s=0.0, accept_lengths=[])], baseline)
+    assert number(measured.speedup) == pytest.approx(2.0)
+    assert measured.decode_speedup == NO_STEPS
+    assert measured.mat == NO_STEPS
+
+
+@pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf")])
+def test_a_record_without_a_time_counts_as_failed(seconds: float) -> None:
+    measured = cell([record("pld", decode_s=seconds)], [record()])
+    assert measured.num_failed == 1
+    assert measured.speedup == ALL_FAILED
+
+
+def test_a_completion_of_one_token_has_a_first_token_only() -> None:
+    latency = measured_cell(record("pld", prefill_s=0.5, decode_s=0.0, accept_lengths=[])).latency
+    assert latency.first_token.num == 1
+    assert latency.per_token.p50 == Missing("no completion")
+
+
+@pytest.mark.parametrize(
+    ("number", "is_given"), [(9, (1, 0, 0)), (10, (1, 1, 0)), (100, (1, 1, 1))]
+)
+def test_a_percentile_needs_a_completion_beyond_it(
+    number: int, is_given: tuple[int, int, int]
+) -> None:
+    times = percentiles(np.arange(1.0, number + 1))
+    given = [isinstance(value, Estimate) for value in (times.p50, times.p90, times.p99)]
+    assert given == [bool(one) for one in is_given]
+
+
+def test_a_run_with_phases_has_acceptance_but_no_time_and_no_speed() -> None:
+    records = [record(decode_s=4.0), record("pld", decode_s=2.0, accept_lengths=[2, 1])]
+    described = header(["vanilla", "pld"], ("gsm8k",))
+    described["spec"]["values"]["phases"] = True
+    timed = Record(**{f: getattr(records[1], f) for f in Record.__slots__} | {
+        "phases": Phases(1.0, 1.0, 0.0, 0.0)})  # fmt: skip
+    for run in (make_run(records, described), make_run([records[0], timed], header(["pld"]))):
+        metrics = measure(run).cell("pld", 0.0, "gsm8k")
+        assert metrics.speedup == metrics.decode_speedup == metrics.tokens_per_s == WITH_PHASES
+        assert metrics.latency.first_token.p50 == metrics.latency.per_token.p50 == WITH_PHASES
+        assert metrics.mat == Estimate(1.5)
+
+
+def steps(lengths: list[int], num_nodes: int | None = None, sample: str = "a") -> Record:
+    """A completion with these steps."""
+    made = record("pld", sample, accept_lengths=lengths)
+    return replace(made, num_nodes=(num_nodes or 99,) * len(lengths))
+
+
+def depths_of(metrics: CellMetrics) -> list[tuple[int, int, int]]:
+    return [(at.depth, at.num_reached, at.num_accepted) for at in metrics.acceptance_by_depth]
+
+
+def test_a_step_of_a_tokens_accepted_the_depths_below_a_and_none_at_a() -> None:
+    # Five steps of a chain of three guesses; the last one accepted all that was guessed.
+    metrics = measured_cell(steps([1, 2, 4, 2, 4], num_nodes=4))
+    assert depths_of(metrics) == [(1, 5, 4), (2, 4, 2), (3, 2, 2)]
+    assert [p.conditional.value for p in metrics.acceptance_by_depth] == [4 / 5, 2 / 4, 1.0]
+    assert [p.unconditional.value for p in metrics.acceptance_by_depth] == pytest.approx(
+        [0.8, 0.4, 0.4]
+    )
+
+
+def test_the_step_that_ended_a_completion_is_no_rejection() -> None:
+    # Its one token may be an accepted guess, cut off, or the target's own: it tells nothing.
+    assert depths_of(measured_cell(steps([3, 1]))) == [(1, 1, 1), (2, 1, 1)]
+    # Of its two tokens the first was a guess: known at depth 1, unknown at depth 2.
+    assert depths_of(measured_cell(steps([3, 2]))) == [(1, 2, 2), (2, 1, 1)]
+
+
+def test_a_last_step_without_a_guess_is_known_to_have_accepted_none() -> None:
+    assert depths_of(measured_cell(steps([3, 1], num_nodes=1))) == [(1, 2, 1), (2, 1, 1)]
+
+
+def test_one_plus_the_unconditional_shares_is_the_mean_accepted_tokens() -> None:
+    metrics = measured_cell(steps([1, 3, 2, 5, 1, 5], num_nodes=5), steps([2, 2, 5], 5, "b"))
+    total = 1 + sum(at.unconditional.value for at in metrics.acceptance_by_depth)
+    assert total == pytest.approx(metrics.mat.value)  # type: ignore[union-attr]
+
+
+def test_cut_steps_do_not_bias_the_shares() -> None:
+    """Guesses accepted with probability 0.7 and cut by a short budget: the estimate is unbiased."""
+    generator = np.random.default_rng(4)
+    own = []
+    for sample in range(4000):
+        lengths: list[int] = []
+        while (room := 9 - sum(lengths)) > 0:
+            accepted = int(np.minimum(generator.geometric(0.3) - 1, 3))
+            lengths.append(min(room, accepted + 1))
+        own.append(steps(lengths, sample=str(sample)))
+    shares = [at.conditional.value for at in measured_cell(*own).acceptance_by_depth]
+    assert shares == pytest.approx([0.7, 0.7, 0.7], abs=0.015)
+
+
+def test_shares_have_intervals_that_hold_them_and_stay_between_nought_and_one() -> None:
+    run = measure(full_run(num_samples=12))
+    depths = run.cell("pld", 0.0, "gsm8k").acceptance_by_depth
+    assert depths
+    for share in (s for p in depths for s in (p.conditional, p.unconditional)):
+        assert share.interval is not None
+        assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
+
+
+def test_a_record_is_a_row_in_the_order_of_the_records() -> None:
+    timed = replace(record("pld", "b", accept_lengths=[2, 1]), phases=Phases(0.1, 0.2, 0.3, 0.4))
+    frame = records_frame([record(prefill_s=0.5, decode_s=1.0), timed, failed("pld")])
+    assert frame["method"].tolist() == ["vanilla", "pld", "pld"]
+    assert frame["num_tokens"].tolist() == [4, 4, 0]
+    assert frame["num_steps"].tolist() == [3, 2, 0]
+    assert frame["wall_s"].tolist()[:2] == [1.5, 1.0]
+    assert frame["draft_s"].tolist()[1] == 0.1
+    assert frame["error"].tolist() == [None, None, "boom"]
+    assert frame["is_measured"].tolist() == [True, True, False]
+
+
+def test_missing_numbers_are_nan_whether_or_not_another_record_has_them() -> None:
+    frame = records_frame([failed("pld"), replace(record(), energy_j=3.0)])
+    assert math.isnan(frame["wall_s"][0])
+    assert math.isnan(frame["energy_j"][0])
+    assert frame["peak_memory_bytes"].isna().all()
+    assert records_frame([]).empty
+
+
+def test_the_dtypes_do_not_depend_on_the_records() -> None:
+    dtypes = [
+        records_frame(records).dtypes.astype(str).to_dict()
+        for records in ([], [failed("pld")], [replace(record(), energy_j=3.0)])
+    ]
+    assert dtypes[0] == dtypes[1] == dtypes[2]
+
+
+def test_the_summary_has_a_row_for_every_cell_with_its_numbers() -> None:
+    run = measure(full_run(("vanilla", "pld"), ("gsm8k", "alpaca")), Bootstrap(200))
+    frame = summary_frame(run).set_index(["method", "temperature", "task"])
+    assert [task for _, _, task in frame.index] == ["gsm8k", "alpaca", "mean", "pooled"] * 2
+    cell, row = run.cell("pld", 0.0, "alpaca"), frame.loc["pld", 0.0, "alpaca"]
+    assert isinstance(cell.speedup, Estimate)
+    assert cell.speedup.interval is not None
+    assert row["speedup"] == cell.speedup.value
+    assert row["speedup_low"] == cell.speedup.interval.low
+    assert row["num_tokens"] == cell.num_tokens
+    assert row["step_s"] == pytest.approx(row["relative_step_cost"] * frame["step_s"].iloc[1])
+    mats = [frame.loc["pld", 0.0, task]["mat"] for task in ("gsm8k", "alpaca", "mean")]
+    assert mats[2] == pytest.approx(sum(mats[:2]) / 2)
+
+
+def test_the_summary_says_why_a_number_is_missing() -> None:
+    run = measure(
+        make_run([record("pld"), failed("vanilla")], header(["vanilla", "pld"], ["gsm8k"]))
+    )
+    row = summary_frame(run).set_index(["method", "task"]).loc["pld", "gsm8k"]
+    assert math.isnan(row["speedup"])
+    assert row["speedup_missing"] == "baseline failed"
+    assert row["mat_missing"] is None
+
+
+def test_a_record_is_joined_with_vanillas_of_the_same_request() -> None:
+    records = [record("pld", turn=1, decode_s=2.0), record("pld", repeat=1), record(turn=1)]
+    frame = make_table(records).frame
+    assert frame["baseline_row"].tolist() == [2, -1, 2]
+    assert frame["baseline_wall_s"].tolist() == [1.0, 0.0, 1.0]
+    assert frame["is_same"].tolist() == [True, False, True]

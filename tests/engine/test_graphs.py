@@ -1,28 +1,47 @@
-"""Replayed steps equal eager steps: padding, buckets, every method."""
+"""Replayed steps equal eager steps: padding, buckets, every method.
+
+Steps of models that run transformers' own forward, replayed as graphs.
+Captured functions neither copy from the host nor wait for the device.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import CONFIG_MAPPING
 
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs, bucket, buckets
 from specbench.engine.graphs.recorder import CudaRecorder
 from specbench.engine.kernels.pick_ops import pick_ops
+from specbench.engine.layers.models import is_known
 from specbench.engine.layers.operands import CacheSpan
-from specbench.engine.target import Target
+from specbench.engine.load import load_target
+from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree
 from specbench.registry import names
 from specbench.types import Request, Sampling
+from tests.engine.test_target import Oracle
+from tests.methods.building import build_random
+from tests.support.architectures import FULL, LIMITED, config_of, random_of
+from tests.support.fake_cuda import CheckedGraphs, refusals
 from tests.support.fallbacks import fallbacks
-from tests.support.models import prompts, random_llama
+from tests.support.models import prompts, random_llama, save
 from tests.support.products import each_once
+from tests.support.recorders import rerun
 from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
 
@@ -183,3 +202,246 @@ def test_a_cache_that_grows_is_recorded_anew(recorded: Graphs) -> None:
             one.prefill(prompt)
         tree = DraftTree.chain(torch.tensor([5, 6]))
         torch.testing.assert_close(target.forward(tree).logits, plain.forward(tree).logits)
+
+
+PROMPT = (1, 7, 8, 9, 10, 11)
+UNFUSED = [
+    name
+    for name in (*FULL, *LIMITED)
+    if name in CONFIG_MAPPING and not is_known(random_of(config_of(name)))
+]
+EAGER = {"falcon", "phimoe"}
+"""Model types whose code copies from the host, which a capture on a GPU refuses."""
+
+
+@pytest.mark.parametrize("name", UNFUSED)
+def test_the_step_of_a_model_can_be_captured(name: str) -> None:
+    checked = CheckedGraphs(rerun)
+    target = Target(random_of(config_of(name)).to(torch.bfloat16), checked)
+    decode(target, Oracle([]), Request(PROMPT, 4))
+    assert checked.num_checked >= 1
+    assert bool(checked.refused) == (name in EAGER), checked.refused
+
+
+@torch.inference_mode()
+def test_replayed_steps_give_what_a_drafter_reads() -> None:
+    model, needs = random_of(config_of("glm4")), Needs(hidden=True, layer_inputs=(1, 2))
+    plain, replaying = Target(model), Target(model, Graphs(TraceRecorder()))
+    found = []
+    for target in (plain, replaying):
+        with target.capture(needs):
+            for length in (3, 6):
+                target.prefill(PROMPT[:length])
+                out = target.forward(DraftTree.chain(torch.tensor([5, 9])))
+        assert out.hidden is not None
+        found.append((out.logits, out.hidden, out.layer_inputs[1], out.layer_inputs[2]))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_a_step_that_reads_the_number_of_tokens_runs_eagerly_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scaled(target: Target, *given: Any, **named: Any) -> Any:
+        out = forward(target, *given, **named)
+        return replace(out, logits=out.logits * target.cache.length)
+
+    forward = Target._run_model
+    monkeypatch.setattr(Target, "_run_model", scaled)
+    folder = save(random_of(config_of("glm4")), tmp_path)
+    target = load_on(folder)
+    assert "logits in a graph differ from those of the same step by itself" in str(
+        target.eager_reason
+    )
+    monkeypatch.undo()
+    target = load_on(folder)
+    assert target.eager_reason is None
+    assert target.cache.length == 0
+
+
+def test_a_step_that_cannot_be_captured_runs_eagerly_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = Target._run_model
+
+    def reads(target: Target, *given: Any, **named: Any) -> Any:
+        out = forward(target, *given, **named)
+        return replace(out, logits=out.logits * (1 + 0 * out.logits.max().item()))
+
+    monkeypatch.setattr(Target, "_run_model", reads)
+    target = load_on(save(random_of(config_of("glm4")), tmp_path))
+    assert "_tree_step" in str(target.eager_reason)
+    answer = list(decode(Target(target.model), Oracle([]), Request(PROMPT, 8)).token_ids)
+    assert list(decode(target, Oracle(answer), Request(PROMPT, 8)).token_ids) == answer
+
+
+def load_on(folder: Path) -> Target:
+    return load_target(
+        folder, dtype=torch.float32, device=torch.device("cpu"),
+        execution=Graphs(TraceRecorder()),
+    )  # fmt: skip
+
+
+X = torch.arange(4.0)
+
+
+class FakeCuda:
+    """Torch's calls for captures on a CPU. A stream and a pool of a failed capture stay broken."""
+
+    def __init__(self) -> None:
+        self.mode, self.has_warned, self.can_capture = 0, False, True
+        self.numbers, self.broken = count(1), set[int]()
+        self.is_capturing = False
+
+    def set_sync_debug_mode(self, mode: int | str) -> None:
+        self.mode = {"error": 2}.get(str(mode), 0)  # torch sets it, then raises what it buffered
+        if not self.has_warned:
+            self.has_warned = True
+            warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=1)
+
+    @contextmanager
+    def graph(self, graph: Any, pool: Any, stream: Any) -> Iterator[None]:
+        graph.number = pool or next(self.numbers)
+        if not self.can_capture or {stream.number, graph.number} & self.broken:
+            raise RuntimeError("operation not permitted")
+        self.is_capturing = True
+        try:
+            yield
+        except Exception:
+            self.broken |= {stream.number, graph.number}
+            raise
+        finally:
+            self.is_capturing = False
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda()
+
+    def stream(device: torch.device) -> Any:
+        return SimpleNamespace(
+            device=device, number=next(fake.numbers), wait_stream=lambda other: None
+        )
+
+    def graph() -> Any:
+        made = SimpleNamespace(replay=lambda: None, number=0)
+        made.pool = lambda: made.number
+        return made
+
+    calls = {
+        "Stream": stream, "current_stream": stream, "stream": lambda s: nullcontext(),
+        "set_stream": lambda s: None, "synchronize": lambda d: None, "CUDAGraph": graph,
+        "memory_allocated": lambda d: 0, "max_memory_allocated": lambda d: 0,
+        "reset_peak_memory_stats": lambda d: None, "get_sync_debug_mode": lambda: fake.mode,
+        "set_sync_debug_mode": fake.set_sync_debug_mode, "graph": fake.graph,
+    }  # fmt: skip
+    for name, call in calls.items():
+        monkeypatch.setattr(torch.cuda, name, call)
+    return fake
+
+
+def recorder() -> CudaRecorder:
+    return CudaRecorder(torch.device("cpu"))
+
+
+def test_torchs_warning_of_a_prototype_is_no_error_and_the_mode_is_restored(cuda: FakeCuda) -> None:
+    modes = []
+
+    def function() -> tuple[Tensor, ...]:
+        modes.append(cuda.mode)
+        return (X + 1,)
+
+    recorder()(function, ())
+    assert modes == [0, 2, 0] and cuda.has_warned  # a first call, the watched one, the capture
+    assert cuda.mode == 0
+
+
+def test_the_mode_is_restored_after_a_function_that_waits(cuda: FakeCuda) -> None:
+    def function() -> tuple[Tensor, ...]:
+        if cuda.mode == 2:
+            raise RuntimeError("called a synchronizing CUDA operation")
+        return (X,)
+
+    record = recorder()
+    with pytest.raises(RuntimeError, match="synchronizing"):
+        record(function, ())
+    assert cuda.mode == 0
+    assert record(lambda: (X + 2,), ()).outputs[0].tolist() == [2, 3, 4, 5]
+
+
+def test_a_failed_capture_leaves_the_process_able_to_capture(cuda: FakeCuda) -> None:
+    def function() -> tuple[Tensor, ...]:
+        if cuda.is_capturing:
+            raise ValueError("not in a capture")
+        return (X,)
+
+    record = recorder()
+    record(lambda: (X,), ())
+    with pytest.raises(ValueError, match="not in a capture"):
+        record(function, ())
+    assert record(lambda: (X + 2,), ()).outputs[0].tolist() == [2, 3, 4, 5]
+    assert recorder()(lambda: (X,), ()).outputs[0].tolist() == X.tolist()
+
+
+def test_where_no_capture_works_after_a_failed_one_the_first_reason_is_told(cuda: FakeCuda) -> None:
+    def function() -> tuple[Tensor, ...]:
+        if cuda.is_capturing:
+            cuda.can_capture = False
+            raise ValueError("the driver is lost")
+        return (X,)
+
+    record = recorder()
+    with pytest.raises(ValueError, match="the driver is lost"):
+        record(function, ())
+    with pytest.raises(RuntimeError, match="an earlier recording failed: the driver is lost"):
+        record(lambda: (X,), ())
+
+
+WARPED = Sampling(0.7, top_p=0.9, top_k=20)
+
+
+def checked(name: str, sampling: Sampling, folder: Path, **options: Any) -> CheckedGraphs:
+    """The graphs that a short completion captured; `arch` is an option of the checkpoint."""
+    graphs = CheckedGraphs(rerun)
+    target = Target(random_llama(), graphs)
+    if arch := options.pop("arch", None):
+        drafter = build_random(name, target, folder, {"arch": arch})
+    else:
+        drafter = build(name, target, folder, **options)
+    decode(target, drafter, Request(prompts()[3], 8, sampling))
+    assert graphs.failures == set()
+    return graphs
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sampling"),
+    [
+        *((name, {}, SAMPLINGS[place % 2]) for place, name in enumerate(names(), 1)),
+        ("hydra", {"arch": "prefix-mlp"}, Sampling()),
+        ("medusa", {"acceptance": "typical"}, Sampling(1.0)),
+        ("eagle", {}, WARPED),
+    ],
+    ids=str,
+)
+def test_every_captured_function_can_be_captured(
+    name: str, options: dict[str, str], sampling: Sampling, tmp_path: Path
+) -> None:
+    graphs = checked(name, sampling, tmp_path, **options)
+    assert graphs.num_checked >= 2
+    assert graphs.refused == set()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        lambda x: torch.tensor([1.0], device=x.device),
+        lambda x: x + torch.ones(3, device="cpu"),
+        lambda x: x.sum().item(),
+        lambda x: x[x > 0],
+        lambda x: x[[0, 1]],
+        lambda x: x.nonzero(),
+        lambda x: torch.rand(3, device=x.device),
+    ],
+)
+def test_what_a_capture_refuses_is_found(planted: Callable[[Tensor], object]) -> None:
+    (refused,) = refusals(planted, (torch.ones(3),))
+    assert refused.startswith("test_graphs.py:")
