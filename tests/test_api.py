@@ -27,9 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_checkpoint(tmp_path_factory.mktemp("api") / "target")
 
 
-def test_a_loaded_method_generates_vanillas_tokens_with_steps_and_times(
-    model: Path,
-) -> None:
+def test_a_loaded_method_generates_vanillas_tokens_with_steps_and_times(model: Path) -> None:
     plain = specbench.load(str(model), template="none").generate("ab ab ab", max_new_tokens=20)
     quick = specbench.load(str(model), "pld:ngram=2,num_tokens=4", template="none").generate(
         "ab ab ab", max_new_tokens=20

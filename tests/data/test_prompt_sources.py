@@ -220,9 +220,7 @@ def test_a_column_the_hub_does_not_have_is_named_with_those_it_has() -> None:
         hub_prompts("demo", source, limit=None, offline=False)
 
 
-def test_the_library_is_offline_during_the_call_only(
-    library: types.ModuleType,
-) -> None:
+def test_the_library_is_offline_during_the_call_only(library: types.ModuleType) -> None:
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE

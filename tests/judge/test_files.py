@@ -18,15 +18,7 @@ from specbench.log.machine import Origin
 from specbench.models.cards import find_model
 from specbench.models.checkpoints import identify
 from specbench.types import Record
-from tests.judge.making import (
-    HEADER,
-    Change,
-    good_header,
-    good_records,
-    rewrite,
-    setting,
-    store,
-)
+from tests.judge.making import HEADER, Change, good_header, good_records, rewrite, setting, store
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 
 

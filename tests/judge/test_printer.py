@@ -15,12 +15,7 @@ from specbench.analysis.cells import CellKey
 from specbench.analysis.stats.bootstrap import Estimate, Interval
 from specbench.errors import UserError
 from specbench.judge.checks import Check, CheckedRun, Status
-from specbench.judge.printer import (
-    print_checks,
-    to_json,
-    to_junit,
-    write_junit,
-)
+from specbench.judge.printer import print_checks, to_json, to_junit, write_junit
 from specbench.report.texts import Note
 
 NASTY = "100% full: <tag> & \x1b[31mred\x00,\r\nTraceback"
@@ -57,8 +52,7 @@ def cases(*runs: CheckedRun) -> dict[tuple[str, str], ElementTree.Element]:
 
 
 @pytest.mark.parametrize(
-    ("status", "tag"),
-    [("passed", "system-out"), ("failed", "failure"), ("skipped", "skipped")],
+    ("status", "tag"), [("passed", "system-out"), ("failed", "failure"), ("skipped", "skipped")]
 )
 def test_a_check_has_its_status_in_every_form(status: Status, tag: str) -> None:
     one = run(check(status))

@@ -36,9 +36,7 @@ def test_the_last_cache_is_the_largest_one(tmp_path: Path, monkeypatch: pytest.M
     assert cache_bytes(CPU) == 32 * MIB
 
 
-def test_the_bytes_of_the_fastest_read_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_bytes_of_the_fastest_read_count(monkeypatch: pytest.MonkeyPatch) -> None:
     times = itertools.chain([4.0, 2.0, 3.0], itertools.repeat(5.0))
     monkeypatch.setattr(module, "_timed", lambda call: next(times))
     assert bandwidth(CPU, 1000) == 1000 / 2.0

@@ -77,9 +77,7 @@ def test_outside_git_there_is_no_commit(checkout: Path) -> None:
     assert git_state() is None
 
 
-def test_a_package_installed_inside_somebody_elses_repository_has_no_commit(
-    checkout: Path,
-) -> None:
+def test_a_package_installed_inside_somebody_elses_repository_has_no_commit(checkout: Path) -> None:
     (checkout / "pyproject.toml").unlink()
     (checkout / ".git").mkdir()
     assert git_state() is None
@@ -107,9 +105,7 @@ def test_gpus_are_read_from_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.power_limit_w is None
 
 
-def test_a_machine_without_driver_or_bindings_has_no_gpus(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_without_driver_or_bindings_has_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(nvmlSystemGetDriverVersion="NVML_ERROR_UNINITIALIZED")
     for bindings in (nvml, None):
         monkeypatch.setitem(sys.modules, "pynvml", bindings)

@@ -54,10 +54,7 @@ def test_a_process_ends_at_its_limit_and_all_that_it_started_with_it(
     ],
 )
 def test_a_run_with_a_limit_has_a_second_try(
-    limit_s: float | None,
-    tries: list[Ended],
-    reason: str | None,
-    monkeypatch: pytest.MonkeyPatch,
+    limit_s: float | None, tries: list[Ended], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "run_limited", lambda *given, **more: tries.pop(0))
     order = Order(RunSpec(), (), "nowhere")

@@ -259,9 +259,7 @@ def test_a_worker_whose_files_change_is_refused_when_it_loads_them(
         run(tmp_path)
 
 
-def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version(
-    ray: Use,
-) -> None:
+def test_builds_of_torch_for_gpus_and_cpus_count_as_one_version(ray: Use) -> None:
     ray(changed=dict.fromkeys(range(3), with_torch("2.13.0+cu128")))
     assert environment_of(setup()).torch.version == "2.13.0+cu128"
 

@@ -174,8 +174,7 @@ def short_prefills(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("context", "temperatures", "most"),
-    [(2048, (0.0, 1.0), 150), (32768, (0.0,), 250)],
+    ("context", "temperatures", "most"), [(2048, (0.0, 1.0), 150), (32768, (0.0,), 250)]
 )
 def test_all_methods_together_need_few_recordings(
     context: int, temperatures: tuple[float, ...], most: int, tmp_path: Path, short_prefills: None

@@ -49,9 +49,7 @@ class Sink:
 
 
 def run(
-    methods: Mapping[str, Answer],
-    spec: RunSpec | None = None,
-    done: Sequence[Record] = (),
+    methods: Mapping[str, Answer], spec: RunSpec | None = None, done: Sequence[Record] = ()
 ) -> tuple[list[Record], Watcher, Words, Runner]:
     watcher, plan = Watcher(), fake_plan(methods, PROMPTS, spec)
     stored: list[Record] = []

@@ -250,9 +250,7 @@ def test_a_draft_is_what_a_plain_forward_over_text_and_masks_predicts(tmp_path: 
     assert max(len(tokens) for _, tokens in drafter.drafts) == 1 + NUM_PARD
 
 
-def test_a_model_as_its_own_draft_model_gets_its_first_draft_token_accepted(
-    tmp_path: Path,
-) -> None:
+def test_a_model_as_its_own_draft_model_gets_its_first_draft_token_accepted(tmp_path: Path) -> None:
     """The first draft token sees no mask, so that a target always accepts its own."""
     model = random_llama()
     model.config.pard_token = 3

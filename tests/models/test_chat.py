@@ -217,9 +217,7 @@ def test_an_answer_ends_with_the_token_of_the_templates_turns_else_with_eos(fold
     assert plain.vocab_size == len(plain.tokenizer)
 
 
-def test_a_codec_turns_messages_to_ids_and_an_answer_to_text_without_specials(
-    folder: Path,
-) -> None:
+def test_a_codec_turns_messages_to_ids_and_an_answer_to_text_without_specials(folder: Path) -> None:
     codec = load_codec(folder, find_model(str(folder)), "auto")
     ids = codec.render(TWO_TURNS)
     assert codec.tokenizer.decode(ids) == "<s>[user]Hi[assistant]Sure. [user]More\n[assistant]"

@@ -200,9 +200,7 @@ def test_only_a_draft_model_needs_a_tokenizer_of_its_own(
             resolve_weights(card, drafter, offline=True)
 
 
-def test_fetch_gets_a_model_with_its_drafters_and_names_the_missing_ones(
-    cache: Path,
-) -> None:
+def test_fetch_gets_a_model_with_its_drafters_and_names_the_missing_ones(cache: Path) -> None:
     in_cache(cache, "lmsys/vicuna-7b-v1.3")
     in_cache(cache, "yuhuili/EAGLE-Vicuna-7B-v1.3")
     done = list(fetch((), "vicuna-7b", ["sps", "eagle", "eagle2", "eagle3"], offline=True))

@@ -48,16 +48,14 @@ def test_the_package_imports_nothing_that_stays_in_the_checkout() -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
-    ["import tools.zoo", "from tools.zoo import text", "from specbench import tools"],
+    "source", ["import tools.zoo", "from tools.zoo import text", "from specbench import tools"]
 )
 def test_an_import_from_the_checkout_is_seen(source: str) -> None:
     assert [name for _, name in top_level_imports(source)] == ["tools"]
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["--help", "run --help", "list methods", "list models", "list datasets", "list runs"],
+    "command", ["--help", "run --help", "list methods", "list models", "list datasets", "list runs"]
 )
 def test_commands_that_must_start_fast_import_nothing_heavy(command: str, tmp_path: Path) -> None:
     code = f"""

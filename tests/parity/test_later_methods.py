@@ -19,13 +19,7 @@ import pytest
 
 from specbench.methods._datastore import Datastore
 from specbench.types import Completion
-from tests.parity.golden import (
-    complete_all,
-    load_golden,
-    mean_accepted,
-    needs_parity,
-    prompt_ids,
-)
+from tests.parity.golden import complete_all, load_golden, mean_accepted, needs_parity, prompt_ids
 
 pytestmark = needs_parity
 

@@ -59,9 +59,7 @@ def test_a_written_model_has_the_weights_of_its_folder(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], expected[name].float()) for name in expected)
 
 
-def test_a_written_head_names_its_tokens_and_layers_as_llama_cpp_reads_them(
-    tmp_path: Path,
-) -> None:
+def test_a_written_head_names_its_tokens_and_layers_as_llama_cpp_reads_them(tmp_path: Path) -> None:
     write_folder(TINY / "eagle3", tmp_path / "h.gguf", target=TINY / "target", kind="F32")
     reader = GGUFReader(tmp_path / "h.gguf")
     tensors = {one.name: one.data for one in reader.tensors}

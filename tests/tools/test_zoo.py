@@ -35,12 +35,7 @@ from tools.zoo.held_out import bundled_requests, held_out_dialogues, prompt_line
 from tools.zoo.language_models import SPS_DISTILLED, SPS_TEXT, TARGET
 from tools.zoo.models import load_model, write_model
 from tools.zoo.text import FAMILIES, Dialogue, sample, stream
-from tools.zoo.tokenizer import (
-    BOS_ID,
-    EOS_ID,
-    encode_dialogue,
-    train_tokenizer,
-)
+from tools.zoo.tokenizer import BOS_ID, EOS_ID, encode_dialogue, train_tokenizer
 
 SHA256 = {
     "mt_bench": "c1b0ec6ead0069fe32a93845b8f44c5a8005f2d8ca77dfdf1a842d7d0b617853",

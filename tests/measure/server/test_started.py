@@ -59,10 +59,7 @@ def started(folder: Path, *arguments: str) -> StartedServers:
 
         return Start(command, {})
 
-    starts = {
-        "vanilla": start(),
-        "ngram": start("--speculative-config", '{"method": "ngram"}'),
-    }
+    starts = {"vanilla": start(), "ngram": start("--speculative-config", '{"method": "ngram"}')}
     return StartedServers(starts, find, folder, request_s=10)
 
 
