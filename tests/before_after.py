@@ -11,8 +11,6 @@ noise. `dump` calls the commands of the package that is first on the path and st
 and documents.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import copy

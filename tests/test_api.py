@@ -1,7 +1,5 @@
 """specbench from Python."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

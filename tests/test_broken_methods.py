@@ -3,8 +3,6 @@
 A swept option stands for a method with each of its values.
 """
 
-from __future__ import annotations
-
 import time
 from importlib.metadata import EntryPoint
 from pathlib import Path

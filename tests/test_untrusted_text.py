@@ -1,7 +1,5 @@
 """Untrusted text is shown with visible signs in every output."""
 
-from __future__ import annotations
-
 import csv
 from io import StringIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules about speed that drafting does not explain: they find cheats, and no honest run."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

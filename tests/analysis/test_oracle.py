@@ -1,7 +1,5 @@
 """A drafter with known acceptance runs through the whole engine; every metric must match."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import cycle, islice
 

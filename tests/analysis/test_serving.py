@@ -1,7 +1,5 @@
 """The numbers of servers: throughput, latency, goodput and acceptance, by load."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

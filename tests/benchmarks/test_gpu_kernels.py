@@ -1,7 +1,5 @@
 """Kernels compiled in parallel for a GPU that is not there: the cache has the keys of a run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

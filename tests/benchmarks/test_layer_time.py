@@ -4,8 +4,6 @@ The table of `benchmarks.step_cost`.
 The comparison with other programs: same answers, fair turns, and shares of the idle machine.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Tests that need a GPU: events, energy, bandwidth. Skipped without one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import astuple

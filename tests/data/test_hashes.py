@@ -1,7 +1,5 @@
 """Hashes of large files, computed once."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

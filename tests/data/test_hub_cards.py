@@ -1,7 +1,5 @@
 """Each card's Hub data set, as a tiny file with exactly its columns, read by `datasets` itself."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

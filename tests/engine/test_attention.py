@@ -3,8 +3,6 @@
 Attention with windows, capped scores and sinks, and the models that have them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path

@@ -4,8 +4,6 @@ Steps of models that run transformers' own forward, replayed as graphs.
 Captured functions neither copy from the host nor wait for the device.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

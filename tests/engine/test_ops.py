@@ -3,8 +3,6 @@
 Mixtures of experts: every way to compute them gives the same sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

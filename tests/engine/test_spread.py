@@ -3,8 +3,6 @@
 Models made from a source of tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Tree decoding on each model class: equal to `generate`, or refused with the reason.
 """
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from pathlib import Path

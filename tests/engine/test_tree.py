@@ -1,7 +1,5 @@
 """Trees, the acceptance of their nodes, and checks: each violation of the contract is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

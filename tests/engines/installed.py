@@ -1,7 +1,5 @@
 """The engines that are installed, and the options with which they run `tiny`."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -7,8 +7,6 @@ Starts the engine without speculation and with the method, sends the requests th
 and writes `tests/support/responses/ENGINE-METHOD.json`. Names of folders are left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Real engines that are killed or hang: failed samples with reasons, and no process left behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

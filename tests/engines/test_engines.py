@@ -3,8 +3,6 @@
 They take minutes to start. `make test-engines` runs them; CONTRIBUTING says how to install engines.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

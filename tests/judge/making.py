@@ -1,7 +1,5 @@
 """Sound runs on disk, and changes of their lines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

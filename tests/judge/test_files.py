@@ -1,7 +1,5 @@
 """Checks of stored files: each kind of damage is a fault, and each doubt excludes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Speed against several baselines: equal runs pass, slow methods fail, noise cannot tell.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The site over many runs: rows, files, and the page in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The same checks as a table, JSON and JUnit XML."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from io import StringIO

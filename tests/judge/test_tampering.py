@@ -1,7 +1,5 @@
 """Kinds of tampering with a stored run: found by `check RUN`, by its audit, or not at all."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

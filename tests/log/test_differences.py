@@ -1,7 +1,5 @@
 """Roles of the header's fields, differences between two runs, and what each asker makes of them."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import pytest

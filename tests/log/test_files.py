@@ -3,8 +3,6 @@
 The state of a run in its folder, and its audit, which is ignored if the run went on.
 """
 
-from __future__ import annotations
-
 import errno
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Merged runs: more prompts and passes as one run, with each record's origin."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import itertools

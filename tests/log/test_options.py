@@ -3,8 +3,6 @@
 The schema of the run files describes every field, and so does results/README.md.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The run folder, and lines of samples.jsonl with impossible values."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A fake NVML with one card, whose answers a test sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Memory bandwidth, and the bytes that a step reads."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

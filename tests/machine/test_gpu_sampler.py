@@ -3,8 +3,6 @@
 The share of the processor that other programs take during a run.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Runs in processes of their own: a limit ends them, and a second try goes on."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

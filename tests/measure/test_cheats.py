@@ -1,7 +1,5 @@
 """A plain run and its report name methods that gain by something else than drafting."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

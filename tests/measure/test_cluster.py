@@ -1,7 +1,5 @@
 """The driver of a cluster, with workers in this process, who must agree before a run starts."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections import Counter, defaultdict

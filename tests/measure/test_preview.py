@@ -1,7 +1,5 @@
 """Previews of runs whose files are not on this machine, from sizes of cards alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 The warm-up captures every graph that samples need, and no other.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

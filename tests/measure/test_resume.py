@@ -1,7 +1,5 @@
 """Resumed runs: same inputs, same machine, and only the missing samples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings: which ones `auto` takes, and what a file of them may say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

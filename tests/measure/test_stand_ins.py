@@ -3,8 +3,6 @@
 A run records which layers of the target a drafter read, and its checkpoint's layout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

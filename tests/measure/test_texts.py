@@ -1,7 +1,5 @@
 """The ends of tokens in the text of an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The numbers of CPU threads are the user's, the resumed run's, or the fastest for each step."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Drafters on random heads, and completions with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random head checkpoints in the published formats, for any Llama-like target."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

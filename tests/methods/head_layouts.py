@@ -1,7 +1,5 @@
 """Random EAGLE-3 heads, written in every published layout."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

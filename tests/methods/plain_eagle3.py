@@ -3,8 +3,6 @@
 Without cache or product code: every draft is computed anew from the whole sequence, in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Self
 

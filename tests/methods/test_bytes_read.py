@@ -1,7 +1,5 @@
 """`bytes_read` of each drafter, compared with the weights that its products use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The table covers the changes that once ran in silence, and those whose error did not name them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Wrong head files give one clear error, and nothing in them is executed."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import zipfile

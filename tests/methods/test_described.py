@@ -1,7 +1,5 @@
 """Descriptions of methods, read without importing them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

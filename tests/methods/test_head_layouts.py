@@ -1,7 +1,5 @@
 """A head of every published layout drafts what its definition drafts, or is refused by key."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -4,8 +4,6 @@ A drafter's own cache equals a full recompute at every step.
 Proposing a tree never waits for the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

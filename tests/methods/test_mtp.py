@@ -3,8 +3,6 @@
 LayerSkip: a draft is what the target's first layers alone would generate.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 P-EAGLE: one pass of EAGLE-3's draft model over committed pairs and masks.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """With sampled drafts at temperature 1, the output has the target's distribution."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

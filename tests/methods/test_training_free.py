@@ -6,8 +6,6 @@ Prompt lookup: which n-grams count, and which continuations.
 Token Recycling's table: what a step writes to it, and what is kept from prompt to prompt.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The nodes and edges of static and dynamic trees."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checkpoints, and invalid config, header and index files: one message each."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

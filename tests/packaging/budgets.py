@@ -4,8 +4,6 @@
 budgets in house.toml to what the tree has now, and never raises one.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

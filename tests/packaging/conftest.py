@@ -1,7 +1,5 @@
 """A clean copy of the checkout, and what is built from it, once for all packaging tests."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 `python -m tests.packaging.rooms` prints the floor of each room.
 """
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Python and specbench in separate processes, as in a user's shell."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

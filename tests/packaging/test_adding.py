@@ -1,7 +1,5 @@
 """CONTRIBUTING, "How to add things": each done in a copy of the checkout, with no other file."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 The project's own workflow and hooks run what a contributor runs.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files, links, commands and options that the documents show exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Imports load neither folders of the checkout nor libraries that take long."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 They are not part of the project: `SPECBENCH_PARITY` names their folder.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

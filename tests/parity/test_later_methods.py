@@ -8,8 +8,6 @@ DraftRetriever 0.1.0. That one draws among equally frequent nodes: 15 runs reach
 2.612 to 2.626, and the one stored has 2.621.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The methods without a trained head, against the official implementations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

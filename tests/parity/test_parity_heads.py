@@ -1,7 +1,5 @@
 """The methods with trained heads, against the official implementations, step for step."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Clusters of Ray on this machine, of processes that Ray takes for nodes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Suites and runs on clusters of Ray: three nodes on this machine, with GPUs by declaration."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

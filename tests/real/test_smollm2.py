@@ -1,7 +1,5 @@
 """A real model without the Hub: SmolLM2-135M from its wheel. `make test-real` runs this."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

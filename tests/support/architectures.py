@@ -1,7 +1,5 @@
 """Tiny configs of every class of models that is tested over trees."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

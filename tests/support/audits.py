@@ -1,7 +1,5 @@
 """Stored audits with given results."""
 
-from __future__ import annotations
-
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit, StoredAudit
 
 SURPRISE = AuditTest("tokens", "surprise", 900, -0.2, "nats", p_value=1e-9, is_failed=True)

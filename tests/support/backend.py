@@ -1,7 +1,5 @@
 """A backend without a model: completions come from functions, in no time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

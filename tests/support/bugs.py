@@ -3,8 +3,6 @@
 So drafts are accepted. Sound variants are for false alarms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

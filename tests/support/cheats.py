@@ -1,7 +1,5 @@
 """Methods that gain speed by something else than drafting, and a run of one on a small model."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

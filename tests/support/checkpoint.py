@@ -1,7 +1,5 @@
 """A whole checkpoint folder: a small random Llama and a byte-level tokenizer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

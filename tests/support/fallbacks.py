@@ -1,7 +1,5 @@
 """Fallbacks of a run on a GPU, which change no result."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """Faulty rules, targets, drafters and ends of answers, for the catalogue of bugs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

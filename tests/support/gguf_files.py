@@ -1,7 +1,5 @@
 """Small GGUF files as llama.cpp's converter writes them, with queries and keys permuted."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run headers from plain values, with plausible defaults."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A Hugging Face Hub on this machine that serves one repository, well or badly."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import socket

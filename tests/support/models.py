@@ -1,7 +1,5 @@
 """Small random models whose greedy paths have no ties."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

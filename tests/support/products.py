@@ -1,7 +1,5 @@
 """Products of cases of which `make test` runs a part, and `make test-all` the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Checkpoints in published formats of quantised weights, and the plain weights they stand for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recorders that compute nothing, for tests of what is recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

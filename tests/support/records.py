@@ -1,7 +1,5 @@
 """Plausible records for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from specbench.types import Record, RecordKey

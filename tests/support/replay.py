@@ -1,7 +1,5 @@
 """A server that replays recorded responses of a real engine (`python -m tests.engines.record`)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, TypedDict

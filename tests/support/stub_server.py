@@ -3,8 +3,6 @@
 It knows the tiny model's answers no more than it must: a test says which tokens it sends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

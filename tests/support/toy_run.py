@@ -1,7 +1,5 @@
 """A run of a small target with drafters given as objects, as the audit sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any

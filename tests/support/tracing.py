@@ -1,7 +1,5 @@
 """Recordings on a CPU: the operations of a function's first call are replayed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

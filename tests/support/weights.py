@@ -1,7 +1,5 @@
 """Checkpoints from which the contract suite builds each method."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

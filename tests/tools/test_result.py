@@ -1,7 +1,5 @@
 """The README's table is what the tool writes from the recorded runs that it names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

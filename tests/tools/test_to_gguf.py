@@ -1,7 +1,5 @@
 """GGUF files that `tools.to_gguf` writes: read again, they are what they were made of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

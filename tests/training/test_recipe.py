@@ -4,8 +4,6 @@ The training loop with its checkpoints, optimizers and attention, on a micro mod
 Heads are trained in bfloat16 only where its products are fast.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Shapes for tests: twice as wide as tiny and deeper, with grouped heads of 128 and more words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

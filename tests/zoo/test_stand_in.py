@@ -3,8 +3,6 @@
 Stand-ins on disk: equal to those built in memory, and written once.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

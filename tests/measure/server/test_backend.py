@@ -1,7 +1,5 @@
 """Blocks of requests to servers: order, load, records, counters and failures."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One request to a server: what is read, what is timed, and what goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Responses of real engines on `tiny`, as they were recorded: what specbench reads from them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
