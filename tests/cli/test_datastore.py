@@ -1,8 +1,12 @@
-"""`specbench datastore build`, and the run that its last line names."""
+"""`specbench datastore build`, and the run that its last line names.
+
+`specbench train` from the command line.
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from specbench.log.store import read_run
@@ -30,3 +34,31 @@ def test_a_datastore_is_built_and_its_hash_is_recorded(
     about = read_run(out).header.methods["rest:datastore=store"]
     assert about.weights is not None
     assert about.weights.files["store"].bytes == store.stat().st_size
+
+
+def test_training_says_what_it_left_out_and_ends_with_the_command_that_runs_the_head(
+    specbench: Specbench, model: Path, prompt_file: Path, tmp_path: Path
+) -> None:
+    chat = {"conversations": [{"from": "human", "value": "ab?"}, {"from": "gpt", "value": "ab ab"}]}
+    lost = {"conversations": [{"from": "human", "value": "and?"}]}
+    data = tmp_path / "chats.json"
+    data.write_text(json.dumps([chat, chat, chat, lost]))
+    options = ("--template", "none", "--device", "cpu")
+    wrong = ("rows", 0), ("rows", 10**9), ("steps", -1), ("length", 2), ("seed", 1 << 64)
+    for flag, value in wrong:
+        command = ("train", "medusa", "--model", model, "--data", data, "--out", tmp_path / "none")
+        refused = specbench(*command, f"--{flag}={value}", *options)
+        assert refused.code == 2 and f"Error: --{flag} {value:g} is too" in refused.err
+        assert f"Give --{flag} from " in refused.err and not (tmp_path / "none").exists()
+    small = ("--steps", 2, "--rows", 1, "--length", 32)
+    head = tmp_path / "head"
+    command = ("train", "medusa", "--model", model, "--data", data, "--out", head)
+    said = specbench(*command, *small, *options)
+    assert said.code == 0
+    assert f"Left out of {data}: chats without an answer (1)." in said.err
+    assert "step 2/2  loss " in said.err
+    last = said.out.splitlines()[-1]
+    _, *words = shlex.split(last.removeprefix("Run it: "))
+    run = specbench(*words, "--prompts", prompt_file, "--max-new-tokens", 4, "--quiet", *options)
+    assert run.code == 0
+    assert "Medusa (weights=head)" in run.out

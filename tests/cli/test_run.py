@@ -1,15 +1,32 @@
+"""--threads: refused, recorded, and kept by a run that is resumed.
+
+Phases, bandwidth and bytes read, from the command line to the run's files.
+A run reports kernels that failed during the run.
+A stand-in through the command line: a custom shape with tiny's tokens.
+"""
+
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from specbench.engine.kernels import pick_ops
+from specbench.engine.layers.ops import Ops
+from specbench.log.backend import Kernels
+from specbench.log.machine import Threads
 from specbench.log.store import RunFolder, read_run
+from specbench.machine.threads import waiting
 from specbench.types import Completion, Request
 from tests.cli.conftest import Specbench
 from tests.support.backend import Answer, answering
 from tests.support.gguf_files import write_gguf
+from tests.zoo.stand_in_shapes import SHAPE, write_config
 
 SMALL = ("--template", "none", "--max-new-tokens", "12", "--offline")
 
@@ -184,3 +201,129 @@ def test_a_gguf_file_is_named_beside_its_folder(
     assert model.name == "two" and "two.gguf" in model.files
     said = specbench(*call, "--gguf", "three.gguf")
     assert (said.code, "three.gguf" in said.err) == (2, True)
+
+
+def test_a_run_records_its_threads_and_is_resumed_with_them(
+    specbench: Specbench, model: Path, prompt_file: Path
+) -> None:
+    words = ("run", "--model", model, "--prompts", prompt_file, "--method", "pld", "--template",
+             "none", "--max-new-tokens", "4", "--output", "out")  # fmt: skip
+    assert specbench(*words, "--threads", "2").code == 0
+    found = read_run(Path("out")).header
+    assert found.threads == Threads(2, "option", waiting())
+    assert (found.num_threads, torch.get_num_threads()) == (2, 1)
+    assert "2 threads" in found.machine.device
+    lines = Path("out/samples.jsonl").read_text().splitlines(keepends=True)
+    Path("out/samples.jsonl").write_text("".join(lines[:-1]))
+    assert specbench("run", "--output", "out", "--resume").code == 0
+    assert read_run(Path("out")).header.threads == found.threads
+
+
+IN_OUT = ("--template", "none", "--max-new-tokens", "12", "--offline", "--output", "out")
+
+
+def test_phases_are_kept_per_sample_shown_as_costs_and_no_speed(
+    specbench: Specbench, model: Path, prompt_file: Path
+) -> None:
+    call = ("run", "--model", model, "--method", "pld", "--prompts", prompt_file, *IN_OUT)
+    said = specbench(*call, "--phases", "--full")
+    assert said.code == 0, said.err
+    run = read_run(Path("out"))
+    assert run.header.spec.values.phases is True
+    for line in Path("out", "samples.jsonl").read_text().splitlines():
+        sample = json.loads(line)
+        assert list(sample["phases"]) == ["draft_s", "verify_s", "commit_s", "host_s"]
+        assert 0 < sum(sample["phases"].values()) <= sample["decode_s"]
+    shown = " ".join(said.out.split())
+    assert "cost draft verify commit host" in shown
+    assert "not evidence of speed" in shown
+    other = specbench(*call, "--resume", "--trace")
+    assert (other.code, "trace is False there and True here" in other.err) == (2, True)
+    assert specbench("run", "--output", "out", "--resume").code == 0
+
+
+def test_a_run_keeps_bandwidth_and_bytes_and_measures_no_phases_unasked(
+    specbench: Specbench, model: Path, draft: Path, prompt_file: Path
+) -> None:
+    said = specbench("run", "--model", model, "--method", f"pld,sps:weights={draft}",
+                     "--prompts", prompt_file, *IN_OUT)  # fmt: skip
+    assert said.code == 0, said.err
+    run = read_run(Path("out"))
+    kept = run.header.roofline
+    assert kept
+    assert kept.bandwidth_bytes_per_s > 1e8
+    assert kept.draft_bytes["vanilla"] == kept.draft_bytes["pld"] == 0
+    nodes = [n for r in run.records if r.key.method.startswith("sps") for n in r.num_nodes]
+    guesses = sum(nodes) / len(nodes) - 1
+    assert 0 < kept.draft_bytes["sps:weights=draft"] < guesses * kept.target_bytes
+    assert all(r.phases is None and r.energy_j is None for r in run.records)
+    assert run.header.gpu is None
+
+
+class Falling(Ops):
+    """Operations whose attention falls back at its first call."""
+
+    def attend(self, *args: Any, **named: Any) -> Tensor:
+        self.fallbacks["attention"] = "run by torch, since out of resource: shared memory"
+        return super().attend(*args, **named)
+
+
+def test_fallbacks_during_samples_are_in_the_run_and_in_the_report(
+    specbench: Specbench, model: Path, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pick_ops, "pick_native_ops", lambda dtype, folder: Falling())
+    said = specbench(
+        "run", "--model", model, "--prompts", prompt_file, "--method", "vanilla", "--output", "run",
+        "--full", "--max-new-tokens", 4, "--device", "cpu", "--execution", "eager",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    reason = "attention: run by torch, since out of resource: shared memory"
+    header = json.loads(Path("run/run.json").read_text(encoding="utf-8"))
+    assert header["kernels"] == {"name": "torch", "reason": reason}
+    report = specbench("report", "run", "--format", "csv", "--out", "shown")
+    assert report.code == 0, report.err
+    assert f"layers by torch ({reason})" in " ".join(said.out.split())
+
+
+def test_kernels_that_are_asked_for_are_stored_and_told_by_compare(
+    specbench: Specbench, model: Path, prompt_file: Path
+) -> None:
+    for kind in ("torch", "plain"):
+        said = specbench(
+            "run", "--model", model, "--prompts", prompt_file, "--method", "pld", "--output", kind,
+            "--max-new-tokens", 4, "--device", "cpu", "--kernels", kind,
+        )  # fmt: skip
+        assert said.code == 0, said.err
+    headers = [read_run(Path(kind)).header for kind in ("torch", "plain")]
+    assert [one.spec.values.kernels for one in headers] == ["torch", "plain"]
+    first, second = (one.kernels for one in headers)
+    assert first and second and first == Kernels("torch", None)
+    assert second.name.startswith("native code")
+    compared = specbench("compare", "torch", "plain")
+    assert compared.code == 0, compared.err
+    told = " ".join(compared.out.split())
+    assert f"May explain a difference: kernels: torch in A, {second.name} in B" in told
+    assert "--kernels" not in told and "not comparable" not in told
+
+
+@pytest.mark.slow
+def test_a_stand_in_run_has_tinys_tokens_and_is_labelled(
+    specbench: Specbench, tmp_path: Path
+) -> None:
+    shape = write_config(tmp_path / "shape")
+    call = ("run", "--method", "pld,eagle2,hydra", "--dataset", "gsm8k", "--limit", 1,
+            "--max-new-tokens", 16, "--device", "cpu", "--offline")  # fmt: skip
+    said = specbench(*call, "--model", shape, "--weights", "stand-in", "--output", "big")
+    assert said.code == 0, said.err
+    assert "stand-in" in said.out.splitlines()[0]
+    assert specbench(*call, "--model", "tiny", "--output", "small").code == 0
+    big, small = read_run(Path("big")), read_run(Path("small"))
+    assert big.header.model.shape and big.header.model.shape.num_layers == SHAPE.num_layers
+    assert big.header.spec.values.weights == "stand-in"
+    weights = big.header.methods["eagle2"].weights
+    assert big.header.model.is_stand_in and weights and weights.is_stand_in
+    steps = [{r.key: (r.token_ids, r.accept_lengths) for r in run.records} for run in (big, small)]
+    assert steps[0] == steps[1]
+    hub = ("--weights", "hub")
+    other = specbench(*call, "--model", shape, *hub, "--output", "big", "--resume")
+    assert (other.code, "weights is 'stand-in' there" in other.err) == (2, True)

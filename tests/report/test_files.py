@@ -1,17 +1,25 @@
-"""The files of a report: Markdown, CSV and plots."""
+"""The files of a report: Markdown, CSV and plots.
 
+The JSON document: every number once, no NaN, and the golden file.
+"""
+
+import json
+import math
 from io import StringIO
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from specbench.errors import RunFolderError
 from specbench.report.build import make_report
+from specbench.report.export.json import SCHEMA, digest, plain
 from specbench.report.files import write_report
 from tests.analysis.run_factory import failed, header, make_run, record
 from tests.report.drawing import (
+    EVERY_RUN,
     all_failed,
     no_baseline,
     one_sample,
@@ -62,3 +70,27 @@ def test_an_error_text_of_many_lines_is_one_line_of_the_footer() -> None:
     assert "out of memory" in line
     assert "Traceback" not in text
     assert "\x1b" not in text
+
+
+def refuse(constant: str) -> Any:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+@pytest.mark.parametrize("make", EVERY_RUN)
+def test_the_document_is_strict_json_and_says_what_it_is(make: Any) -> None:
+    document = json.loads(render(make(), "json"), parse_constant=refuse)
+    assert document["schema"] == SCHEMA
+    assert document["kind"] == "specbench report"
+
+
+def test_nan_is_written_as_missing() -> None:
+    assert plain({"a": math.nan, "b": [math.inf]}) == {
+        "a": {"missing": "not a finite number"},
+        "b": [{"missing": "not a finite number"}],
+    }
+
+
+def test_a_digest_ignores_rounding_and_nothing_else() -> None:
+    assert digest('{"a": 1.2345678901}') == digest('{"a": 1.2345678902}')
+    assert digest('{"a": 1.23456}') != digest('{"a": 1.23457}')
+    assert digest('{"a": 1}') != digest('{"a": 2}')

@@ -18,7 +18,7 @@ from specbench.report.build import make_report
 from tests.analysis.run_factory import TITLES, full_run, record
 from tests.report.drawing import drawn, nine_methods, render
 from tests.report.test_html import Outline, answering
-from tests.report.test_texts import TEXTS
+from tests.report.test_table import TEXTS
 
 ADVICE = re.compile(
     r"(^|[.!:\]] ?)\[? ?"

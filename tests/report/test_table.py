@@ -1,5 +1,11 @@
-"""The table value, its layout on a terminal, and the export formats."""
+"""The table value, its layout on a terminal, and the export formats.
 
+The table of texts makes one sentence of a note's key and numbers.
+"""
+
+import json
+import re
+import tomllib
 from io import StringIO
 from pathlib import Path
 
@@ -7,12 +13,14 @@ import pytest
 from rich.console import Console
 
 from specbench.errors import UserError
-from specbench.report import export
+from specbench.report import export, texts
 from specbench.report.build import make_report
+from specbench.report.console import text_table, wrapped
 from specbench.report.export import FORMATS, load_format
 from specbench.report.layout import draw
 from specbench.report.table import Cell, Column, Group, Row, Table
-from tests.report.drawing import one_sample
+from specbench.report.texts import note
+from tests.report.drawing import EVERY_RUN, one_sample, render
 
 
 def table(*columns: Column) -> Table:
@@ -75,3 +83,78 @@ def test_every_file_of_export_is_a_format() -> None:
 def test_an_unknown_format_is_an_error_with_a_guess() -> None:
     with pytest.raises(UserError, match="Did you mean 'markdown'"):
         load_format("markdwn")
+
+
+ROOT = Path(texts.__file__).parents[1]
+TEXTS = tomllib.loads((ROOT / "report" / "texts.toml").read_text(encoding="utf-8"))
+
+
+def test_every_text_belongs_to_a_note_of_the_code() -> None:
+    files = [*(ROOT / "report").glob("*.py"), *(ROOT / "analysis").glob("*.py")]
+    code = "".join(path.read_text(encoding="utf-8") for path in files)
+    named = {key for key in TEXTS if f'"{key}"' in code}
+    by_arithmetic = {f"{name}_{of}" for name in ("formula", "speedup") for of in ("ours", "paper")}
+    assert set(TEXTS) - named <= by_arithmetic
+
+
+@pytest.mark.parametrize("make", EVERY_RUN)
+def test_the_document_has_the_numbers_of_each_sentence(make: type) -> None:
+    report = make_report(make())
+    found = json.loads(render(report, "json"))["notes"]
+    assert [one["text"] for one in found] == [one.text for one in report.results.notes]
+    for one in found:
+        assert one["key"] in TEXTS
+        required = re.sub(r"\[[^\[\]]*\{[^\[\]]*\]", "", TEXTS[one["key"]]["text"])
+        assert set(re.findall(r"\{(\w+)", required)) <= set(one["numbers"])
+        assert not re.search(r"[{}]|\bNone\b|, ,|  ", one["text"])
+
+
+def test_a_clause_goes_without_its_number_and_values_are_no_templates() -> None:
+    values = {"methods": [{"method": "pld", "failed": 2}, {"method": "sps", "failed": 1}]}
+    failed = note("failed_completions", error="{methods} [{error}]", **values)
+    assert failed.text == "Failed completions: pld 2, sps 1. The first error: {methods} [{error}]"
+    assert failed.is_warning and failed.label == "Warning"
+    modes = [
+        {"mode": "graph", "reason": None, "methods": []},
+        {"mode": "eager", "reason": "too large", "methods": ["pld", "sps"]},
+    ]
+    steps = note("steps", modes=modes)
+    assert steps.text == "CUDA graphs; one by one for pld, sps (too large)"
+    assert note("gpu", clock=None, power={"min": 70.2, "mean": 80.0, "max": 99.6}).text == (
+        "70 to 100 W (mean 80)"
+    )
+    cells = [{"method": str(place), "task": None} for place in range(9)]
+    missing = note("missing", reason="it was not run", cells=cells).text
+    assert missing == "It was not run: 0, 1, 2, 3, 4, 5 and 3 more."
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_prose_wraps_at_words_on_a_terminal_and_names_and_commands_stay_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    command = "specbench run --model org/a-name-that-is-long --output results/20261123 --resume"
+    text = (
+        "The connection to the server of the Hugging Face Hub failed (ConnectError).\n"
+        f"Continue with: {command}\nSee https://example.org/a-very-long-address/of-some-page or "
+        "`specbench show tiny` for more of it."
+    )
+    lines = wrapped(text, Terminal()).split("\n")
+    assert command in lines
+    assert "https://example.org/a-very-long-address/of-some-page" in lines
+    assert any("`specbench show tiny`" in line for line in lines)
+    assert " ".join(lines).split() == text.split()
+    assert all(len(line) <= 40 for line in lines if " " in line and line != command)
+    assert wrapped(text, StringIO()) == text
+
+
+def test_ids_in_a_table_are_not_broken_where_the_last_column_gives_way() -> None:
+    rows = [["llama2-70b-chat", "meta-llama/Llama-2-70b-chat-hf", "one, two, three, four, five"]]
+    console = Console(file=StringIO(), width=64)
+    console.print(text_table(["model", "weights", "draft weights"], rows))
+    assert "meta-llama/Llama-2-70b-chat-hf" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "five" in console.file.getvalue()  # type: ignore[attr-defined]
