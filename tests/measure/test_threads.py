@@ -179,7 +179,7 @@ def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed
 
     def slow_set(count: int) -> None:
         torch.set_num_threads(count)
-        time.sleep(0.2)
+        time.sleep(0.5)
 
     real_prefill = Target.prefill
     monkeypatch.setattr(Target, "prefill", prefill)
@@ -190,7 +190,7 @@ def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed
             used.clear()
             done = backend.complete(method, Request((1, 2, 3), 3))
             assert used == [("prefill", 2), *[("draft", number)] * len(done.steps)]
-            assert done.wall_s < 0.2
+            assert done.wall_s < 0.5
 
 
 def test_the_users_number_wins_then_that_of_the_resumed_run(
