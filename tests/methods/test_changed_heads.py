@@ -97,6 +97,10 @@ def filled(key: str, value: float) -> Callable[[Tensors], object]:
     return lambda tensors: tensors[key].view(-1)[3:4].fill_(value)
 
 
+def lacking(key: str) -> Callable[[Tensors], object]:
+    return lambda tensors: tensors.pop(key)
+
+
 def named(prefix: str) -> Callable[[Tensors], object]:
     def rename(tensors: Tensors) -> None:
         for key in [*tensors]:
@@ -121,18 +125,19 @@ ARITHMETIC = {
         "partial_rotary_factor": 0.5, "layer_types": ["sliding_attention"],
     }.items()
 }  # fmt: skip
+SECTIONS: dict[str, dict[str, Any]] = {
+    "eagle_config.parallel_draft_step 2": {"eagle_config": {"parallel_draft_step": 2}},
+    "use_aux_hidden_state False": {"eagle_config": {"use_aux_hidden_state": False}},
+    "eagle_config.new_field": {"eagle_config": {"new_field": 1}},
+    "eagle_config is not a JSON object": {"eagle_config": [1]},
+    "rope_parameters.partial_rotary": {"rope_parameters": {"partial_rotary_factor": 0.5}},
+}
 CASES: dict[str, Case] = {
     **ARITHMETIC,
     **{
         f"{method}: {said}": Case(fields, said, method=method)
         for method in ("eagle", "eagle3")
-        for said, fields in {
-            "eagle_config.parallel_draft_step 2": {"eagle_config": {"parallel_draft_step": 2}},
-            "use_aux_hidden_state False": {"eagle_config": {"use_aux_hidden_state": False}},
-            "eagle_config.new_field": {"eagle_config": {"new_field": 1}},
-            "eagle_config is not a JSON object": {"eagle_config": [1]},
-            "rope_parameters.partial_rotary": {"rope_parameters": {"partial_rotary_factor": 0.5}},
-        }.items()
+        for said, fields in SECTIONS.items()
     },
     **{
         f"EAGLE with {fields}": Case(fields, f"{switch} True", method="eagle")
@@ -144,13 +149,12 @@ CASES: dict[str, Case] = {
         for layers in ([1, 1, 2], [0, 1, 9], [-1, 0, 1], "all")
     },
     **{
-        f"d2t of {n}": Case(refused="d2t", tensors=lambda tensors, n=n: tensors["d2t"].fill_(n))
+        f"d2t of {n}": Case(refused="d2t", tensors=filled("d2t", n))
         for n in (-1, 1000)
     },
     **{
         f"DFlash without {key}": Case(
-            refused=f"lacks {key}", tensors=lambda tensors, key=key: tensors.pop(key),
-            method="dflash",
+            refused=f"lacks {key}", tensors=lacking(key), method="dflash"
         )
         for key in ("hidden_norm.weight", "layers.1.self_attn.k_norm.weight")
     },
@@ -158,7 +162,7 @@ CASES: dict[str, Case] = {
         refused="d2t", tensors=lambda t: t["d2t"].copy_(-torch.arange(len(t["d2t"])))
     ),
     "t2d of three": Case(refused="t2d of shape [3]", tensors=put(t2d=torch.zeros(3))),
-    "no t2d": Case(tensors=lambda tensors: tensors.pop("t2d")),
+    "no t2d": Case(tensors=lacking("t2d")),
     "what is computed anyway": Case(
         {"norm_output": False, "eagle_config": {"use_last_layernorm": True,
          "use_mtp_layernorm": False, "parallel_draft_step": 1}}
