@@ -128,9 +128,9 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_lead_to_files(site:
 def test_runs_of_one_name_have_folders_of_their_own(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    write_site([folders["real"]] * 2, tmp_path, bootstrap=FEW, say=lambda text: None)
-    assert [run["folder"] for run in data(tmp_path)["runs"]] == ["runs/real", "runs/real-2"]
-    assert (tmp_path / "runs/real-2/report.html").is_file()
+    write_site([folders["few"]] * 2, tmp_path, bootstrap=FEW, say=lambda text: None)
+    assert [run["folder"] for run in data(tmp_path)["runs"]] == ["runs/few", "runs/few-2"]
+    assert (tmp_path / "runs/few-2/report.html").is_file()
 
 
 def test_a_site_without_runs_is_refused(tmp_path: Path) -> None:

@@ -451,7 +451,15 @@ def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
     words = arguments_of(launch(tmp_path, "sps", tmp_path))
     monkeypatch.setattr(sys, "argv", ["llama_server.py", *words, "--threads-batch", "3"])
     llama_server.main()
-    draft, f32 = "speculative.draft", "GGML_TYPE_F32"
+    both = {
+        "cpuparams.n_threads": 2,
+        "cpuparams_batch.n_threads": 3,
+        "cpuparams.poll": 0,
+        "cpuparams_batch.poll": 0,
+        "cache_type_k": "GGML_TYPE_F32",
+        "cache_type_v": "GGML_TYPE_F32",
+    }
+    draft = {"mparams.path": str(tmp_path / "model.gguf"), "n_max": 4, "n_min": 0, "p_min": 0.0}
     assert params.flat() == {
         "endpoint_metrics": True,
         "cache_prompt": False,
@@ -464,23 +472,9 @@ def test_the_launcher_sets_every_parameter_that_a_run_relies_on(
         "n_parallel": 8,
         "n_batch": 2048,
         "n_ubatch": 512,
-        "cpuparams.n_threads": 2,
-        "cpuparams_batch.n_threads": 3,
-        "cpuparams.poll": 0,
-        "cpuparams_batch.poll": 0,
         "flash_attn_type": "LLAMA_FLASH_ATTN_TYPE_DISABLED",
-        "cache_type_k": f32,
-        "cache_type_v": f32,
-        f"{draft}.mparams.path": str(tmp_path / "model.gguf"),
-        f"{draft}.cpuparams.n_threads": 2,
-        f"{draft}.cpuparams_batch.n_threads": 3,
-        f"{draft}.cpuparams.poll": 0,
-        f"{draft}.cpuparams_batch.poll": 0,
-        f"{draft}.cache_type_k": f32,
-        f"{draft}.cache_type_v": f32,
-        f"{draft}.n_max": 4,
-        f"{draft}.n_min": 0,
-        f"{draft}.p_min": 0.0,
+        **both,
+        **{f"speculative.draft.{name}": value for name, value in {**both, **draft}.items()},
         "speculative.types": ["COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE"],
         "speculative.ngram_simple.size_n": 3,
         "speculative.ngram_simple.size_m": 5,
