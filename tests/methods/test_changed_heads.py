@@ -97,6 +97,10 @@ def filled(key: str, value: float) -> Callable[[Tensors], object]:
     return lambda tensors: tensors[key].view(-1)[3:4].fill_(value)
 
 
+def offsets(value: int) -> Callable[[Tensors], object]:
+    return lambda tensors: tensors["d2t"].fill_(value)
+
+
 def lacking(key: str) -> Callable[[Tensors], object]:
     return lambda tensors: tensors.pop(key)
 
@@ -111,6 +115,7 @@ def named(prefix: str) -> Callable[[Tensors], object]:
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 NORM = torch.ones(96)
+NO_MAP = "d2t that is not a map to distinct ids"
 ARITHMETIC = {
     f"{method}: {name}": field(name, value, method)
     for method in ("eagle", "eagle3", "peagle", "dflash")
@@ -148,10 +153,7 @@ CASES: dict[str, Case] = {
         f"layers {layers}": Case({IDS: layers}, IDS)
         for layers in ([1, 1, 2], [0, 1, 9], [-1, 0, 1], "all")
     },
-    **{
-        f"d2t of {n}": Case(refused="d2t", tensors=filled("d2t", n))
-        for n in (-1, 1000)
-    },
+    **{f"d2t of {n}": Case(refused=NO_MAP, tensors=offsets(n)) for n in (-1, 1000)},
     **{
         f"DFlash without {key}": Case(
             refused=f"lacks {key}", tensors=lacking(key), method="dflash"
@@ -159,7 +161,7 @@ CASES: dict[str, Case] = {
         for key in ("hidden_norm.weight", "layers.1.self_attn.k_norm.weight")
     },
     "d2t with one token for all": Case(
-        refused="d2t", tensors=lambda t: t["d2t"].copy_(-torch.arange(len(t["d2t"])))
+        refused=NO_MAP, tensors=lambda t: t["d2t"].copy_(-torch.arange(len(t["d2t"])))
     ),
     "t2d of three": Case(refused="t2d of shape [3]", tensors=put(t2d=torch.zeros(3))),
     "no t2d": Case(tensors=lacking("t2d")),
