@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from specbench.analysis.cells import CellMetrics
@@ -119,17 +120,22 @@ def full_run(
     """A plausible run: every cell filled, from a fixed seed."""
     generator = random.Random(7)
     records = []
-    for temperature in temperatures:
-        for number, task in enumerate(tasks):
-            for sample in range(num_samples):
-                num_steps = generator.randint(30, 120)
-                for method in methods:
-                    speed = SPEEDS[method.partition(":")[0]] ** (
-                        1 - temperature * 0.2 - 0.08 * number
-                    )
-                    records.append(
-                        _plausible(generator, method, task, temperature, sample, num_steps, speed)
-                    )
+    cells = product(temperatures, enumerate(tasks), range(num_samples))
+    for temperature, (number, task), sample in cells:
+        num_tokens = generator.randint(30, 120)
+        for method in methods:
+            is_vanilla = method == "vanilla"
+            speed = SPEEDS[method.partition(":")[0]] ** (1 - temperature * 0.2 - 0.08 * number)
+            lengths: list[int] = []
+            while (left := num_tokens - sum(lengths)) > 0:
+                mean = 1.2 * speed
+                length = 1 if is_vanilla else int(mean) + (generator.random() < mean % 1)
+                lengths.append(min(left, max(1, length)))
+            noise = 1.0 if is_vanilla else generator.lognormvariate(0, 0.12)
+            records.append(
+                record(method, str(sample), task=task, temperature=temperature, prefill_s=0.004,
+                       decode_s=0.0025 * num_tokens * noise / speed, accept_lengths=lengths)
+            )  # fmt: skip
     return make_run(records, header(methods, tasks, temperatures, **changes))
 
 
@@ -140,31 +146,3 @@ def _described(method: str) -> dict[str, Any]:
     options = {name: int(value) if value.isdigit() else value for name, value in given}
     title = TITLES.get(choice.name) or get(choice.name).title
     return {"name": choice.name, "title": title, "options": options, "is_lossless": True}
-
-
-def _plausible(
-    generator: random.Random,
-    method: str,
-    task: str,
-    temperature: float,
-    sample: int,
-    num_tokens: int,
-    speed: float,
-) -> Record:
-    lengths: list[int] = []
-    while sum(lengths) < num_tokens:
-        most = num_tokens - sum(lengths)
-        mean = speed * 1.2 if method != "vanilla" else 1.0
-        length = 1 if method == "vanilla" else int(mean) + (generator.random() < mean % 1)
-        lengths.append(min(most, max(1, length)))
-    noise = 1.0 if method == "vanilla" else generator.lognormvariate(0, 0.12)
-    seconds = 0.0025 * num_tokens * noise / speed
-    return record(
-        method,
-        str(sample),
-        task=task,
-        temperature=temperature,
-        prefill_s=0.004,
-        decode_s=seconds,
-        accept_lengths=lengths,
-    )
