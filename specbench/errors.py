@@ -139,10 +139,14 @@ def _is_method(module: str) -> bool:
     return module.startswith("specbench.methods.") or module.partition(".")[0] not in _LIBRARIES
 
 
+def is_debugging() -> bool:
+    """True with --debug."""
+    return logging.getLogger("specbench").isEnabledFor(logging.DEBUG)
+
+
 def debug_traceback(error: BaseException) -> str:
     """The traceback, if --debug asks for it; else empty."""
-    is_asked = logging.getLogger("specbench").isEnabledFor(logging.DEBUG)
-    return "".join(traceback.format_exception(error)) if is_asked else ""
+    return "".join(traceback.format_exception(error)) if is_debugging() else ""
 
 
 _UNSEEN = {

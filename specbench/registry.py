@@ -41,6 +41,9 @@ GROUP = "specbench.methods"
 IMPORT_LIMIT_S = 30.0
 """The longest that a plug-in may take to import."""
 
+MOST = 1000
+"""The largest value of a built-in method's integer options: a step drafts no more than that."""
+
 GROUPS = ("papers", "all")
 """Names that stand for several methods: those of the papers, and all that work."""
 
@@ -228,11 +231,14 @@ def _parse_values(method: str, options: Any, given: Mapping[str, str]) -> dict[s
         if key not in known:
             raise unknown_name("option", key, known, of=repr(method))
         value = _parse_value(method, key, hints[key], text)
-        low = known[key].metadata.get("min")
-        if low is not None and value < low:
+        metadata = known[key].metadata
+        low, high = metadata.get("min", value), metadata.get("max", value)
+        if hints[key] is int and method in described():
+            high = metadata.get("max", MOST)
+        if not low <= value <= high:
+            size, limit = ("large", f"most {high}") if value > high else ("small", f"least {low}")
             raise UserError(
-                f"Option {key}={text} of method {method!r} is too small.",
-                f"Give at least {low}.",
+                f"Option {key}={text} of method {method!r} is too {size}.", f"Give at {limit}."
             )
         values[key] = value
     return values

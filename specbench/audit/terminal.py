@@ -7,7 +7,6 @@ from itertools import compress
 
 from msgspec.structs import replace
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from specbench.audit.results import ALPHA, Audit, Difference, GreedyAudit, is_idle
@@ -15,6 +14,7 @@ from specbench.audit.token_tests import POWER
 from specbench.log.audit import AuditStatus, AuditTest, MethodAudit, Subject
 from specbench.log.header import RunHeader
 from specbench.report import formats
+from specbench.report.console import Prose
 from specbench.report.export.terminal import print_parts
 from specbench.report.layout import draw
 from specbench.report.table import METHOD, Cell, Column, Group, Row, Table, Tone
@@ -77,7 +77,7 @@ def print_contract(result: MethodAudit, console: Console, *, is_full: bool) -> N
 
 def _failed(name: str, why: str) -> Iterable[RenderableType]:
     """A failed test on one line, and what it found below."""
-    return (Text(f"FAILED  {name}", style="bold red"), Padding(Text(why), (0, 0, 0, 8)))
+    return (Text(f"FAILED  {name}", style="bold red"), Prose(why, indent=8))
 
 
 def _table(headings: Sequence[str], rows: Iterable[Row], heading: str = METHOD) -> Table:

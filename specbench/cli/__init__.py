@@ -30,7 +30,7 @@ def _main() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     from specbench.cli.app import app
     from specbench.cli.interrupts import Interrupted, check_arguments, checked_streams
-    from specbench.errors import SpecbenchError, terminal_text
+    from specbench.errors import SpecbenchError, debug_traceback, terminal_text
 
     words = sys.argv[1:]
     is_debug = _DEBUG in words or bool(os.environ.get("SPECBENCH_DEBUG"))
@@ -41,10 +41,9 @@ def _main() -> None:
             check_arguments(words)
             app([word for word in words if word != _DEBUG], prog_name="specbench")
     except SpecbenchError as error:
-        if is_debug:
-            raise
         from specbench.report.console import wrapped
 
+        print(debug_traceback(error), end="", file=sys.stderr)
         is_error = not isinstance(error, Interrupted)
         text = f"Error: {error.message}" if is_error else error.message
         told = terminal_text("\n".join(filter(None, (text, error.hint))))

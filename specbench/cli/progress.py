@@ -7,6 +7,7 @@ events: a thread that redraws by the clock would disturb the timing.
 """
 
 import math
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
@@ -25,7 +26,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-from specbench.errors import first_line
+from specbench.errors import first_line, is_debugging, terminal_text
 from specbench.log.header import MethodLabel
 from specbench.measure.progress import Tally, sample_line
 from specbench.report.console import SafeConsole, wrapped
@@ -38,7 +39,7 @@ _REDRAW_S = 0.1
 
 
 class ProgressView:
-    """A `Progress` that shows nothing: the quiet view, and the base of the others.
+    """The quiet view, and the base of the others: it shows messages with --debug alone.
 
     As a context manager it closes the view however the run ends.
     """
@@ -46,8 +47,11 @@ class ProgressView:
     def started(self, total: int) -> None: ...
     def sample_started(self, method: str, task: str, sample_id: str) -> None: ...
     def sample_finished(self, record: Record) -> None: ...
-    def message(self, text: str) -> None: ...
     def finished(self) -> None: ...
+
+    def message(self, text: str) -> None:
+        if is_debugging():
+            print(terminal_text(text), file=sys.stderr)
 
     def saved(self, run: Path, report: Path) -> None:
         """The folders of the run and of its report."""

@@ -35,7 +35,7 @@ _REPLAY_S, _LEAST_COLUMN = 6.0, 26
 
 @takes(
     *options(SpecValues, "methods", "model", "max_new_tokens", "seed", "device", "threads"),
-    *options(SpecValues, "dtype", "weights", "template"),
+    *options(SpecValues, "dtype", "weights", "template", "settings"),
     *options(Call, "offline"),
 )
 def race(
@@ -58,14 +58,16 @@ def race(
 ) -> None:
     """Watch methods answer one prompt, one after the other, then side by side."""
     from specbench.measure.preflight import check_names, starting
+    from specbench.measure.settings import AUTO
     from specbench.measure.spec import RunSpec
 
     pace = _pace(speed)
     if not prompt.strip():
         raise UserError("The prompt is empty.", 'Give one: specbench race "Tell a story."')
     is_every_one = "methods" not in values
+    values = {"settings": AUTO} | values
     spec = RunSpec(**values, temperatures=(temperature,), is_baseline_run=is_every_one)
-    say(starting(spec))
+    say(starting(spec, has_tasks=False))
     check_names(spec)
     quiet_libraries()
     from specbench.measure.local.engine_setup import make_engine_setup
@@ -177,16 +179,17 @@ class _View:
         """The end of each answer in a column of its own, below each other where they are many."""
         width = self._console.width
         num = max(1, min(len(latest), width // _LEAST_COLUMN))
-        room = max(1, (self._console.height - _OTHER_LINES) // -(-len(latest) // num) - 3)
+        room = max(1, (self._console.height - _OTHER_LINES) // -(-len(latest) // num) - 4)
         table = Table.grid(padding=(0, 2, 0, 0))
         for _ in range(num):
             table.add_column(width=width // num - 2, no_wrap=True, overflow="ellipsis")
         cells = []
         for label, written in latest.items():
             lines = self._text(written).wrap(self._console, width // num - 2)[-room:]
-            counts = Text(_counts(written), "dim")
+            name, mark, settings = label.partition(" (")
+            counts = [Text(f"({settings}" * bool(mark), "dim"), Text(_counts(written), "dim")]
             fill = [Text()] * (room - len(lines)) * self._live.is_started  # so that it stands still
-            cells.append(Group(Text(label, "bold"), counts, *lines, *fill, Text()))
+            cells.append(Group(Text(name, "bold"), *counts, *lines, *fill, Text()))
         for start in range(0, len(cells), num):
             table.add_row(*cells[start : start + num])
         return table

@@ -11,8 +11,10 @@ import typer
 
 from specbench.cli.interrupts import resumable
 from specbench.cli.options import CORPUS, Call, TargetModel, quiet_libraries, say, takes
+from specbench.errors import UserError
 from specbench.log.options import Option, options
 from specbench.log.spec import SpecValues
+from specbench.models.cards import find_model
 
 Method = Annotated[
     str,
@@ -65,19 +67,22 @@ def train(
     format_: Format = "safeailab",
 ) -> None:
     """Train a method's head for a model that has none."""
+    spec = SpecValues(model=model, **values)
+    say(f"Starting: {method} for {model}")
+    numbers = (steps, rows, length, seed, tokens, draft_vocab, unroll)
+    for (name, (least, most)), value in zip(LIMITS.items(), numbers, strict=True):
+        hint = f"Give --{name} from {least} to {most}."
+        Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
+    card = find_model(model)
+    if str(data) != "self" and not data.exists():
+        raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
     from specbench.measure.local.device import pick_device
-    from specbench.models.cards import find_model
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
     from specbench.training.command import check_method, train_head
     from specbench.training.layouts import check_format
     from specbench.training.recipe import Settings, has_fast_bfloat16
 
-    spec = SpecValues(model=model, **values)
-    numbers = (steps, rows, length, seed, tokens, draft_vocab, unroll)
-    for (name, (least, most)), value in zip(LIMITS.items(), numbers, strict=True):
-        hint = f"Give --{name} from {least} to {most}."
-        Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
     check_method(method)
     check_format(format_, method)
     device = pick_device(spec.device).name
@@ -92,7 +97,6 @@ def train(
         layout=format_,
         is_mixed=has_fast_bfloat16(device),
     )
-    card = find_model(model)
     path = resolve_model(card, offline=call.offline)
     quiet_libraries()
     with resumable(out, "--out", sys.argv[1:]):

@@ -165,7 +165,8 @@ class MethodHeader(Struct, frozen=True, omit_defaults=True):
         if not paper or not self.settings:
             return ""
         if sizes:
-            own = f"{self.options[sizes[0]]} {_UNITS[sizes[0]]}"
+            number = self.options[sizes[0]]
+            own = f"{number} {_UNITS[sizes[0]].removesuffix('s' * (number == 1))}"
             theirs = str(paper[sizes[0]] or "all")
         else:
             name = next(iter(paper))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from specbench.analysis.metrics import measure
-from specbench.analysis.stats.bootstrap import MIN_DEGREES
+from specbench.analysis.stats import MIN_DEGREES
 from specbench.errors import UserError
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -17,6 +16,8 @@ from specbench.types import Record
 
 LEAST_PASSES = 3
 """Passes before --until-ci may end a run: with fewer, their variance is hardly known."""
+MANY = 10**9
+"""Prompts of a task whose number is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Width:
 
 def width_after(header: RunHeader, records: Sequence[Record]) -> Width | None:
     """The width after the records of whole passes; None without --until-ci."""
+    from specbench.analysis.metrics import measure  # imports numpy
+
     goal = header.spec.values.until_ci
     if goal is None:
         return None

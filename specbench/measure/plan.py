@@ -16,7 +16,8 @@ from specbench.data.prompts import PromptSet, load_prompt_sets, plan_tasks
 from specbench.errors import UserError
 from specbench.measure.backends import make_setup
 from specbench.measure.base import ChecksMemory, Plan, Setup
-from specbench.measure.methods import parse_methods
+from specbench.measure.methods import BASELINE, parse_methods
+from specbench.measure.passes import MANY, check_goal
 from specbench.measure.preflight import check_names
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
@@ -66,6 +67,9 @@ def make_plan(
         check_names(spec)
     spec = with_defaults(spec)
     tasks = plan_tasks(spec.tasks, spec.prompts)
+    # Before torch is imported, with as many prompts and methods as there may be.
+    most = min(spec.limit or MANY, spec.sample or MANY)
+    check_goal(spec, len({*spec.methods, BASELINE}) if spec.methods else 2, [most] * len(tasks))
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
         parse_methods(spec.methods)
     if spec.pad_to:
@@ -80,10 +84,7 @@ def make_plan(
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
     _check_loads(spec, sets)
-    if spec.until_ci:
-        from specbench.measure.passes import check_goal  # imports numpy
-
-        check_goal(spec, len(setup.labels), [len(one.prompts) for one in sets])
+    check_goal(spec, len(setup.labels), [len(one.prompts) for one in sets])
     budget = spec.max_new_tokens or setup.default_budget
     _check_lengths(setup, sets, spec.model, reserved=budget if spec.backend == "server" else 1)
     if isinstance(setup, ChecksMemory):

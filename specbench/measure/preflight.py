@@ -21,16 +21,11 @@ from specbench.registry import GROUPS, MethodChoice, check_choice, expand_groups
 _MOST_NAMED = 4
 
 
-def starting(spec: RunSpec) -> str:
+def starting(spec: RunSpec, *, has_tasks: bool = True) -> str:
     """The first line of a run: "Starting: tiny, pld and sps, 6 tasks"."""
     methods = [choice.name for choice in parse_choices(spec.methods)]
-    return ", ".join(
-        [
-            f"Starting: {spec.model}",
-            _few(methods, "methods") or "its default methods",
-            _few(spec.tasks, "tasks") or "the default tasks",
-        ]
-    )
+    parts = [f"Starting: {spec.model}", _few(methods, "methods") or "its default methods"]
+    return ", ".join([*parts, *[_few(spec.tasks, "tasks") or "the default tasks"] * has_tasks])
 
 
 def _few(names: Sequence[str], noun: str) -> str:

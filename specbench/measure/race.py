@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import load_engine
 from specbench.measure.requests import token_ends
 from specbench.types import Completion, Request
 
@@ -40,16 +39,26 @@ Watch = Callable[[str, Written], None]
 
 
 def race(setup: EngineSetup, request: Request, watch: Watch) -> Iterator[tuple[str, Completion]]:
-    """Complete a request with each method of a setup, and yield its completion when it is done."""
-    loaded = load_engine(setup)
-    streamed = {label: _StreamedDrafter(drafter) for label, drafter in loaded.drafters.items()}
-    drafters = cast("dict[str, Drafter]", streamed)
-    with EngineBackend(setup, loaded=replace(loaded, drafters=drafters)) as backend:
+    """Complete a request with each method of a setup, and yield its completion when it is done.
+
+    The label of a method has its settings, if these were chosen for the machine.
+    """
+    with EngineBackend(setup) as backend:
         backend.warm_up([request])
+        streamed: dict[str, _StreamedDrafter] = {}
+
+        def wrap(label: str, drafter: Drafter) -> Drafter:
+            streamed[label] = _StreamedDrafter(drafter)
+            return cast("Drafter", streamed[label])
+
+        backend.exchange(wrap)
+        chosen = backend.describe().methods
         for label, drafter in streamed.items():
-            drafter.watch = partial(watch, label)
+            settings = chosen[label].settings_text if label in chosen else ""
+            shown = f"{label} ({settings})" if settings else label
+            drafter.watch = partial(watch, shown)
             done = backend.complete(label, request)
-            yield label, replace(done, decode_s=done.decode_s - drafter.seconds)
+            yield shown, replace(done, decode_s=done.decode_s - drafter.seconds)
 
 
 @dataclass(slots=True)

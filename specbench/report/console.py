@@ -42,29 +42,52 @@ class SafeConsole(Console):
 
 _NARROWEST = 24
 """Least width of the last column of a table of texts, if it has longer words."""
-_WHOLE = re.compile(r"`[^`]+`|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+")
-"""Commands and options with their values: a copy of them must run."""
+_WHOLE = re.compile(
+    r"`[^`]+`|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
+    r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"
+)
+"""Commands and options with their values, since a copy of them must run; labels with settings."""
 
 
 def wrapped(text: str, stream: IO[str]) -> str:
-    """The text with lines wrapped at words if the stream is a terminal.
-
-    Names, addresses and commands stay whole, so that they can be copied.
-    """
+    """The text with lines wrapped at words if the stream is a terminal."""
     if not stream.isatty():
         return text
     given = os.environ.get("COLUMNS", "")
     width = int(given) if given.isdigit() else os.get_terminal_size(stream.fileno()).columns
-    lines = [
-        fill(
-            _WHOLE.sub(lambda found: found[0].replace(" ", "\xa0"), line),
-            width or 80,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ).replace("\xa0", " ")
-        for line in text.split("\n")
-    ]
-    return "\n".join(lines)
+    return "\n".join(_lines(text, width or 80))
+
+
+def _lines(text: str, width: int) -> Iterator[str]:
+    """The text in lines that are broken at words.
+
+    Names, addresses and commands stay whole, so that they can be copied.
+    """
+    for line in text.split("\n"):
+        whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\xa0"), line)
+        filled = fill(whole, width, break_long_words=False, break_on_hyphens=False)
+        yield from filled.replace("\xa0", " ").split("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """A text, beside a label of `indent` characters: wrapped at words on a terminal, else not.
+
+    Print it with `crop=False`.
+    """
+
+    text: str
+    style: str = ""
+    label: str = ""
+    indent: int = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        style, start = console.get_style(self.style), self.label.ljust(self.indent)
+        width = options.max_width - self.indent
+        for line in _lines(self.text, width) if console.is_terminal else self.text.split("\n"):
+            yield Segment((start + line).rstrip(), style)
+            yield Segment.line()
+            start = " " * self.indent
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Labels and text wrap, then the columns of the highest rank are left out. Columns
 not fit continue in further tables.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -17,6 +18,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from specbench.report.console import Prose
 from specbench.report.table import Cell, Column, Row, Table, Tone
 
 _STYLES: Mapping[Tone, str] = {"good": "green", "bad": "red", "unsure": "yellow", "missing": "dim"}
@@ -25,22 +27,28 @@ _DIVIDER = 1
 _GAP = 2
 _LEAST_LABEL, _MOST_LABEL = 12, 34
 _LEAST_TEXT = 16
+_PARTS = re.compile(r"\([^()]*\)|\S+")
+"""The parts of a label, which is broken between them: words, and all that parentheses hold."""
 
 
-def fits(table: Table, width: int) -> bool:
-    """True if all columns have room side by side in this many characters."""
-    return _Layout(table, width).fits
+def fits(table: Table, width: int, *, is_whole: bool = False) -> bool:
+    """True if all columns have room side by side in this many characters.
+
+    With `is_whole`, beside labels on one line.
+    """
+    return _Layout(table, width, is_whole=is_whole).fits
 
 
-def first_that_fits(tables: Sequence[Table], width: int) -> Table:
-    """The first table that has room side by side in this many characters, else the last."""
-    return next((table for table in tables if fits(table, width)), tables[-1])
+def first_in_full(tables: Sequence[Table], width: int) -> Table:
+    """The first table that has room beside labels on one line, else what fits of the last."""
+    whole = (table for table in tables if fits(table, width, is_whole=True))
+    return next(whole, narrowed(tables[-1], width, is_whole=True))
 
 
-def narrowed(table: Table, width: int) -> Table:
+def narrowed(table: Table, width: int, *, is_whole: bool = False) -> Table:
     """The table without the columns of the highest ranks, as far as this width has no room."""
     for highest in sorted({column.rank for column in table.columns if column.rank}, reverse=True):
-        if fits(table, width):
+        if fits(table, width, is_whole=is_whole):
             break
         table = _with(table, [column.rank != highest for column in table.columns])
     return table
@@ -89,7 +97,7 @@ class _Unit:
 class _Layout:
     """A table in a given width: which columns stand side by side, and how wide they are."""
 
-    def __init__(self, table: Table, width: int) -> None:
+    def __init__(self, table: Table, width: int, *, is_whole: bool = False) -> None:
         self.table, self._width = table, width
         self._cells = [[cells for _, cells in table.by_task(row.cells)] for row in table.rows]
         units = [
@@ -97,10 +105,13 @@ class _Layout:
             for i, (task, columns) in enumerate(table.by_task(table.columns))
         ]
         longest = max(cell_len(text) for text in (table.heading, *map(_label, table.rows)))
+        words = [len(word) for row in table.rows for word in _PARTS.findall(row.label)]
+        least = _MOST_LABEL if is_whole else min(_MOST_LABEL, max(words, default=0))
+        least = min(longest, max(_LEAST_LABEL, least))
         # Text and labels wrap before columns are cut.
-        self._units = _with_narrow_text(units, width - min(longest, _LEAST_LABEL))
+        self._units = _with_narrow_text(units, width - least)
         room = width - sum(_GAP + unit.width for unit in self._units)
-        self._label_width = min(longest, max(_LEAST_LABEL, min(_MOST_LABEL, room)))
+        self._label_width = min(longest, max(least, min(_MOST_LABEL, room)))
 
     @property
     def fits(self) -> bool:
@@ -135,7 +146,7 @@ class _Layout:
         for group in self.table.groups:
             own, rest = rest[: len(group.rows)], rest[len(group.rows) :]
             if group.label:
-                parts.append(Text(group.label, style="italic"))
+                parts.append(Prose(group.label, "italic"))
             parts.append(self._lines(units, own, is_header=not is_labelled))
         return Group(*parts)
 
@@ -168,7 +179,8 @@ class _Layout:
                 vertical=vertical,
             )
         for row, cells in rows:
-            label = Text(_label(row), style="bold red" if row.has_failed else "")
+            lines = "\n".join(_fold_label(_label(row), self._label_width))
+            label = Text(lines, style="bold red" if row.has_failed else "")
             texts = (self._spaced(unit, unit.cell(cells[unit.index])) for unit in units)
             shown.add_row(label, *texts)
         return shown
@@ -212,6 +224,15 @@ def _wrap(task: str, width: int) -> list[str]:
     words = task.replace("-like", " -like")
     lines = wrap(words, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace(" -like", "-like") for line in lines]
+
+
+def _fold_label(label: str, width: int) -> list[str]:
+    """The label in lines; parentheses stay whole where they fit."""
+    lines = [""]
+    for part in _PARTS.findall(label):
+        longer = f"{lines[-1]} {part}".strip()
+        lines[-1:] = [longer] if cell_len(longer) <= width else [lines[-1], part]
+    return [line for line in lines if line]
 
 
 def _label(row: Row) -> str:

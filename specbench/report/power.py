@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.planning import DIFFERENCES, UNITS, Pilot, pilot
-from specbench.analysis.stats.bootstrap import MIN_DEGREES
+from specbench.analysis.stats import MIN_DEGREES
 from specbench.errors import UserError
 
 

@@ -192,11 +192,12 @@ def _num_samples(runs: Sequence[RunMetrics], task: str) -> str:
 
 
 def run_labels(infos: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[str]:
-    """A distinct name for each run: its model, and as much more as it takes.
+    """A distinct name for each run: its model if these differ, and as much more as it takes.
 
     `loads` are texts of their loads.
     """
-    labels = [facts.model_label(info) for info in infos]
+    models = [facts.model_label(info) for info in infos]
+    labels = models if len({*models}) > 1 else [""] * len(models)
     facets = (
         [info.machine.device.partition(",")[0] for info in infos],
         [info.model.precision for info in infos],
@@ -209,10 +210,10 @@ def run_labels(infos: Sequence[RunHeader], loads: Sequence[str] = ()) -> list[st
             continue
         times = Counter(labels)
         labels = [
-            f"{label}, {more}" if more and times[label] > 1 else label
+            ", ".join(filter(None, (label, more))) if times[label] > 1 else label
             for label, more in zip(labels, facet, strict=True)
         ]
-    return labels
+    return [label or model for label, model in zip(labels, models, strict=True)]
 
 
 _IN_TABLES = {"model", "methods", "temperatures", "labels", "urls", "concurrency", "request_rates"}

@@ -66,9 +66,13 @@ def _run(until: str, words: tuple[str, ...], folder: Path) -> tuple[str, str]:
             "Starting: tiny, pld and sps, gsm8k",
         ),
         (("run", "--method", "pld:ngram=1|2|3", "--dry-run"), "Starting: tiny, 3 methods, the def"),
-        (("race", "hello", "--method", "pld"), "Starting: tiny, pld, the default tasks"),
+        (("race", "hello", "--method", "pld"), "Starting: tiny, pld\n"),
         (("doctor",), "Checking this machine with tiny …"),
         (("audit", "--method", "pld"), "Starting: the audit of pld on tiny"),
+        (
+            ("train", "eagle", "--model", "tiny", "--data", "self", "--out", "o"),
+            "Starting: eagle for tiny",
+        ),
     ],
 )
 def test_the_first_line_comes_before_slow_imports(
@@ -101,6 +105,10 @@ def test_the_first_line_comes_before_slow_imports(
         (("race", "--method", "plt", "hello"), "Did you mean 'pld'?"),
         (("doctor", "--model", "nope"), "No model 'nope'."),
         (("audit", "--method", "pld:ngrm=3"), "Did you mean 'ngram'?"),
+        (("run", "--method", "eagle2:depth=1000000"), "is too large.\nGive at most 1000."),
+        (("run", "--until-ci", "10%", "--limit", "1"), "cannot be reached: too few prompts"),
+        (("run", "--until-ci", "10%", "--method", "vanilla"), "needs vanilla and another method"),
+        (("train", "eagle", "--model", "tiny", "--data", "x", "--out", "o"), "There is no file x."),
     ],
 )
 def test_a_mistake_is_told_without_slow_imports(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from msgspec import structs
 
 from specbench import __version__
 from specbench.cli.app import COMMANDS
+from specbench.cli.progress import progress_view
 from specbench.errors import UserError
 from specbench.machine import environment
 from specbench.measure import doctor
@@ -160,9 +162,18 @@ def test_the_schema_of_each_file_is_printed(specbench: Specbench) -> None:
     assert specbench("show", "schema", "table").code == 2
 
 
-def test_debug_shows_the_traceback(specbench: Specbench) -> None:
-    from specbench.errors import UserError
-
-    for words in (("--debug", "show", "nothing"), ("show", "nothing", "--debug")):
-        with pytest.raises(UserError):
-            specbench(*words)
+def test_debug_shows_the_traceback_and_then_the_message(
+    specbench: Specbench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        for words in (("--debug", "show", "nothing"), ("show", "nothing", "--debug")):
+            said = specbench(*words)
+            assert said.code == 2 and said.err.startswith("Traceback (most recent call last):")
+            assert "\nError: No method, model, dataset or run 'nothing'.\n" in said.err
+        quiet = progress_view(is_quiet=True)
+        quiet.message("Traceback of a method")
+        assert capsys.readouterr().err == "Traceback of a method\n"
+    finally:
+        logging.getLogger("specbench").setLevel(logging.NOTSET)
+    quiet.message("Warming up")
+    assert not capsys.readouterr().err

@@ -25,7 +25,9 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def drawn(run: Report | Run | Sequence[Run], width: int = 100, *, is_full: bool = True) -> str:
     """The terminal's text without colours and trailing blanks."""
-    console = Console(width=width, file=StringIO(), color_system=None, highlight=False)
+    console = Console(
+        width=width, file=StringIO(), force_terminal=True, color_system=None, highlight=False
+    )
     report = run if isinstance(run, Report) else make_report(run)
     print_report(report, console, is_full=is_full)
     file = console.file

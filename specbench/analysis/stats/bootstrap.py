@@ -14,16 +14,12 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from specbench.analysis.stats import MIN_DEGREES
 from specbench.analysis.stats.effects import EXACT, Variance, of_groups, total
 from specbench.analysis.stats.effects import FloatArray as FloatArray
 
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
-MIN_DEGREES = 4
-"""Degrees of freedom that an interval needs: about six samples of different lengths.
-
-With fewer, intervals miss the truth more often than they claim (simulated).
-"""
 Key = TypeVar("Key")
 _CHUNK = 4_000_000
 """Number of counts turned into floats at once, which bounds the memory."""

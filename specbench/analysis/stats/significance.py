@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import TypeVar
 
-from specbench.analysis.stats.bootstrap import MIN_DEGREES, Missing, Value, quantile, quotient
+from specbench.analysis.stats import MIN_DEGREES
+from specbench.analysis.stats.bootstrap import Missing, Value, quantile, quotient
 from specbench.analysis.stats.effects import Variance, total
 
 ALPHA = 0.05

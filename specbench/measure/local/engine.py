@@ -191,6 +191,10 @@ class EngineBackend:
         gc.freeze()  # a search through all that is loaded takes a fifth of a second, in some sample
         self._stack.callback(gc.unfreeze)
 
+    def exchange(self, make: Callable[[str, Drafter], Drafter]) -> None:
+        """Put `make(label, drafter)` in the place of each drafter."""
+        self._drafters = {label: make(label, one) for label, one in self._drafters.items()}
+
     def _tune(self, request: Request, threads: Threads) -> None:
         """Give methods the settings that are fastest here, and build their drafters anew."""
         times = step_times(self.target, request.prompt_ids, threads)

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from specbench.report import formats, sections
-from specbench.report.console import SafeConsole
-from specbench.report.layout import draw, first_that_fits, fits, narrowed
+from specbench.report.console import Prose, SafeConsole
+from specbench.report.layout import draw, first_in_full, fits
 from specbench.report.notes import colours, short_notes
 from specbench.report.report import Report
 from specbench.report.results import Block, Results
@@ -61,24 +60,27 @@ def report_console() -> Console:
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
     """Print one part below the other. What the console cannot encode is replaced."""
+    shown = Group(
+        *(Prose(one.plain, str(one.style)) if isinstance(one, Text) else one for one in parts)
+    )
     if console.encoding.lower().startswith("utf"):
-        console.print(Group(*parts))
+        console.print(shown, crop=False)
         return
     with console.capture() as capture:
-        console.print(Group(*parts))
+        console.print(shown, crop=False)
     text = capture.get().translate(_PLAIN_SIGNS)
     console.file.write(text.encode(console.encoding, "replace").decode(console.encoding))
 
 
-def notes_grid(notes: Sequence[Note]) -> RichTable:
+def notes_grid(notes: Sequence[Note]) -> Group:
     """Notes in two columns: labels and texts."""
-    table = RichTable.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for one in notes:
-        style = "yellow" if one.is_warning else "dim"
-        table.add_row(Text(one.label, style=style), Text(one.text, style=style))
-    return table
+    indent = max((len(one.label) + 2 for one in notes), default=0)
+    return Group(
+        *(
+            Prose(one.text, "yellow" if one.is_warning else "dim", one.label, indent)
+            for one in notes
+        )
+    )
 
 
 def _short_block(results: Results, block: Block, width: int) -> Iterable[RenderableType]:
@@ -88,7 +90,7 @@ def _short_block(results: Results, block: Block, width: int) -> Iterable[Rendera
     tables = [
         sections.screen(results, block, part) for part in (sections.PLUS_MINUS, sections.SPEEDUP)
     ]
-    fitting = narrowed(first_that_fits(tables, width), width)
+    fitting = first_in_full(tables, width)
     num_more = len(tables[0].columns) - len(fitting.columns)
     more = f" ({num_more} more task{'s' * (num_more > 1)}: --full)" if num_more else ""
     yield Text(f"{fitting.title}, {block.heading}{more}", style="bold")
