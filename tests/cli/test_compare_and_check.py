@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from specbench.log.run import Run
-from specbench.log.store import RunFolder
 from tests.analysis.run_factory import full_run
 from tests.cli.conftest import Specbench
 from tests.judge.changing import slower, with_header
+from tests.support.records import store as store_run
 
 RUN = full_run(tasks=("gsm8k", "alpaca"))
 SLOW = with_header(slower(RUN, {"pld": 1.3}), id="slow")
@@ -22,11 +22,7 @@ Store = Callable[[Run, str], Path]
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     def write(run: Run, name: str) -> Path:
-        with RunFolder(tmp_path / name) as folder:
-            folder.write_header(run.header)
-            for record in run.records:
-                folder.append(record)
-        return tmp_path / name
+        return store_run(tmp_path / name, run.header, run.records)
 
     return write
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace as replaced
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.audit import write_audit
 from specbench.log.header import RunHeader
-from specbench.log.store import RunFolder
 from specbench.types import Record, RecordKey, seed_of
 from tests.support.audits import passed_audit, stored_audit
 from tests.support.headers import make_header
+from tests.support.records import store as store_run
 
 (PROMPTS,) = load_prompt_sets(plan_tasks(["gsm8k"], "bundled"), "bundled", limit=2)
 IDS = [prompt.sample_id for prompt in PROMPTS.prompts]
@@ -69,10 +69,7 @@ def store(
     *,
     is_audited: bool = True,
 ) -> Path:
-    with RunFolder(folder) as opened:
-        opened.write_header(header or good_header())
-        for record in good_records() if records is None else records:
-            opened.append(record)
+    store_run(folder, header or good_header(), good_records() if records is None else records)
     if is_audited:
         write_audit(folder, stored_audit(passed_audit("pld", 0.0), num_records=4))
     return folder

@@ -15,11 +15,11 @@ from specbench.errors import UserError
 from specbench.judge.page import write_site
 from specbench.judge.page_rows import MEAN, engine_name, published_rows, run_rows
 from specbench.log.run import Run
-from specbench.log.store import RunFolder
 from tests.analysis.run_factory import full_run
 from tests.judge.changing import with_header
 from tests.report.browser import Browser, problems_of
 from tests.report.test_html import Outline
+from tests.support.records import store
 
 FEW = Bootstrap(50)
 TASKS = ("gsm8k", "alpaca")
@@ -43,12 +43,7 @@ def runs() -> dict[str, Run]:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("runs")
-    for name, run in runs().items():
-        with RunFolder(root / name) as folder:
-            folder.write_header(run.header)
-            for record in run.records:
-                folder.append(record)
-    return {name: root / name for name in runs()}
+    return {name: store(root / name, run.header, run.records) for name, run in runs().items()}
 
 
 @pytest.fixture(scope="module")

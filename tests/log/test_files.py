@@ -23,7 +23,7 @@ from specbench.types import TracedStep
 from tests.faults.limits import file_size_limit
 from tests.support.audits import failed_audit, passed_audit, stored_audit
 from tests.support.headers import make_header
-from tests.support.records import record
+from tests.support.records import record, store
 
 
 def is_refused_to_a_second_process(path: Path) -> bool:
@@ -205,10 +205,7 @@ AUDITED = stored_audit(passed_audit("pld", 1.0), failed_audit("sps", 1.0, 2.0), 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with RunFolder(tmp_path) as folder:
-        folder.write_header(make_header())
-        folder.append(record())
-    return tmp_path
+    return store(tmp_path, make_header(), [record()])
 
 
 def test_an_audit_is_read_back_with_its_run(folder: Path) -> None:

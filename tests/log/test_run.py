@@ -16,11 +16,12 @@ from specbench.errors import RunFolderError, UserError
 from specbench.judge.comparison import compare
 from specbench.log.loads import NO_LOAD, ONE_AT_A_TIME, Load
 from specbench.log.run import Run
-from specbench.log.store import RunFolder, read_runs
+from specbench.log.store import read_runs
 from specbench.report.notes import notes
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import at_loads, several, slower, with_header
 from tests.support.audits import stored_audit
+from tests.support.records import store
 
 RUN = full_run(("vanilla", "pld"), ("gsm8k",), num_samples=2)
 
@@ -118,10 +119,7 @@ def test_what_is_no_repetition_is_not_pooled() -> None:
 def test_a_folder_of_runs_is_read_as_one_pool(tmp_path: Path) -> None:
     for number, factor in enumerate((1.0, 1.02, 0.97)):
         run = slower(POOLED, {"pld": factor})
-        with RunFolder(tmp_path / "mine" / f"run-{number}") as folder:
-            folder.write_header(run.header)
-            for record in run.records:
-                folder.append(record)
+        store(tmp_path / "mine" / f"run-{number}", run.header, run.records)
     pooled = read_runs(tmp_path / "mine")
     assert pooled.header.id == "mine"
     assert measure(pooled).scope.number == 3

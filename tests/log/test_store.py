@@ -14,7 +14,7 @@ from specbench.log.record import to_line
 from specbench.log.store import RunFolder, header_json, list_runs, read_run, read_trace
 from specbench.types import Phases, Record, RecordKey, TracedStep
 from tests.support.headers import make_header
-from tests.support.records import record
+from tests.support.records import record, store
 
 ROOT = Path(__file__).parents[2]
 RECORDED = [
@@ -24,10 +24,7 @@ RECORDED = [
 
 
 def write(path: Path, *records: Record, **header: Any) -> None:
-    with RunFolder(path) as folder:
-        folder.write_header(make_header({"created": "2026-01-01", **header}))
-        for one in records:
-            folder.append(one)
+    store(path, make_header({"created": "2026-01-01", **header}), records)
 
 
 def test_records_are_read_back_as_written(tmp_path: Path) -> None:
@@ -182,11 +179,7 @@ LINES = (record(0, phases=Phases(0.1, 0.1, 0.1, 0.1)), record(1))
 
 def written(path: Path, **changes: Any) -> Path:
     """The samples of a run whose second line has these changes."""
-    with RunFolder(path) as folder:
-        folder.write_header(make_header(HEADER))
-        for one in LINES:
-            folder.append(one)
-    samples = path / "samples.jsonl"
+    samples = store(path, make_header(HEADER), LINES) / "samples.jsonl"
     first, second = samples.read_text().splitlines()
     samples.write_text(f"{first}\n{json.dumps({**json.loads(second), **changes})}\n")
     return path

@@ -1,7 +1,11 @@
 """Plausible records for tests."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from specbench.log.header import RunHeader
+from specbench.log.store import RunFolder
 from specbench.types import Record, RecordKey
 
 
@@ -13,3 +17,12 @@ def record(number: int = 0, **changes: Any) -> Record:
         "prefill_s": 0.5, "decode_s": 0.25, "accept_lengths": (2,), "num_nodes": (11,), "seed": 7,
     }  # fmt: skip
     return Record(**{**values, **changes})
+
+
+def store(path: Path, header: RunHeader, records: Iterable[Record]) -> Path:
+    """The folder of a run with this header and these records."""
+    with RunFolder(path) as folder:
+        folder.write_header(header)
+        for one in records:
+            folder.append(one)
+    return path
