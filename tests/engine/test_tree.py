@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 import torch
@@ -19,11 +17,8 @@ from specbench.engine.drafter import Drafter, State
 from specbench.engine.target import Forward
 from specbench.engine.tree import DraftTree, TreeLayout, chain_layout
 from specbench.errors import ContractFault
-from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import LoadedEngine
-from specbench.measure.local.memory import MemoryLedger
 from specbench.types import Request, Sampling
-from tests.support.models import VOCAB, random_target
+from tests.support.models import VOCAB, engine_backend, random_target
 from tests.support.weights import build
 
 
@@ -369,17 +364,7 @@ def test_a_method_that_breaks_its_contract_in_the_warm_up_fails_in_every_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = random_target()
-    mode = SimpleNamespace(name="eager", reason=None)
-    setup = SimpleNamespace(
-        has_phases=False,
-        is_traced=False,
-        checks_drafts=False,
-        threads=None,
-        mode=mode,
-        settings="paper",
-    )
-    loaded = LoadedEngine(target, {"wrong": Wrong()}, 0.0, MemoryLedger(target))
-    with EngineBackend(cast(Any, setup), loaded=loaded) as backend:
+    with engine_backend(target, {"wrong": Wrong()}) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
         monkeypatch.setattr(Wrong, "propose", lambda self, state: state.chain())
         with pytest.raises(ContractFault, match="2 times below node 0"):

@@ -6,8 +6,7 @@ The warm-up captures every graph that samples need, and no other.
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -18,24 +17,16 @@ from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.target import Forward, Target
 from specbench.measure.local.engine import PRIMING_TOKENS, EngineBackend
-from specbench.measure.local.engine_load import LoadedEngine, warm_up
-from specbench.measure.local.memory import MemoryLedger
+from specbench.measure.local.engine_load import warm_up
 from specbench.methods._draft_stack import DraftStack
 from specbench.models.memory import GRAPH_RESERVE
 from specbench.registry import names
 from specbench.types import Completion, Request, Sampling
 from tests.methods.building import build_random
-from tests.support.models import prompts, random_llama
+from tests.support.models import engine_backend, prompts, random_llama
 from tests.support.products import each_once
 from tests.support.recorders import rerun, run_once
 from tests.support.weights import build
-
-
-def backend_of(target: Target, drafters: Mapping[str, Drafter]) -> EngineBackend:
-    setup = SimpleNamespace(has_phases=False, is_traced=False, checks_drafts=False, threads=None)
-    return EngineBackend(
-        cast(Any, setup), loaded=LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
-    )
 
 
 def test_a_request_is_begun_by_its_own_method_with_a_few_tokens(
@@ -48,7 +39,7 @@ def test_a_request_is_begun_by_its_own_method_with_a_few_tokens(
         return Completion((4,), "budget", (), 1.0, 2.0)
 
     monkeypatch.setattr(EngineBackend, "_decode", decoded)
-    with backend_of(Target(random_llama()), {}) as backend:
+    with engine_backend(Target(random_llama()), {}) as backend:
         backend._prime("sps", Request((1, 2, 3), 20, Sampling(1.0), frozenset({2}), 7))
         backend._prime("vanilla", Request((1,), 1))
         backend.complete("vanilla", Request((1,), 1))  # on a CPU nothing is run twice
@@ -66,7 +57,7 @@ def test_tokens_and_steps_are_those_of_an_unprimed_completion(
     name: str, sampling: Sampling, tmp_path: Path
 ) -> None:
     target = Target(random_llama(layers=8))
-    with backend_of(target, {name: build(name, target, tmp_path)}) as backend:
+    with engine_backend(target, {name: build(name, target, tmp_path)}) as backend:
         for seed, prompt in enumerate(prompts()[::2]):
             request = Request(prompt, 24, sampling, seed=seed)
             plain = backend.complete(name, request)
@@ -87,7 +78,7 @@ def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Pat
         return prefill(ids, room)
 
     model.prefill = counted
-    with backend_of(target, {"sps": drafter}) as backend:
+    with engine_backend(target, {"sps": drafter}) as backend:
         backend._prime("sps", Request(prompts()[1], 20))
     assert lengths == [len(prompts()[1]) + 1]
 
@@ -95,13 +86,8 @@ def test_a_draft_model_has_prefilled_the_prompt_before_it_is_timed(tmp_path: Pat
 def test_the_garbage_collector_leaves_alone_what_was_loaded() -> None:
     """Its search through all of it takes a fifth of a second, in whichever sample it falls."""
     target = Target(random_llama())
-    mode = SimpleNamespace(name="eager", reason=None)
-    setup = SimpleNamespace(
-        has_phases=False, is_traced=False, threads=1, mode=mode, settings="paper"
-    )
-    loaded = LoadedEngine(target, {}, 0.0, MemoryLedger(target))
     gc.unfreeze()  # what a command has frozen before
-    with EngineBackend(cast(Any, setup), loaded=loaded) as backend:
+    with engine_backend(target, {}) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
         assert gc.get_freeze_count() > 100_000
     assert gc.get_freeze_count() == 0

@@ -20,10 +20,8 @@ from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError
 from specbench.log.backend import ExecutionHeader
 from specbench.measure import methods
-from specbench.measure.local.engine import EngineBackend
-from specbench.measure.local.engine_load import LoadedEngine, broken_drafter
+from specbench.measure.local.engine_load import broken_drafter
 from specbench.measure.local.engine_setup import make_engine_setup
-from specbench.measure.local.memory import MemoryLedger
 from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import stand_in_of
 from specbench.models import memory
@@ -34,7 +32,7 @@ from specbench.types import Request
 from specbench.zoo.stand_in.plan import ARCHITECTURES, StandIn
 from tests.methods.building import build_random
 from tests.support.headers import make_header
-from tests.support.models import random_llama
+from tests.support.models import engine_backend, random_llama
 from tests.support.weights import build
 from tests.zoo.stand_in_shapes import write_config
 
@@ -140,20 +138,11 @@ def test_a_head_of_another_stand_in_is_refused_by_name(tmp_path: Path) -> None:
         hydra.build(hydra.options(), context)
 
 
-def backend_of(target: Target, drafters: dict[str, Any]) -> EngineBackend:
-    mode = SimpleNamespace(name="eager", reason=None)
-    setup = SimpleNamespace(
-        has_phases=False, is_traced=False, threads=1, mode=mode, settings="paper", methods=()
-    )
-    loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
-    return EngineBackend(cast(Any, setup), loaded=loaded)
-
-
 def test_the_layers_in_effect_are_recorded_and_shown(tmp_path: Path) -> None:
     target = Target(random_llama(layers=8))
     drafters = {name: build(name, target, tmp_path) for name in ("vanilla", "eagle3")}
     drafters["pld"] = broken_drafter("it does not import")
-    with backend_of(target, drafters) as backend:
+    with engine_backend(target, drafters) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
         found = backend.describe().execution
     layers = drafters["eagle3"].needs.layer_inputs
@@ -168,7 +157,7 @@ def test_guessed_layers_and_unknown_fields_are_recorded_shown_and_told(tmp_path:
     target = Target(random_llama(layers=8))
     fields = {"eagle_aux_hidden_state_layer_ids": None, "zeta": 1}
     drafters = {"eagle3": build_random("eagle3", target, tmp_path, fields)}
-    with backend_of(target, drafters) as backend:
+    with engine_backend(target, drafters) as backend:
         backend.warm_up([Request((1, 5, 6), 4)])
         info = backend.describe()
     assert info.execution["eagle3"].has_guessed_layers

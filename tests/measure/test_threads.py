@@ -22,9 +22,8 @@ from specbench.machine import threads as machine
 from specbench.measure.local import threads
 from specbench.measure.local.threads import Trial
 from specbench.types import Request
-from tests.measure.test_priming import backend_of
 from tests.packaging.shell import ROOT, python
-from tests.support.models import random_target
+from tests.support.models import engine_backend, random_target
 
 MEASURED = Threads(2, "measured", "brief", {"4": 0.5, "2": 0.2, "1": 0.25})
 
@@ -184,7 +183,7 @@ def test_prefill_and_decoding_have_their_own_threads_and_the_change_is_not_timed
     real_prefill = Target.prefill
     monkeypatch.setattr(Target, "prefill", prefill)
     monkeypatch.setattr(threads, "set_threads", slow_set)
-    with backend_of(random_target(), {"own": Watched(), "other": Watched()}) as backend:
+    with engine_backend(random_target(), {"own": Watched(), "other": Watched()}) as backend:
         backend._threads = Threads(1, "measured", "brief", prefill=2, methods={"own": 3})
         for method, number in (("own", 3), ("other", 1)):
             used.clear()

@@ -1,13 +1,18 @@
-"""Small random models whose greedy paths have no ties."""
+"""Small random models whose greedy paths have no ties, and the engine with one."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from specbench.engine.drafter import Drafter
 from specbench.engine.target import Target
+from specbench.measure.local.engine import EngineBackend
+from specbench.measure.local.engine_load import LoadedEngine
+from specbench.measure.local.memory import MemoryLedger
 from specbench.methods._static_tree import StaticTree, TreeOptions
 
 VOCAB = 50
@@ -38,6 +43,16 @@ def random_llama(layers: int = 4, seed: int = 0, **changes: object) -> LlamaForC
 
 def random_target(layers: int = 4, seed: int = 0, **changes: object) -> Target:
     return Target(random_llama(layers, seed, **changes))
+
+
+def engine_backend(target: Target, drafters: Mapping[str, Drafter]) -> EngineBackend:
+    """The engine with these drafters, on one thread, eager and with the papers' settings."""
+    setup = SimpleNamespace(
+        has_phases=False, is_traced=False, checks_drafts=False, threads=1, methods=(),
+        mode=SimpleNamespace(name="eager", reason=None), settings="paper",
+    )  # fmt: skip
+    loaded = LoadedEngine(target, drafters, 0.0, MemoryLedger(target))
+    return EngineBackend(cast(Any, setup), loaded=loaded)
 
 
 def save(model: PreTrainedModel, folder: Path) -> Path:
