@@ -20,8 +20,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.report.browser import Browser, browser, missing
+
+settings.register_profile("patient", deadline=None)  # on a busy machine an example takes longer
+settings.load_profile("patient")
 
 # A shell that runs the tests in the background ignores these, and every child inherits it.
 for _ending in (signal.SIGHUP, signal.SIGQUIT):

@@ -96,7 +96,7 @@ def grow(seed: int, top_k: int, depth: int, num_nodes: int, scale: float) -> tup
     return drafted, above, depths, *map(torch.tensor, (scores, tokens, parents))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4), st.integers(2, 60))
 def test_a_dynamic_tree_keeps_the_best_candidates_and_all_above_them(
     seed: int, top_k: int, depth: int, num_nodes: int
@@ -112,7 +112,7 @@ def test_a_dynamic_tree_keeps_the_best_candidates_and_all_above_them(
     assert depths.tolist() == TreeLayout.from_parents(parents.tolist(), CPU).depths.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 60))
 def test_a_draft_that_is_certain_still_keeps_every_parent(
     seed: int, top_k: int, num_nodes: int
