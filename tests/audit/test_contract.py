@@ -10,13 +10,14 @@ from torch import Tensor
 
 from specbench.audit import contract as checks
 from specbench.audit.contract import CHECKS, run_contract
-from specbench.audit.oracle import NoisyTarget, Planted, plant
+from specbench.audit.oracle import NoisyTarget, Planted
 from specbench.audit.rule_cases import rule_outcomes
 from specbench.audit.subject import Subject
 from specbench.audit.token_tests import rule_tests
 from specbench.audit.white_box import corrected
 from specbench.engine.accept import Sampler, lossless, typical
 from specbench.engine.drafter import State
+from specbench.engine.planting import plant
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.log.audit import MethodAudit
