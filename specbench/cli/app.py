@@ -29,6 +29,9 @@ class Listed(NamedTuple):
 COMMANDS = {
     "run": Listed("Measure", "Measure methods on tasks; keep the run and its report."),
     "suite": Listed("Measure", "Measure all runs of a recipe; keep them and one report."),
+    "tune": Listed(
+        "Measure", "Find the fastest settings of methods here, and measure them.", "tune.commands"
+    ),
     "race": Listed("Measure", "Watch methods answer one prompt."),
     "report": Listed("Look", "Print the table of finished runs, in any format."),
     "compare": Listed("Look", "Compare runs, versions or GPUs on the samples that they share."),
@@ -41,7 +44,6 @@ COMMANDS = {
     "fetch": Listed("Prepare", "Download prompts, models and draft weights ahead of a run."),
     "train": Listed("Prepare", "Train a method's head for a model that has none."),
     "init": Listed("Prepare", "Write a package with a working method, for you to change."),
-    "tune": Listed("", "Record what methods draft, and replay their settings.", "tune.commands"),
     "merge": Listed("", "Join runs of the same work."),
     "verify": Listed("", "Check the files of runs.", "old_names.verify", "check RUN"),
     "contract": Listed(

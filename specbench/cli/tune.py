@@ -1,40 +1,78 @@
-"""`specbench tune`: record what methods draft, once, and replay their settings from it."""
+"""`specbench tune`: the fastest settings of methods here, and each part of finding them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specbench.cli.options import Call, quiet_libraries, say, takes
+from specbench.errors import UserError
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
 
+if TYPE_CHECKING:
+    from specbench.tune import Prediction
+
 commands = typer.Typer(
-    help="Record what methods draft, and replay their settings.",
-    no_args_is_help=True,
+    help="Find the fastest settings of methods here, and measure them (docs/tune.md).",
     rich_markup_mode=None,
 )
+_WORK = options(SpecValues, "methods", "model", "tasks", "limit", "max_new_tokens", "seed")
+_ENGINE = options(SpecValues, "prompts", "device", "threads", "dtype", "weights", "template")
+_TIMED = options(SpecValues, "execution", "kernels")
+_OFFLINE = options(Call, "offline")
+_SHOWN = 5
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the result.")]
+Minutes = Annotated[
+    float | None,
+    typer.Option("--minutes", metavar="N", min=0.1, help="Goal for the time it takes."),
+]
 
 
-@commands.callback()
-def _group() -> None:
-    """Keep `profile` a command of its own."""
+@takes(*_WORK, *_ENGINE, *_TIMED, *_OFFLINE)
+def _tune(
+    values: dict[str, Any],
+    call: Call,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the result.")
+    ] = None,
+    minutes: Minutes = None,
+) -> None:
+    if out is None:
+        raise UserError("specbench tune needs a folder.", "Name one: --out DIR")
+    from specbench.cli.progress import progress_view
+
+    quiet_libraries()
+    from specbench.tune import tune
+
+    model = values.pop("model", "tiny")
+    with progress_view() as view:
+        found = tune(
+            model, values.pop("methods", ()), output=out, minutes=minutes, offline=call.offline,
+            progress=view, **values,
+        )  # fmt: skip
+    for choice in found:
+        for line in choice.lines:
+            say(line, is_error=False)
+    say(f"Use them: specbench run --model {model} --settings {out}/settings.toml", is_error=False)
+
+
+def _group(context: typer.Context, **raw: Any) -> None:
+    if context.invoked_subcommand is None:
+        _tune(context, **raw)
+
+
+_group.__signature__ = _tune.__signature__  # type: ignore[attr-defined]
+_group.__annotations__ = _tune.__annotations__
+commands.callback(invoke_without_command=True)(_group)
 
 
 @commands.command()
-@takes(
-    *options(SpecValues, "methods", "model", "tasks", "limit", "max_new_tokens", "seed"),
-    *options(SpecValues, "prompts", "device", "threads", "dtype", "weights", "template"),
-    *options(Call, "offline"),
-)
-def profile(
-    values: dict[str, Any],
-    call: Call,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the profile.")],
-) -> None:
-    """Record what methods draft at each position of vanilla's answers (docs/tune.md)."""
+@takes(*_WORK, *_ENGINE, *_OFFLINE)
+def profile(values: dict[str, Any], call: Call, out: Out) -> None:
+    """Record what methods draft at each position of vanilla's answers."""
     from specbench.tune.stored_profile import check_free
 
     check_free(out)
@@ -53,3 +91,57 @@ def profile(
         if steps:
             say(f"{label}: MAT {tokens / steps:.2f} in {steps:,} steps", is_error=False)
     say(f"Profile: {out}", is_error=False)
+
+
+@commands.command()
+@takes(*_WORK, *_ENGINE, *_TIMED, *options(SpecValues, "temperatures"), *_OFFLINE)
+def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) -> None:
+    """Measure the time of a step by rows and context, and of methods' drafts."""
+    quiet_libraries()
+    from specbench.report.files import plot_files, write_files
+    from specbench.tune import cost as make
+    from specbench.tune.plots import cost_curve
+
+    model = values.pop("model", "tiny")
+    curve = make(
+        model, values.pop("methods", ()), output=out, minutes=minutes, offline=call.offline,
+        say=say, **values,
+    )  # fmt: skip
+    write_files(out, plot_files([cost_curve(curve)]))
+    say(f"A step of vanilla: {curve.header.vanilla_s * 1e3:.3g} ms", is_error=False)
+    say(f"Cost curve: {out}", is_error=False)
+
+
+@commands.command()
+def predict(
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="Folder of a profile.")],
+    cost: Annotated[
+        list[Path], typer.Option("--cost", metavar="COST", help="Folder of a cost curve.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for a table and plots.")
+    ] = None,
+) -> None:
+    """Predict the speedup of all settings, on the machine of each cost curve."""
+    from specbench.report.files import plot_files, write_files
+    from specbench.tune import predict as make
+    from specbench.tune import read_curve, read_profile
+    from specbench.tune.frames import prediction_frame
+    from specbench.tune.plots import heat_map
+
+    stored, found = read_profile(profile), list["Prediction"]()
+    for folder in cost:
+        made = make(stored, read_curve(folder))
+        found += made
+        say(f"On {made[0].machine}:" if made else f"{folder}: no method", is_error=False)
+        for method in dict.fromkeys(one.method for one in made):
+            own = [one for one in made if one.method == method]
+            for one in sorted(own, key=lambda one: -one.speedup)[:_SHOWN]:
+                interval = f"({one.low:.2f} to {one.high:.2f})"
+                say(f"{one.speedup:.2f}x {interval}  {one.settings}", is_error=False)
+            if out and (plot := heat_map(own)):
+                write_files(out / folder.name, plot_files([plot]))
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        prediction_frame(found).to_csv(out / "predictions.csv", index=False)
+        say(f"Table and plots: {out}", is_error=False)

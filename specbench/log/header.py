@@ -128,7 +128,9 @@ class SettingsHeader(Struct, frozen=True, omit_defaults=True):
     """The source of a method's options that are not its paper's."""
 
     source: str
-    """auto: fastest here; cut: the paper's, with the rows that are cheap; a file; a run."""
+    """tuned: by `specbench tune`; auto: fastest here; cut: the paper's, with the rows that are
+    cheap; a file; a run.
+    """
     paper: dict[str, Any] = {}
     """The paper's values of options that differ."""
     sha256: str = ""

@@ -200,7 +200,7 @@ def no_weights(card: ModelCard, names: Sequence[str]) -> UserError:
 def label_of(asked: MethodChoice) -> str:
     """A method's name in records and tables. A file goes by its last name, not its path."""
     given = {
-        key: Path(value).name if key in ("weights", "datastore") else value
+        key: Path(value).name if key in ("weights", "datastore", "tree") else value
         for key, value in asked.given.items()
     }
     return printable(str(MethodChoice(asked.name, given)))

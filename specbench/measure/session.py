@@ -25,6 +25,7 @@ from specbench.machine.sampler import CpuSampler
 from specbench.measure.base import Backend, Plan, Progress
 from specbench.measure.passes import finished_header, width_after
 from specbench.measure.requests import warm_up_requests
+from specbench.measure.settings import is_tuned
 from specbench.types import Record
 
 PHASES_WARNING = (
@@ -140,6 +141,8 @@ def run_plan(
             folder.write_header(header)
             for label in plan.setup.no_checkpoint:
                 progress.message(f"{label}: no checkpoint for {header.model.name}")
+            if tuned := [k for k, one in header.methods.items() if is_tuned(one)]:
+                progress.message(f"Settings that specbench tune measured here: {', '.join(tuned)}")
             progress.message(f"Loading {plan.setup.title} …")
             with backend, log.sampler:
                 _check_unchanged(plan)

@@ -5,11 +5,15 @@ model = "tiny"                   # of this model only; may be left out
 [methods.eagle2]                 # as in `--method eagle2:total_tokens=12,depth=3`
 total_tokens = 12
 depth = 3
+
+A file that `specbench tune` wrote says too where it was measured (`fits`), and with which weights.
+It is kept for `--settings auto`, which takes it where all of that is equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +24,13 @@ from msgspec import Struct
 from specbench import registry
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
+from specbench.log.files import write_whole
+from specbench.log.header import FileHeader, MethodHeader, ModelHeader
 from specbench.log.store import HEADER, read_header
 from specbench.measure.methods import RunMethod
+from specbench.types import VERSION
 
-AUTO, PAPER = "auto", "paper"
+AUTO, PAPER, TUNED = "auto", "paper", "tuned"
 _HINT = "Give auto, paper, a settings.toml, or the folder of a run."
 
 
@@ -33,6 +40,8 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     methods: dict[str, dict[str, Any]]
     title: str = ""
     model: str = ""
+    fits: dict[str, str] = {}
+    weights: dict[str, str] = {}
 
 
 class Settings(NamedTuple):
@@ -76,6 +85,88 @@ def read_settings(name: str, model: str) -> Settings:
             "Settings carry over to no other model: give --settings auto or paper.",
         )
     return Settings(methods, path.name, sha256(file.read_bytes()).hexdigest())
+
+
+def fits_of(model: ModelHeader, device: str, execution: str, threads: int | None) -> dict[str, str]:
+    """What settings that are measured here belong to: machine, model and versions."""
+    from importlib.metadata import version
+
+    from specbench.machine import environment
+
+    return {
+        "machine": environment.capture().device_phrase(device, None),
+        "threads": str(threads or "auto"),
+        "execution": execution,
+        "target": hash_of(model.files),
+        "dtype": model.dtype,
+        "quantization": model.quantization,
+        "specbench": VERSION,
+        **{name: version(name) for name in ("torch", "transformers")},
+    }
+
+
+def is_tuned(about: MethodHeader) -> bool:
+    """True if a method has settings that were measured here by `specbench tune`."""
+    return about.settings is not None and about.settings.source == TUNED
+
+
+def hash_of(files: Mapping[str, FileHeader]) -> str:
+    """One hash of a checkpoint's files."""
+    listed = sorted((name, one.sha256 or str(one.bytes)) for name, one in files.items())
+    return sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def toml_text(file: SettingsFile) -> str:
+    """The file in TOML."""
+    lines = [f"{name} = {json.dumps(getattr(file, name))}" for name in ("title", "model")]
+    parts = {"fits": file.fits, "weights": file.weights}
+    for name, values in {**parts, **{f"methods.{k}": v for k, v in file.methods.items()}}.items():
+        lines += ["", f"[{name}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _stored(model: str) -> Path:
+    """The settings of a model that were tuned last, of this user."""
+    from specbench.engine.kernels.native_build import user_folder
+
+    name = f"{Path(model).name}-{sha256(model.encode()).hexdigest()[:8]}.toml"
+    return user_folder().parent / "tunes" / name
+
+
+def keep_settings(file: SettingsFile) -> Path:
+    """Keep tuned settings for `--settings auto`, in place of earlier ones of the model."""
+    path = _stored(file.model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, toml_text(file).encode())
+    return path
+
+
+def with_stored(
+    methods: Sequence[RunMethod], model: str, fits: Callable[[], Mapping[str, str]]
+) -> tuple[RunMethod, ...]:
+    """The methods, with the tuned settings of this model if they were made here and fit.
+
+    Those with other weights, or with an option of their own that was tuned, stay as they are.
+    `fits` is only asked for if there are any.
+    """
+    path = _stored(model)
+    if not path.is_file():
+        return tuple(methods)
+    file = read_toml(path, SettingsFile, what="Settings", hint=f"Remove {path}.")
+    if file.fits != dict(fits()):
+        return tuple(methods)
+    content_hash, found = sha256(path.read_bytes()).hexdigest(), []
+    for one in methods:
+        options = _checked(one.method.name, file.methods.get(one.method.name, {}))
+        weights = one.describe().weights
+        is_same = file.weights.get(one.method.name, "") == (
+            hash_of(weights.files) if weights else ""
+        )
+        is_free = (
+            is_same and one.method.name in file.methods and not {*options} & {*one.asked.given}
+        )
+        found.append(one.tuned(options, TUNED, content_hash) if is_free else one)
+    return tuple(found)
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The files of a report, each written whole or not at all."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from specbench.errors import RunFolderError
 from specbench.log.files import write_whole
 from specbench.report.export import FORMATS, load_format
+from specbench.report.plots.style import Plot
 from specbench.report.report import Report
 
 
@@ -25,7 +26,13 @@ def report_files(report: Report) -> dict[str, bytes]:
         for form in FORMATS
         for name, text in load_format(form).files(report).items()
     }
-    for plot in report.plots:
+    return files | plot_files(report.plots)
+
+
+def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
+    """Each plot as SVG and as PNG, by name."""
+    files = {}
+    for plot in plots:
         files[f"{plot.name}.svg"] = plot.images.svg
         files[f"{plot.name}.png"] = plot.images.png
     return files

@@ -75,24 +75,50 @@ def profile(
         UserError: an unknown name or wrong value, a temperature above 0, a method without a
             profile, or a profile that is too large.
     """
-    values |= {"model": model, "methods": methods} if methods else {"model": model}
-    spec = make_spec(**values | {"repeats": 1, "settings": "paper", "is_baseline_run": True})
-    if spec.temperatures != (0.0,):
-        raise UserError(
-            f"A profile has greedy answers, and the temperature is "
-            f"{','.join(f'{one:g}' for one in spec.temperatures)}.",
-            "Leave it out. Above 0, runs measure settings: specbench run --method 'A:x=1|2'.",
-        )
+    made = engine_plan(model, methods, values, offline=offline)
     if output is not None:
         check_free(Path(output))
-    plan = make_plan(spec, is_offline=offline)
-    if not isinstance(plan.setup, EngineSetup):
-        raise UserError("A server makes no acceptance profile.", "Leave --url out.")
     progress = Lines(say or (lambda text: None))
-    found = _record(plan, plan.setup, progress, is_named=bool(methods))
+    found = recorded_plan(*made, progress, is_named=bool(methods))
     if output is not None:
         found.write(Path(output))
     return found
+
+
+class EnginePlan(NamedTuple):
+    """A plan of the engine in this process, with its setup."""
+
+    plan: Plan
+    setup: EngineSetup
+
+
+def engine_plan(
+    model: str,
+    methods: str | Sequence[str],
+    values: Mapping[str, Any],
+    *,
+    offline: bool,
+    is_greedy: bool = True,
+) -> EnginePlan:
+    """The plan of values from Python: one pass, with the paper's settings.
+
+    Raises:
+        UserError: an unknown name or wrong value, a server, or temperatures that do not fit.
+    """
+    given = {**values, "model": model} | ({"methods": methods} if methods else {})
+    spec = make_spec(**given | {"repeats": 1, "settings": "paper", "is_baseline_run": True})
+    listed = ",".join(f"{one:g}" for one in spec.temperatures)
+    if is_greedy and spec.temperatures != (0.0,):
+        raise UserError(
+            f"A profile has greedy answers, and the temperature is {listed}.",
+            "Leave it out. Above 0, runs measure settings: specbench run --method 'A:x=1|2'.",
+        )
+    if len(spec.temperatures) > 1:
+        raise UserError(f"A cost curve has one temperature, not {listed}.", "Give one of them.")
+    plan = make_plan(spec, is_offline=offline)
+    if not isinstance(plan.setup, EngineSetup):
+        raise UserError("A server has neither profile nor cost curve.", "Leave --url out.")
+    return EnginePlan(plan, plan.setup)
 
 
 class Recorder(Drafter):
@@ -156,8 +182,11 @@ class _Memory:
     def changed(self) -> None: ...
 
 
-def _record(plan: Plan, setup: EngineSetup, progress: Progress, *, is_named: bool) -> Profile:
-    """Complete all requests with vanilla, then each with a recorder of each method."""
+def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_named: bool) -> Profile:
+    """Complete all requests with vanilla, then each with a recorder of each method.
+
+    A method without a profile is refused if the user named it, else left out.
+    """
     setup = replace(setup, methods=tuple(map(_widened, setup.methods)))
     loaded = load_engine(setup)
     methods = {}

@@ -24,7 +24,7 @@ from specbench.measure.methods import (
     parse_methods,
     select_methods,
 )
-from specbench.measure.settings import AUTO, PAPER, read_settings
+from specbench.measure.settings import AUTO, PAPER, fits_of, read_settings, with_stored
 from specbench.measure.spec import RunSpec
 from specbench.measure.stand_ins import (
     STAND_IN_WARNING,
@@ -166,6 +166,12 @@ def _setup_on(
     if settings not in (AUTO, PAPER):
         chosen = read_settings(settings, card.name).of(setup.methods)
         setup = replace(setup, methods=chosen)
+    if settings == AUTO:
+
+        def fits() -> dict[str, str]:
+            return fits_of(setup.describe().model, device.name, mode.name, spec.threads)
+
+        setup = replace(setup, methods=with_stored(setup.methods, card.name, fits))
     return replace(
         setup,
         settings=settings,

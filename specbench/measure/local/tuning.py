@@ -72,7 +72,7 @@ def tuned(
     for one in methods:
         with suppress(Exception):  # its samples will fail too
             entries = known(one)
-            if one.method.name == BASELINE or _is_given(one, entries):
+            if one.method.name == BASELINE or one.settings or _is_given(one, entries):
                 continue
             if entries:
                 found.append(one.tuned(_fastest(one, entries, times, step_s), "auto"))

@@ -1,0 +1,52 @@
+"""Profiles, cost curves and predictions as pandas frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from specbench.tune.predict import Prediction
+from specbench.tune.replay import replay
+from specbench.tune.stored_cost import Curve
+from specbench.tune.stored_profile import Profile
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def profile_frame(profile: Profile, method_key: str) -> DataFrame:
+    """One row a step of a setting: `prompt`, `prompt_tokens`, `accepted` and `rows`."""
+    import pandas as pd
+
+    columns = ["prompt", "prompt_tokens", "accepted", "rows"]
+    walks = replay(profile, method_key)
+    rows = [
+        (walk.prompt, walk.prompt_tokens, count - 1, size)
+        for walk in walks
+        for count, size in zip(walk.accepts, walk.nodes, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def curve_frame(curve: Curve) -> DataFrame:
+    """One row a number of rows: `threads`, `block`, `context`, `rows` and `steps` of vanilla."""
+    import pandas as pd
+
+    head = curve.header
+    rows = [
+        (threads, block, context, size, value)
+        for block, of_block in enumerate(head.steps)
+        for threads, of_threads in zip(head.threads, of_block, strict=True)
+        for context, values in zip(head.contexts, of_threads, strict=True)
+        for size, value in zip(head.rows, values, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["threads", "block", "context", "rows", "steps"])
+
+
+def prediction_frame(predictions: Iterable[Prediction]) -> DataFrame:
+    """One row a setting, with the fields of `Prediction`."""
+    import pandas as pd
+
+    names = [name for name in Prediction.__slots__ if name != "options"]
+    return pd.DataFrame([asdict(one) for one in predictions], columns=names)

@@ -1,0 +1,280 @@
+"""The file of a cost curve: times of whole steps, in steps of vanilla, and what lies between.
+
+A curve belongs to a machine, a model's shape, number formats and versions, and to no prompt.
+Its times are kept block by block, so that intervals can draw blocks anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from specbench.analysis.stats.effects import FloatArray, Variance
+from specbench.engine.tree import padded_size
+from specbench.errors import UserError, reading
+from specbench.log.files import write_whole
+from specbench.types import ProfileKind
+
+SCHEMA = 1
+FILE = "cost.json"
+AXES = {
+    "pool": ("depth", "top_k"),
+    **dict.fromkeys(("ranks", "path", "token"), ("rows",)),
+    "text": ("drafted",),
+}
+"""What the time of a draft depends on: for text, whether anything was found (0 or 1)."""
+AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
+
+
+class MethodCost(Struct, frozen=True):
+    """Times of a method beside the target's: of its drafts, and of its prefill."""
+
+    kind: ProfileKind
+    is_padded: bool
+    """The target computes its trees padded to a few sizes."""
+    knots: tuple[dict[str, int], ...]
+    """Values of the kind's axes: all combinations, the last axis fastest."""
+    draft: tuple[tuple[tuple[float, ...], ...], ...]
+    """Steps of vanilla that a step takes beyond the target's part [blocks, threads, knots]."""
+    start: tuple[tuple[float, ...], ...]
+    """Steps of vanilla that a prefill takes beyond vanilla's [blocks, lengths]."""
+
+
+class CostHeader(Struct, frozen=True, kw_only=True):
+    """The file `cost.json`. A step of vanilla is one at the middle length, beside in time."""
+
+    schema: int
+    about: dict[str, str]
+    """What the curve belongs to: machine, model by its sizes, number formats, versions."""
+    vanilla_s: float
+    """Seconds of a step of vanilla."""
+    threads: tuple[int, ...]
+    """Numbers of threads that were measured, vanilla's first."""
+    rows: tuple[int, ...]
+    lengths: tuple[int, ...]
+    """Tokens of the prompts that prefills were measured with."""
+    contexts: tuple[int, ...]
+    """Mean tokens before the steps that were measured at each length."""
+    most_context: int
+    """Most tokens before a step that was measured."""
+    steps: tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
+    """Time of a step of the target [blocks, threads, lengths, rows]."""
+    prefill: tuple[tuple[float, ...], ...]
+    """Time of vanilla's prefill [blocks, lengths]."""
+    methods: dict[str, MethodCost]
+    """By the spelling that was asked for."""
+    process: float
+    """Variance of the logarithm of a step's time that one setting, entered twice, has."""
+    num_pairs: int
+    """Settings that were entered twice."""
+
+
+class Costs(NamedTuple):
+    """The curve's numbers with one number of threads: estimates [k] and resamples [r, k].
+
+    In this order: a step by rows, context, rows times context, prefill by length, a method's
+    draft by knot, and what its prefill adds by length.
+    """
+
+    values: FloatArray
+    resamples: FloatArray
+
+
+class Curve:
+    """A cost curve. `weights` and `costs` multiply to the time of an answer."""
+
+    def __init__(self, header: CostHeader) -> None:
+        self.header = header
+        self._known: dict[tuple[str | None, int, int], Costs] = {}
+
+    def check(self, about: Mapping[str, str]) -> None:
+        """Refuse another machine, model, number format, temperature or version.
+
+        Raises:
+            UserError: with both values.
+        """
+        differing = {name: one for name, one in self.header.about.items() if one != about[name]}
+        found = [f"  {k}: {one} in the curve, {about[k]} here" for k, one in differing.items()]
+        if found:
+            raise UserError("\n".join(["The cost curve is not one of this run:", *found]), AGAIN)
+
+    def write(self, folder: Path) -> None:
+        """Write `cost.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        content = msgspec.json.format(msgspec.json.encode(self.header), indent=0)
+        write_whole(folder / FILE, content)
+
+    @property
+    def middle(self) -> int:
+        """Context of the step that all times are in."""
+        return self.header.contexts[len(self.header.contexts) // 2]
+
+    def costs(self, label: str | None, threads: int, num_resamples: int) -> Costs:
+        """The numbers of a method, or vanilla's, with the threads of this place.
+
+        Blocks are drawn with replacement, the same ones for all methods and threads.
+        """
+        key = label, threads, num_resamples
+        if key not in self._known:
+            self._known[key] = self._costs(*key)
+        return self._known[key]
+
+    def _costs(self, label: str | None, threads: int, num_resamples: int) -> Costs:
+        head = self.header
+        blocks = np.random.default_rng(0).integers(
+            len(head.steps), size=(num_resamples + 1, len(head.steps))
+        )
+        blocks[0] = np.arange(len(head.steps))  # the estimate
+        parts = [
+            _fit(self._drawn("steps", blocks)[:, threads], head),
+            self._drawn("prefill", blocks),
+        ]
+        if label is not None:
+            one = self.header.methods[label]
+            draft, start = np.array(one.draft)[:, threads], np.array(one.start)
+            parts += [np.median(part[blocks], 1).clip(0) for part in (draft, start)]
+        every = np.hstack(parts)
+        return Costs(every[0], every[1:])
+
+    def step(self, costs: Costs, rows: int, context: int) -> float:
+        """The time of a step of the target."""
+        at = self.header.rows
+        slopes = costs.values[len(at) : len(at) + 2]
+        here = _between(at, rows, "rows of a step") @ costs.values[: len(at)]
+        return float(here + (context - self.middle) * (slopes[0] + slopes[1] * rows))
+
+    def _drawn(self, name: str, blocks: NDArray[np.intp]) -> FloatArray:
+        return np.asarray(np.median(np.array(getattr(self.header, name))[blocks], 1))
+
+    def weights(
+        self,
+        label: str | None,
+        options: Mapping[str, Any],
+        prompt_tokens: int,
+        accepts: Sequence[int],
+        rows: Sequence[int],
+    ) -> FloatArray:
+        """How often each of the `costs` [k] is in the time of an answer.
+
+        Args:
+            label: the method as the curve spells it; None for vanilla.
+            options: the setting.
+            prompt_tokens: tokens of the prompt.
+            accepts: tokens that each step emits.
+            rows: rows of each step.
+
+        Raises:
+            UserError: rows, options or lengths that were not measured.
+        """
+        head = self.header
+        one = self.header.methods[label] if label is not None else None
+        sizes = [padded_size(n) for n in rows] if one and one.is_padded else list(rows)
+        before = prompt_tokens + np.cumsum([0, *accepts])[: len(sizes)]
+        if len(before) and before[-1] > head.most_context:
+            raise _outside("context", int(before[-1]), head.most_context)
+        found = np.zeros(len(head.rows) + 2 + len(head.lengths))
+        counts = np.bincount(sizes) if sizes else np.zeros(1)
+        for n in np.flatnonzero(counts):
+            found[: len(head.rows)] += counts[n] * _between(head.rows, int(n), "rows of a step")
+        away = before - self.middle
+        found[len(head.rows) : len(head.rows) + 2] = away.sum(), away @ np.array(sizes, float)
+        prefill = _between(head.lengths, prompt_tokens, "length of a prompt")
+        found[len(head.rows) + 2 :] = prefill
+        if one is None:
+            return found
+        drafts = np.zeros(len(one.knots))
+        for n, count in zip(*np.unique(rows, return_counts=True), strict=True):
+            values = {**options, "rows": int(n), "drafted": int(n > 1)}
+            if n > 1 or one.kind == "text":  # else nothing is drafted, at the end of a budget
+                drafts += count * _knots(one, {name: values[name] for name in AXES[one.kind]})
+        return np.concatenate([found, drafts, prefill])
+
+
+def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
+    """A step by rows at the middle context, and its slopes by context and rows times context.
+
+    `steps` are [resamples, lengths, rows]. Only the slopes are fitted, by least squares of the
+    relative differences from the middle; the result is [resamples, rows + 2]. No step becomes
+    faster with more context, nor takes less than a tenth at the shortest.
+    """
+    middle, rows = len(head.contexts) // 2, np.array(head.rows, float)
+    away = np.array(head.contexts, float) - head.contexts[middle]
+    if not away.any():
+        return np.hstack([steps[:, middle], np.zeros((len(steps), 2))])
+    base = steps[:, middle : middle + 1]
+    scale = 1 / np.median(base, 0)
+    design = np.stack([(away[:, None] * scale * n).ravel() for n in (1, rows)], 1)
+    change = ((steps - base) * scale).reshape(len(steps), -1)
+    slopes = (change @ np.linalg.pinv(design).T).clip(0)
+    fall = -away[0] * (slopes[:, :1] + slopes[:, 1:] * rows)
+    slopes *= (0.9 * base[:, 0] / np.maximum(fall, 1e-9)).min(1, keepdims=True).clip(max=1)
+    risen = away[:, None] * (slopes[:, :1, None] + slopes[:, 1:, None] * rows)
+    return np.hstack([(steps - risen).mean(1), slopes])
+
+
+def _between(knots: Sequence[int], value: int, what: str) -> FloatArray:
+    """The weights of the knots [k], in order, that a line between two of them has at a value.
+
+    Raises:
+        UserError: the value is outside.
+    """
+    if not knots[0] <= value <= knots[-1]:
+        raise _outside(what, value, knots[0] if value < knots[0] else knots[-1])
+    found = np.zeros(len(knots))
+    right = next(i for i, knot in enumerate(knots) if knot >= value)
+    left = max(0, right - 1)
+    share = (value - knots[left]) / (knots[right] - knots[left]) if right > left else 1.0
+    found[left] += 1 - share
+    found[right] += share
+    return found
+
+
+def _knots(one: MethodCost, values: Mapping[str, int]) -> FloatArray:
+    """The weights of a method's knots at values of its axes."""
+    found = np.ones(1)
+    for name, value in values.items():
+        axis = sorted({knot[name] for knot in one.knots})
+        found = np.outer(found, _between(axis, value, name)).ravel()
+    return found
+
+
+def _outside(what: str, value: int, end: int) -> UserError:
+    side = "at most" if value > end else "at least"
+    return UserError(
+        f"{what.capitalize()}: {value}, and {side} {end} in the cost curve.",
+        AGAIN,
+    )
+
+
+def read_curve(folder: str | Path) -> Curve:
+    """Read the cost curve in a folder.
+
+    Raises:
+        UserError: there is none, or it is damaged or of a newer version.
+    """
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise UserError(f"{folder} holds no cost curve ({FILE}).", AGAIN)
+    with reading(path, "Cost curve", AGAIN):
+        header = msgspec.json.decode(path.read_bytes(), type=CostHeader)
+    if header.schema > SCHEMA:
+        reason = f"{path} has schema {header.schema}, newer than {SCHEMA}."
+        raise UserError(reason, "Use a newer specbench.")
+    return Curve(header)
+
+
+def process_of(head: CostHeader) -> Variance:
+    """The variance that a process adds to the logarithm of a method's time."""
+    return Variance(head.process, max(1, head.num_pairs))
+
+
+def variance_of_pairs(differences: Sequence[float]) -> float:
+    """The variance of one of two equal settings, from differences of their logarithms."""
+    return math.fsum(one**2 for one in differences) / (2 * len(differences)) if differences else 0.0

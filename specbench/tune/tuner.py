@@ -1,0 +1,343 @@
+"""The fastest settings of methods here: profile, cost, predict, then measure.
+
+Settings are chosen on one half of the prompts. What is expected and measured of them is of the
+other half.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace as replace_part
+
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Estimate
+from specbench.errors import UserError
+from specbench.log.files import write_whole
+from specbench.log.run import Run
+from specbench.log.store import HEADER, read_run
+from specbench.measure.base import Plan, Progress
+from specbench.measure.local.engine_load import load_model
+from specbench.measure.local.engine_setup import EngineSetup
+from specbench.measure.local.tuning import ROWS
+from specbench.measure.methods import BASELINE, parse_methods
+from specbench.measure.plan import make_plan
+from specbench.measure.progress import Lines
+from specbench.measure.session import run_plan
+from specbench.measure.settings import (
+    SettingsFile,
+    fits_of,
+    hash_of,
+    keep_settings,
+    toml_text,
+)
+from specbench.measure.spec import RunSpec
+from specbench.registry import MethodChoice
+from specbench.tune.cost import about_of, measured
+from specbench.tune.predict import Prediction, candidates, predict
+from specbench.tune.profile import engine_plan, recorded_plan
+from specbench.tune.stored_cost import FILE, Curve, read_curve
+from specbench.tune.stored_profile import HEADER as PROFILE_HEADER
+from specbench.tune.stored_profile import Profile, read_profile
+from specbench.tune.trees import best_tree
+
+FIRST_LIMIT, SCREENED, KEPT = 4, 6, 12
+"""Prompts of a task without --limit; answers that all settings are tried on, and how many stay."""
+BEST, RANDOM = 2, 2
+"""Settings of a method that are measured: the best by prediction, and drawn ones."""
+COLUMNS = ("method", "settings", "predicted_speedup", "low", "high", "measured_speedup")
+OWN = ("weights", "datastore", "scope", "other")
+"""Options that are not settings."""
+_EAGLE = {"total_tokens": "total_token", "depth": "depth", "top_k": "top_k"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A setting with what was expected and measured of it on the second half of the prompts."""
+
+    settings: str
+    predicted: Prediction | None
+    measured: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A method's settings: the chosen one, the paper's, and all that were measured."""
+
+    label: str
+    best: Tried
+    paper: Tried
+    tried: tuple[Tried, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The result in words."""
+        found = [f"{self.best.settings}: {_speeds(self.best)}"]
+        if self.best.settings != self.paper.settings:
+            found.append(f"  the paper's {self.paper.settings}: {_speeds(self.paper)}")
+        options = parse_methods([self.best.settings])[0].options
+        if hasattr(options, "total_tokens") and hasattr(options, "depth"):
+            given = ", ".join(f"{name}={getattr(options, own)}" for own, name in _EAGLE.items())
+            found.append(f"  EAGLE's arguments: {given}")
+        return found
+
+
+def _speeds(one: Tried) -> str:
+    about, texts = one.predicted, []
+    if about:
+        texts.append(f"{about.speedup:.2f}x expected ({about.low:.2f} to {about.high:.2f})")
+    texts.append(f"{one.measured.value:.2f}x measured" if one.measured else "not measured")
+    return ", ".join(texts)
+
+
+def tune(
+    model: str = "tiny",
+    methods: str | Sequence[str] = (),
+    *,
+    output: str | Path,
+    minutes: float | None = None,
+    offline: bool = False,
+    say: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+    **values: Any,
+) -> list[Choice]:
+    """Find the fastest settings of methods on this machine, and measure them.
+
+    `tune("tiny", "eagle2,medusa", output="tunes/mine", minutes=2)`
+
+    What the folder has already is not made again. It gets `profile/`, `cost/`, `run/`,
+    `settings.toml`, `predictions.csv` and plots.
+
+    Args:
+        model: a known model, a folder or a Hub id.
+        methods: methods with options, which bound what is tried.
+        output: the folder.
+        minutes: a goal for the whole, kept by fewer blocks of the curve and fewer drawn settings.
+        offline: use no network.
+        say: receives a line per finished sample and message.
+        progress: receives the events instead.
+        values: further fields of `specbench.log.spec.SpecValues`, as `profile` takes them.
+
+    Raises:
+        UserError: what `profile` and `cost` refuse, or a folder of another model, machine or
+            version.
+    """
+    folder = Path(output)
+    progress = progress or Lines(say or (lambda text: None))
+    if not {"limit", "sample"} & {*values}:
+        values["limit"] = FIRST_LIMIT
+    plan, setup = engine_plan(model, methods, values, offline=offline)
+    found = _profile(folder / "profile", plan, setup, progress)
+    third = minutes / 3 if minutes else None
+    curve = _curve(folder / "cost", plan, setup, third, progress)
+    first, second = halves(found)
+    progress.message("Predicting …")
+    tried = {
+        label: _chosen(found, curve, label, first, folder / "trees")
+        for label in curve.header.methods
+    }
+    labels = [one for one in setup.labels if one != BASELINE]
+    listed = _measured_settings(labels, tried, RANDOM if minutes is None or minutes > 2 else 1)
+    run = _run(folder / "run", plan.spec, listed, second, progress, offline=offline)
+    choices = []
+    for label, settings in listed.items():
+        known = _fastest(found, curve, settings if label in tried else [], second)
+        choices.append(_choice(label, settings, {one.settings: one for one in known}, run))
+    _write(folder, choices, setup, plan.spec, run)
+    return choices
+
+
+def _profile(folder: Path, plan: Plan, setup: EngineSetup, progress: Progress) -> Profile:
+    """The stored profile, or a new one of all methods that can have one."""
+    if (folder / PROFILE_HEADER).is_file():
+        found = read_profile(folder)
+        found.check(plan.about.model, plan.about.methods.values())
+        progress.message(f"Profile: that in {folder}")
+        return found
+    progress.message("Profile …")
+    found = recorded_plan(plan, setup, progress, is_named=False)
+    found.write(folder)
+    return found
+
+
+def _curve(
+    folder: Path, plan: Plan, setup: EngineSetup, minutes: float | None, progress: Progress
+) -> Curve:
+    """The stored cost curve, or a new one."""
+    if (folder / FILE).is_file():
+        curve = read_curve(folder)
+        curve.check(about_of(plan.spec, setup, load_model(setup)))
+        progress.message(f"Cost curve: that in {folder}")
+        return curve
+    progress.message("Cost curve …")
+    curve = Curve(measured(plan, setup, minutes, progress))
+    curve.write(folder)
+    return curve
+
+
+def halves(profile: Profile) -> tuple[set[str], set[str]]:
+    """The names of the answers to every other sample of each task, and of the rest."""
+    samples: dict[str, dict[str, list[str]]] = {}
+    for one in profile.answers:
+        name = one.about.prompt
+        task, sample = name.split("/", 1)[0], name.rpartition("/")[0]
+        samples.setdefault(task, {}).setdefault(sample, []).append(name)
+    found: tuple[set[str], set[str]] = set(), set()
+    for of_task in samples.values():
+        for number, names in enumerate(of_task.values()):
+            found[number % 2].update(names)
+    return found if found[1] else (found[0], found[0])
+
+
+def _chosen(
+    profile: Profile, curve: Curve, label: str, prompts: set[str], trees: Path
+) -> list[Prediction]:
+    """The candidates of a method, the fastest on these prompts first.
+
+    All are tried on a few answers, and the fastest of those on all.
+    """
+    every = [*candidates(profile, label), *_trees(profile, label, prompts, trees)]
+    few = set(sorted(prompts)[:: max(1, len(prompts) // SCREENED)])
+    screened = _fastest(profile, curve, every, few)
+    kept = [one.settings for one in screened[:KEPT]]
+    return [*_fastest(profile, curve, kept, prompts), *screened[KEPT:]]
+
+
+def _fastest(
+    profile: Profile, curve: Curve, settings: Sequence[str], prompts: set[str]
+) -> list[Prediction]:
+    """Predictions, the fastest first, of the settings that profile and curve hold."""
+    found = predict(profile, curve, settings, prompts=prompts, is_strict=False)
+    return sorted(found, key=lambda one: -one.speedup)
+
+
+def _trees(profile: Profile, label: str, prompts: set[str], folder: Path) -> list[str]:
+    """The best static trees of several sizes, as settings; their files are written."""
+    if profile.header.methods[label].kind != "ranks":
+        return []
+    (method,) = parse_methods([label])
+    kept = {k: v for k, v in method.asked.given.items() if k not in ("tree", "nodes")}
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for size in [n for n in ROWS if n > 1]:
+        if tree := best_tree(profile, label, size, prompts):
+            path = (folder / f"{method.method.name}-{size}.json").resolve()
+            write_whole(path, json.dumps(tree).encode())
+            found.append(str(MethodChoice(method.method.name, {**kept, "tree": str(path)})))
+    return found
+
+
+def _measured_settings(
+    labels: Sequence[str], tried: Mapping[str, Sequence[Prediction]], num_drawn: int
+) -> dict[str, list[str]]:
+    """The settings of each method that are measured: the best, the paper's, and drawn ones."""
+    draw, found = Random(0), dict[str, list[str]]()
+    for label in labels:
+        known = [one.settings for one in tried.get(label, ())]
+        chosen = [*known[:BEST], paper_of(label)]
+        rest = [one for one in known if one not in chosen]
+        drawn = draw.sample(rest, min(num_drawn, len(rest)))
+        found[label] = [*dict.fromkeys([*chosen, *drawn])]
+    return found
+
+
+def paper_of(label: str) -> str:
+    """The spelling of a method with its paper's settings, and its own weights."""
+    (method,) = parse_methods([label])
+    given = {name: value for name, value in method.asked.given.items() if name in OWN}
+    return str(MethodChoice(method.method.name, given))
+
+
+def _run(
+    folder: Path,
+    spec: RunSpec,
+    listed: Mapping[str, Sequence[str]],
+    prompts: set[str],
+    progress: Progress,
+    *,
+    offline: bool,
+) -> Run:
+    """An ordinary run of these settings on some of the prompts; a stored one is continued."""
+    methods = tuple(one for settings in listed.values() for one in settings)
+    if (folder / HEADER).is_file() and (stored := read_run(folder)).header.status == "complete":
+        methods_then = tuple(one for one in stored.header.methods if one != BASELINE)
+        if {*methods_then} != {*map(_label, methods)}:
+            raise UserError(
+                f"{folder} has a run of {', '.join(methods_then)}.", "Give --out another folder."
+            )
+        return stored
+    progress.message("Measuring …")
+    plan = make_plan(replace_part(spec, methods=methods, repeats=2), is_offline=offline)
+    samples = {name.rpartition("/")[0] for name in prompts}
+    sets = []
+    for one in plan.prompt_sets:
+        kept = [each for each in one.prompts if f"{one.task.name}/{each.sample_id}" in samples]
+        if kept:
+            sets.append(replace(one, prompts=tuple(kept)))
+    return run_plan(replace(plan, prompt_sets=tuple(sets)), folder, progress, given=())
+
+
+def _label(setting: str) -> str:
+    return parse_methods([setting])[0].label
+
+
+def _choice(
+    label: str, settings: Sequence[str], predicted: Mapping[str, Prediction], run: Run
+) -> Choice:
+    metrics, tried = measure(run), []
+    for one in settings:
+        speedup = metrics.overall[_label(one), 0.0].speedup
+        speed = speedup if isinstance(speedup, Estimate) else None
+        tried.append(Tried(one, predicted.get(one), speed))
+    best, paper = tried[0], next(one for one in tried if one.settings == paper_of(label))
+    if paper.measured and best.measured and paper.measured.value > best.measured.value:
+        best = paper
+    return Choice(label, best, paper, tuple(tried))
+
+
+def _write(
+    folder: Path, choices: Sequence[Choice], setup: EngineSetup, spec: RunSpec, run: Run
+) -> None:
+    write_whole(folder / "predictions.csv", table(choices).encode())
+    options, weights = {}, {}
+    for one in choices:
+        (method,) = parse_methods([one.best.settings])
+        names = [name for name in method.asked.given if name not in OWN]
+        options[method.method.name] = {name: getattr(method.options, name) for name in names}
+        about = run.header.methods[method.label].weights
+        weights[method.method.name] = hash_of(about.files) if about else ""
+    fits = fits_of(setup.describe().model, setup.device.name, setup.mode.name, spec.threads)
+    name = f"tuned {run.header.created[:10]}"
+    settings = SettingsFile(options, name, setup.card.name, fits, weights)
+    write_whole(folder / "settings.toml", toml_text(settings).encode())
+    if not setup.stand_in:
+        keep_settings(settings)
+    from specbench.report.files import plot_files, write_files
+    from specbench.tune.plots import agreement
+
+    tried = [one for choice in choices for one in choice.tried]
+    found = [(one.predicted, one.measured.value) for one in tried if one.predicted and one.measured]
+    if plot := agreement(found):
+        write_files(folder, plot_files([plot]))
+
+
+def table(choices: Sequence[Choice]) -> str:
+    """All measured settings as CSV."""
+    import pandas as pd
+
+    rows = [
+        (
+            parse_methods([one.settings])[0].method.name,
+            one.settings,
+            *((about.speedup, about.low, about.high) if (about := one.predicted) else (None,) * 3),
+            one.measured and one.measured.value,
+        )
+        for choice in choices
+        for one in choice.tried
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS).to_csv(index=False, float_format="%.4f")

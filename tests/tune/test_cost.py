@@ -1,0 +1,112 @@
+"""What is measured of a machine whose clock is planted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.engine.drafter import State
+from specbench.engine.target import Forward, Target
+from specbench.engine.tree import DraftTree
+from specbench.errors import UserError
+from specbench.methods.medusa import Medusa
+from specbench.tune import cost, read_curve
+from specbench.tune.cost import STEP_ROWS
+
+VALUES: dict[str, Any] = {
+    "tasks": "gsm8k,mt_bench",
+    "limit": 1,
+    "max_new_tokens": 60,
+    "dtype": "float32",
+    "threads": 1,
+}
+TOKEN, SLOPE, PREFILL, DRAFT = 0.1, 1e-5, 0.02, 0.4
+
+
+def step_s(rows: int, context: int) -> float:
+    """A machine with a jump at 17 rows, which a smooth curve would miss."""
+    return 1 + TOKEN * (rows - 1) + (rows > 16) + SLOPE * context * rows
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds: forwards of the target and Medusa's drafts move it."""
+    time = [0.0]
+    forward, prefill, propose = Target.forward, Target.prefill, Medusa.propose
+
+    class Clock:
+        def __init__(self, device: object) -> None: ...
+        def now(self) -> float:
+            return time[0]
+
+    def timed_forward(self: Target, tree: DraftTree) -> Forward:
+        time[0] += step_s(tree.num_nodes, self.cache.length)
+        return forward(self, tree)
+
+    def timed_prefill(self: Target, prompt_ids: Sequence[int], num_new: int = 0) -> Forward:
+        time[0] += PREFILL * len(prompt_ids)
+        return prefill(self, prompt_ids, num_new)
+
+    def timed_propose(self: Medusa, state: State) -> DraftTree:
+        time[0] += DRAFT
+        return propose(self, state)
+
+    monkeypatch.setattr(sys.modules["specbench.tune.cost"], "DeviceClock", Clock)
+    monkeypatch.setattr(Target, "forward", timed_forward)
+    monkeypatch.setattr(Target, "prefill", timed_prefill)
+    monkeypatch.setattr(Medusa, "propose", timed_propose)
+    return time
+
+
+def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path: Path) -> None:
+    lines: list[str] = []
+    curve = cost("tiny", "medusa,recycling", output=tmp_path / "cost", minutes=1e-6,
+                 say=lines.append, **VALUES)  # fmt: skip
+    head = curve.header
+    assert [line.partition(":")[0] for line in lines] == [
+        "recycling", "Block 1/6", "Block 2/6", "Block 3/6",
+    ]  # fmt: skip
+    assert (head.threads, head.rows, head.about["threads"]) == ((1,), STEP_ROWS, "1")
+    unit = step_s(1, curve.middle)
+    assert head.vanilla_s == pytest.approx(unit, rel=0.01)
+    costs = curve.costs(None, 0, 50)
+    for context in head.contexts:
+        for rows in (1, 2, 16, 17, 65):
+            expected = step_s(rows, context) / unit
+            assert curve.step(costs, rows, context) == pytest.approx(expected, rel=0.01)
+    assert curve.step(costs, 17, curve.middle) - curve.step(costs, 16, curve.middle) > 1
+    size = len(head.rows)
+    assert costs.values[size + 1] == pytest.approx(SLOPE / unit, rel=0.1)
+    prefills = [PREFILL * length / unit for length in head.lengths]
+    assert costs.values[size + 2 :] == pytest.approx(prefills, rel=0.01)
+    drafts = curve.costs("medusa", 0, 50).values[len(costs.values) :]
+    assert [one["rows"] for one in head.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
+    assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.03)
+    assert head.process < 1e-4 and head.num_pairs == 1
+    assert read_curve(tmp_path / "cost").header == head
+    with pytest.raises(UserError, match="holds a cost curve"):
+        cost("tiny", "medusa", output=tmp_path / "cost", **VALUES)
+
+
+def test_a_pair_of_equal_settings_tells_what_a_process_adds() -> None:
+    from specbench.tune.stored_cost import variance_of_pairs
+
+    assert variance_of_pairs([]) == 0
+    assert variance_of_pairs([0.02, -0.04]) == pytest.approx((0.0004 + 0.0016) / 4)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"temperatures": (0.0, 1.0)}, "A cost curve has one temperature, not 0,1"),
+        ({"methods": "pld", "model": "nothing"}, "No model .nothing."),
+    ],
+)
+def test_no_curve_is_made_of(values: dict[str, Any], reason: str) -> None:
+    given: dict[str, Any] = {"model": "tiny", "limit": 1} | values
+    with pytest.raises(UserError, match=reason):
+        cost(**given)

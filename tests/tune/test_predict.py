@@ -1,0 +1,192 @@
+"""Predictions for a planted machine, and what they are refused for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from specbench.errors import UserError
+from specbench.measure.methods import parse_methods
+from specbench.tune import Curve, Profile, predict, profile, read_curve, replay
+from specbench.tune.frames import curve_frame, prediction_frame, profile_frame
+from specbench.tune.plots import cost_curve, heat_map
+from specbench.tune.predict import candidates
+from tests.tune import planted
+
+EAGLE, MEDUSA, SPS = "eagle2:depth=3,top_k=4", "medusa", "sps"
+KNOTS = tuple({"depth": depth, "top_k": top_k} for depth in (0, 2, 3) for top_k in (1, 2, 4))
+SIZES = tuple({"rows": n} for n in (2, 16, 64))
+DRAFTS: dict[str, Any] = {
+    EAGLE: (KNOTS, lambda depth, top_k: 0.1 * (1 + depth) + 0.01 * top_k * depth),
+    MEDUSA: (SIZES, lambda rows: 0.3),
+    SPS: (SIZES, lambda rows: 0.2 * (rows - 1)),
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> Profile:
+    values: dict[str, Any] = {"tasks": "gsm8k,mt_bench", "limit": 2, "max_new_tokens": 16}
+    return profile("tiny", [EAGLE, MEDUSA, SPS, "pld"], threads=1, dtype="float32", **values)
+
+
+def by_rows(rows: int) -> float:
+    """Linear between the rows that are measured, as a curve is."""
+    return 1 + 0.08 * (rows - 1)
+
+
+def seconds(profile: Profile, setting: str, draft: Any) -> dict[str, float]:
+    """The time of a setting on the planted machine, answer by answer: the plain sum."""
+    times: dict[str, float] = {}
+    for walk in replay(profile, setting):
+        total, before = planted.PREFILL + 1, walk.prompt_tokens
+        for count, rows in zip(walk.accepts, walk.nodes, strict=True):
+            total += by_rows(rows) + planted.SLOPE * (before - planted.MIDDLE)
+            total += draft(rows) if rows > 1 else 0.0
+            before += count
+        times[walk.prompt] = total
+    return times
+
+
+def speedup(profile: Profile, setting: str, draft: Any) -> float:
+    own = seconds(profile, setting, draft)
+    vanilla = {name: time - 1 for name, time in seconds(profile, "vanilla", draft).items()}
+    ratios = []
+    for task in ("gsm8k", "mt_bench"):
+        names = [name for name in own if name.startswith(task)]
+        ratios.append(sum(vanilla[name] for name in names) / sum(own[name] for name in names))
+    return sum(ratios) / len(ratios)
+
+
+@pytest.mark.parametrize("label", [EAGLE, MEDUSA, SPS])
+def test_the_best_setting_of_a_planted_machine_comes_out_with_its_speedup(
+    label: str, found: Profile
+) -> None:
+    curve = planted.curve(found, by_rows, DRAFTS)
+    settings = candidates(found, label)
+    predicted = {one.settings: one.speedup for one in predict(found, curve, settings)}
+
+    def plain(setting: str) -> float:
+        (method,) = parse_methods([setting])
+        formula = DRAFTS[label][1]
+        if label == EAGLE:
+            cost = formula(method.options.depth, method.options.top_k)
+            return speedup(found, setting, lambda rows: cost)
+        return speedup(found, setting, lambda rows: formula(rows=rows))
+
+    known = {setting: plain(setting) for setting in settings}
+    assert len(known) > 5
+    for setting, value in known.items():
+        assert predicted[setting] == pytest.approx(value, rel=1e-9), setting
+    assert max(predicted, key=predicted.__getitem__) == max(known, key=known.__getitem__)
+
+
+def test_a_machine_on_which_rows_are_free_wants_the_largest_tree_and_a_slow_one_the_smallest(
+    found: Profile,
+) -> None:
+    free = {MEDUSA: (SIZES, lambda rows: 0.0)}
+    for rows, wanted in ((lambda n: 1.0, "most"), (lambda n: float(n), "least")):
+        every = predict(found, planted.curve(found, rows, free), candidates(found, MEDUSA))
+        best = max(every, key=lambda one: one.speedup)
+        if wanted == "least":
+            assert best.settings == "medusa:nodes=2"
+        else:
+            assert best.mat == max(one.mat for one in every)
+
+
+def test_an_interval_holds_prompts_blocks_and_the_process(found: Profile) -> None:
+    curve = planted.curve(found, by_rows, DRAFTS)
+
+    def width(changed: Curve) -> float:
+        (one,) = predict(found, changed, [MEDUSA])
+        assert one.low <= one.speedup <= one.high
+        return one.high / one.low
+
+    drafts = curve.header.methods[MEDUSA].draft
+    noisy = (((0.1,) * len(SIZES),), ((0.3,) * len(SIZES),), ((0.9,) * len(SIZES),))
+    assert len(noisy) == len(drafts)
+    methods = {
+        **curve.header.methods,
+        MEDUSA: msgspec.structs.replace(curve.header.methods[MEDUSA], draft=noisy),
+    }
+    blocks = msgspec.structs.replace(curve.header, methods=methods)
+    process = msgspec.structs.replace(curve.header, process=0.01)
+    assert width(Curve(blocks)) > width(curve) > 1
+    assert width(Curve(process)) > width(curve)
+    (both,) = predict(found, curve, [MEDUSA])
+    names = [one.about.prompt for one in found.answers if "gsm8k/" in one.about.prompt]
+    (part,) = predict(found, curve, [MEDUSA], prompts=names)
+    assert part.speedup != both.speedup
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": "other"}, "model: tiny in the profile, other in the curve"),
+        ({"dtype": "bfloat16"}, "dtype: float32 in the profile, bfloat16 in the curve"),
+        ({"temperature": "1"}, "temperature: 0 in the profile, 1 in the curve"),
+        ({"quantization": "int8"}, "quantization: none in the profile, int8 in the curve"),
+    ],
+)
+def test_a_profile_and_a_curve_of_other_work_are_refused_with_both_values(
+    changes: dict[str, Any], reason: str, found: Profile
+) -> None:
+    with pytest.raises(UserError, match=reason):
+        predict(found, planted.curve(found, by_rows, DRAFTS, **changes), [MEDUSA])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"threads": "2"}, "threads: auto in the curve, 2 here"),
+        ({"dtype": "bfloat16"}, "dtype: float32 in the curve, bfloat16 here"),
+        ({"torch": "3"}, "torch: 2 in the curve, 3 here"),
+        ({"machine": "mine"}, "machine: a planted machine in the curve, mine here"),
+    ],
+)
+def test_a_curve_of_other_conditions_is_refused_with_both_values(
+    changes: dict[str, Any], reason: str, found: Profile
+) -> None:
+    curve = planted.curve(found, by_rows, DRAFTS)
+    curve.check(curve.header.about)
+    with pytest.raises(UserError, match=reason):
+        curve.check({**curve.header.about, **changes})
+
+
+def test_nothing_is_continued_beyond_what_was_measured(found: Profile) -> None:
+    small = {SPS: (SIZES[:1], DRAFTS[SPS][1]), EAGLE: (KNOTS[:6], DRAFTS[EAGLE][1])}
+    curve = planted.curve(found, by_rows, small)
+    with pytest.raises(UserError, match="Depth: 3, and at most 2 in the cost curve"):
+        predict(found, curve, ["eagle2:total_tokens=12,depth=3,top_k=2"])
+    with pytest.raises(UserError, match=r"Rows: .*, and at most 2 in the cost curve"):
+        predict(found, curve, ["sps:num_tokens=20,schedule=constant"])
+    with pytest.raises(UserError, match="The cost curve has no medusa, only sps, eagle2"):
+        predict(found, curve, [MEDUSA])
+    short = msgspec.structs.replace(curve.header, most_context=20)
+    with pytest.raises(UserError, match=r"Context: .*, and at most 20 in the cost curve"):
+        predict(found, Curve(short), [SPS])
+
+
+def test_a_curve_is_read_as_it_was_written_and_shown(found: Profile, tmp_path: Path) -> None:
+    curve = planted.curve(found, by_rows, DRAFTS)
+    curve.write(tmp_path / "cost")
+    assert read_curve(tmp_path / "cost").header == curve.header
+    frame = curve_frame(curve)
+    assert len(frame) == 3 * 3 * len(curve.header.rows)
+    assert frame.query("rows == 1 and context == 200").steps.unique() == [1.0]
+    made = predict(found, curve, candidates(found, EAGLE)[:9])
+    assert [*prediction_frame(made).settings] == [one.settings for one in made]
+    steps = profile_frame(found, EAGLE)
+    assert len(steps) == sum(len(walk.accepts) for walk in replay(found, EAGLE))
+    plot = heat_map(made)
+    assert plot and "The best is" in plot.alt and plot.images.png
+    assert cost_curve(curve).images.svg
+    assert heat_map(predict(found, curve, [SPS])) is None
+    newer = msgspec.structs.replace(curve.header, schema=2)
+    Curve(newer).write(tmp_path / "newer")
+    with pytest.raises(UserError, match="schema 2, newer than 1"):
+        read_curve(tmp_path / "newer")
+    with pytest.raises(UserError, match="holds no cost curve"):
+        read_curve(tmp_path)

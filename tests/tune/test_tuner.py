@@ -1,0 +1,133 @@
+"""The whole tuner on `tiny`: what it chooses, writes and keeps for later runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UserError
+from specbench.log.store import read_run
+from specbench.measure.local.engine_setup import make_engine_setup
+from specbench.measure.settings import TUNED, read_settings
+from specbench.measure.spec import make_spec
+from specbench.tune import Choice, read_profile, tune
+from specbench.tune.tuner import COLUMNS, halves, paper_of
+
+VALUES: dict[str, Any] = {
+    "tasks": "gsm8k",
+    "limit": 4,
+    "max_new_tokens": 12,
+    "dtype": "float32",
+    "threads": 1,
+}
+METHODS = "medusa,eagle2:depth=2,top_k=2,recycling"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def _cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+
+
+@pytest.fixture(scope="module")
+def choices(home: Path) -> list[Choice]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        return tune("tiny", METHODS, output=home / "tune", minutes=0.1, **VALUES)
+
+
+def test_settings_are_chosen_on_one_half_of_the_prompts_and_measured_on_the_other(
+    home: Path, choices: list[Choice]
+) -> None:
+    stored = read_profile(home / "tune" / "profile")
+    first, second = halves(stored)
+    assert len(first) == len(second) == 2 and not first & second
+    run = read_run(home / "tune" / "run")
+    assert {f"gsm8k/{record.key.sample_id}/0" for record in run.records} == second
+    assert [one.label for one in choices] == ["medusa", "eagle2:depth=2,top_k=2", "recycling"]
+    for choice in choices:
+        assert choice.paper.settings == paper_of(choice.label)
+        assert all(one.measured for one in choice.tried)
+        measured = [one.settings for one in choice.tried]
+        assert {choice.best.settings, choice.paper.settings} <= {*measured}
+        assert len(measured) == len({*measured})
+    medusa, eagle, recycling = choices
+    assert len(medusa.tried) >= 3 and medusa.tried[0].predicted
+    assert eagle.paper.predicted is None  # deeper than what was profiled
+    assert [one.predicted for one in recycling.tried] == [None]
+    (arguments,) = [line for line in eagle.lines if "EAGLE's arguments" in line]
+    assert "total_token=" in arguments and "expected" in medusa.lines[0]
+
+
+def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choice]) -> None:
+    with (home / "tune" / "predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert len(rows) == sum(len(choice.tried) for choice in choices)
+    first, about = rows[0], choices[0].tried[0]
+    assert about.predicted and about.measured
+    assert float(first["predicted_speedup"]) == pytest.approx(about.predicted.speedup, abs=1e-4)
+    assert float(first["measured_speedup"]) == pytest.approx(about.measured.value, abs=1e-4)
+    assert (home / "tune" / "predicted_and_measured.svg").is_file()
+    trees = sorted((home / "tune" / "trees").iterdir())
+    assert trees and all(len(json.loads(one.read_text())) < 60 for one in trees)
+    settings = read_settings(str(home / "tune" / "settings.toml"), "tiny")
+    assert {*settings.methods} == {"medusa", "eagle2", "recycling"}
+    with pytest.raises(UserError, match="those of tiny, and the model is vicuna"):
+        read_settings(str(home / "tune" / "settings.toml"), "vicuna-7b")
+
+
+def test_a_second_call_measures_nothing_and_another_machine_is_refused(
+    home: Path, choices: list[Choice]
+) -> None:
+    lines: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        values = VALUES | {"minutes": 0.1}
+        again = tune("tiny", METHODS, output=home / "tune", say=lines.append, **values)
+        assert [one.best.settings for one in again] == [one.best.settings for one in choices]
+        assert not any("/" in line and "tok/s" in line for line in lines)
+        with pytest.raises(UserError, match="threads: 1 in the curve, 2 here"):
+            tune("tiny", METHODS, output=home / "tune", **values | {"threads": 2})
+
+
+@pytest.mark.usefixtures("_cache", "choices")
+@pytest.mark.parametrize(
+    ("method", "changes", "is_tuned"),
+    [
+        ("eagle2", {}, True),
+        ("eagle2:weights=EAGLE", {}, True),
+        ("eagle2:depth=2", {}, False),
+        ("eagle2", {"threads": 2}, False),
+        ("eagle2", {"dtype": "bfloat16"}, False),
+        ("eagle2", {"settings": "paper"}, False),
+        ("pld", {}, False),
+    ],
+)
+def test_auto_takes_a_tune_that_fits(
+    method: str, changes: dict[str, Any], is_tuned: bool, home: Path
+) -> None:
+    from specbench.zoo import TINY
+
+    spelling = method.replace("EAGLE", str(TINY / "eagle"))
+    values = {"model": "tiny", "methods": spelling, "settings": "auto", "dtype": "float32",
+              "threads": 1, **changes}  # fmt: skip
+    (one,) = [
+        one for one in make_engine_setup(make_spec(**values)).methods if one.label != "vanilla"
+    ]
+    if not is_tuned:
+        assert one.settings is None
+        return
+    settings = read_settings(str(home / "tune" / "settings.toml"), "tiny")
+    assert one.settings and one.settings.source == TUNED
+    assert one.settings.sha256 == settings.sha256
+    chosen = settings.methods["eagle2"]
+    assert {name: getattr(one.options, name) for name in chosen} == dict(chosen)
