@@ -1,0 +1,309 @@
+"""Predict settings' speedups, measure them on other prompts, and show how far apart they are.
+
+    python -m benchmarks.tune_check OUT [--model M] [--method A,B] [--settings N] [--limit N]
+                                    [--minutes N] [--processes 2]
+
+One half of the prompts is profiled; at least N settings of all methods are predicted from it and
+measured on the other half, by ordinary runs. One setting of each method without weights is entered
+twice under two names: the A/A pairs. The table is made in several processes, each with a cost curve
+and a run of its own. Then each method's pick, the best of the sweep and the paper's setting are
+measured again, interleaved. What OUT has already is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from specbench.analysis.metrics import measure
+from specbench.analysis.stats.bootstrap import Estimate
+from specbench.errors import UserError
+from specbench.log.run import Run
+from specbench.log.store import HEADER, read_run
+from specbench.measure.base import Plan
+from specbench.measure.local.engine_setup import EngineSetup
+from specbench.measure.methods import BASELINE, parse_methods
+from specbench.measure.plan import make_plan
+from specbench.measure.progress import Lines
+from specbench.measure.session import run_plan
+from specbench.measure.spec import make_spec
+from specbench.tune.cost import measured
+from specbench.tune.predict import Estimated, Weighed, candidates, estimate, label_of, weigh
+from specbench.tune.profile import recorded_plan
+from specbench.tune.replay import replay
+from specbench.tune.stored_cost import FILE, Curve, read_curve
+from specbench.tune.stored_profile import HEADER as PROFILE
+from specbench.tune.stored_profile import Profile, read_profile
+from specbench.tune.tuner import halves, paper_of
+from specbench.types import Record
+
+METHODS = {
+    "tiny": "eagle2,eagle3,medusa,hydra,eagle,sps,pld,suffix",
+    "smollm2-135m": "pld,suffix,layerskip,eagle3,eagle2,medusa",
+}
+PAIRS = {"pld": "ngram=3", "suffix": "factor=1.0", "sps": "schedule=heuristic"}
+"""An option of a method at its default: naming it enters the same setting again."""
+GOAL, TIMES_AA, SPLITS = 0.05, 1.5, 200
+
+
+class Row(NamedTuple):
+    """A setting: predicted from one half of the prompts, measured on the other."""
+
+    label: str
+    setting: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return math.log(self.measured / self.predicted)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--method", default="")
+    parser.add_argument("--settings", type=int, default=44)
+    parser.add_argument("--limit", type=int, default=8, help="prompts of a task, both halves")
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--minutes", type=float, default=20.0, help="of each process")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args(argv)
+    if given.process is None:
+        words = list(sys.argv[1:] if argv is None else argv)
+        for number in range(1, given.processes + 1):
+            command = [sys.executable, "-m", "benchmarks.tune_check", *words]
+            subprocess.run([*command, "--process", str(number)], check=True)
+        return 0
+    return _process(given)
+
+
+def _process(given: argparse.Namespace) -> int:
+    began, folder = time.perf_counter(), given.out / str(given.process)
+    methods = tuple((given.method or METHODS.get(given.model, "pld,suffix")).split(","))
+    plan = _plan(given, methods, 1)
+    assert isinstance(plan.setup, EngineSetup)
+    say = Lines(lambda text: print(text, file=sys.stderr, flush=True))
+    if (given.out / "profile" / PROFILE).is_file():
+        profile = read_profile(given.out / "profile")
+    else:
+        profile = recorded_plan(plan, plan.setup, say, is_named=False)
+        profile.write(given.out / "profile")
+    if (folder / FILE).is_file():
+        curve = read_curve(folder)
+    else:
+        curve = Curve(measured(plan, plan.setup, given.minutes / 4, say))
+        curve.write(folder)
+    known, unknown = halves(profile)
+    weighed = _settings(profile, curve, given.settings)
+    labels = [*weighed, *(f"{one}:{PAIRS[one]}" for one in PAIRS if one in weighed)]
+    seconds = sum(_estimate(curve, one, tasks, None).seconds for one, tasks in weighed.items())
+    passes = given.minutes * 60 / 2 / (seconds * curve.header.vanilla_s)
+    run = _run(_plan(given, labels, max(1, min(5, round(passes)))), folder / "run", say)
+    lines, picks = _table(curve, weighed, run, known, unknown)
+    again = [*dict.fromkeys(one for pick in picks.values() for one in pick)]
+    left = max(60.0, given.minutes * 60 - (time.perf_counter() - began))
+    passes = left / (seconds * curve.header.vanilla_s * len(again) / len(weighed))
+    second = _run(_plan(given, again, max(2, min(9, round(passes)))), folder / "again", say)
+    lines += _regret(second, picks)
+    print(f"\n{given.model}, process {given.process}, {curve.header.about['machine']}:\n")
+    print("\n".join(lines), flush=True)
+    (folder / "table.md").write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def _plan(given: argparse.Namespace, methods: Sequence[str], repeats: int) -> Plan:
+    spec = make_spec(
+        model=given.model, methods=list(methods), limit=given.limit, threads=given.threads,
+        max_new_tokens=given.max_new_tokens, prompts="bundled", repeats=repeats,
+    )  # fmt: skip
+    return make_plan(spec, is_offline=True)
+
+
+def _run(plan: Plan, folder: Path, say: Lines) -> Run:
+    """An ordinary run of all prompts; a stored one is continued."""
+    if (folder / HEADER).is_file():
+        stored = read_run(folder)
+        if stored.header.status == "complete":
+            return stored
+        spec = replace_repeats(plan, stored)
+        return run_plan(spec, folder, say, given=())
+    return run_plan(plan, folder, say, given=())
+
+
+def replace_repeats(plan: Plan, stored: Run) -> Plan:
+    """The plan with the passes of the run that goes on."""
+    from msgspec.structs import replace as replace_part
+
+    repeats = stored.header.spec.values.repeats
+    return replace(plan, spec=replace_part(plan.spec, repeats=repeats))
+
+
+def _settings(profile: Profile, curve: Curve, number: int) -> dict[str, list[Weighed]]:
+    """Settings of all methods: the paper's where they are known, and drawn ones."""
+    draw, per = Random(0), -(-number // max(1, len(curve.header.methods)))
+    found: dict[str, list[Weighed]] = {}
+    for label in curve.header.methods:
+        every = candidates(profile, label)
+        drawn = draw.sample(every, len(every))
+        own: dict[str, list[Weighed]] = {}
+        for one in sorted(drawn, key=lambda one: one != paper_of(label)):
+            with suppress(UserError):  # the curve ends before it
+                own |= {one: _weigh(profile, curve, one)} if len(own) < per else {}
+        found |= own
+    return found
+
+
+def _weigh(profile: Profile, curve: Curve, setting: str) -> list[Weighed]:
+    (method,) = parse_methods([setting])
+    label = label_of(curve, method)
+    return weigh(replay(profile, setting), curve, label, asdict(method.options))
+
+
+def _estimate(
+    curve: Curve, setting: str, tasks: Sequence[Weighed], samples: Collection[str] | None
+) -> Estimated:
+    parts = [one if samples is None else one.of(samples) for one in tasks]
+    label = label_of(curve, parse_methods([setting])[0])
+    return estimate([one for one in parts if one.samples], curve, label)
+
+
+class Times(NamedTuple):
+    """Seconds of vanilla and of a setting by task and sample: the sums over turns and passes."""
+
+    tasks: Mapping[str, Mapping[str, tuple[float, float]]]
+
+    def speedup(self, samples: Collection[str]) -> tuple[float, float]:
+        """The mean over tasks on some samples, and the variance of its logarithm."""
+        values, variances = [], []
+        for of_task in self.tasks.values():
+            pairs = np.array([pair for name, pair in of_task.items() if name in samples])
+            if len(pairs):
+                sums = pairs.sum(0)
+                away = (pairs[:, 0] / sums[0] - pairs[:, 1] / sums[1]) ** 2
+                values.append(sums[0] / sums[1])
+                variances.append(away.sum() * len(pairs) / max(1, len(pairs) - 1))
+        weights = np.array(values) / sum(values)
+        return float(np.mean(values)), float((weights**2 * variances).sum())
+
+
+def _times(run: Run, label: str) -> Times:
+    wall: dict[tuple[str, str, str], float] = {}
+    for record in run.records:
+        if record.is_ok and record.key.method in (BASELINE, label):
+            key = record.key.method, record.key.task, _sample(record)
+            wall[key] = wall.get(key, 0.0) + (record.prefill_s or 0) + (record.decode_s or 0)
+    tasks: dict[str, dict[str, tuple[float, float]]] = {}
+    for (method, task, sample), seconds in wall.items():
+        if method == label:
+            tasks.setdefault(task, {})[sample] = (wall[BASELINE, task, sample], seconds)
+    return Times(tasks)
+
+
+def _sample(record: Record) -> str:
+    return f"{record.key.task}/{record.key.sample_id}"
+
+
+def _of_sample(names: Collection[str]) -> set[str]:
+    return {name.rpartition("/")[0] for name in names}
+
+
+def _table(
+    curve: Curve,
+    weighed: Mapping[str, Sequence[Weighed]],
+    run: Run,
+    known: Collection[str],
+    unknown: Collection[str],
+) -> tuple[list[str], dict[str, list[str]]]:
+    """The lines of the table; of each method the pick, the sweep's best, and the paper's."""
+    first, second = _of_sample(known), _of_sample(unknown)
+    times = {one: _times(run, one) for one in weighed}
+    rows = [
+        Row(
+            label_of(curve, parse_methods([one])[0]),
+            one,
+            _estimate(curve, one, tasks, first).speedup,
+            times[one].speedup(second)[0],
+        )
+        for one, tasks in weighed.items()
+    ]
+    pairs = {name: f"{name}:{option}" for name, option in PAIRS.items() if name in weighed}
+    twice = [
+        abs(math.log(times[a].speedup(second)[0] / _times(run, b).speedup(second)[0]))
+        for a, b in pairs.items()
+    ]
+    aa, errors = median(twice) if twice else math.nan, sorted(abs(one.error) for one in rows)
+    goal = max(GOAL, TIMES_AA * aa) if twice else GOAL
+    within = sum(error <= 2 * goal for error in errors) / len(errors)
+    covered = [*_coverage(curve, weighed, times, sorted(first | second))]
+    lines = [
+        "| what | value |", "|---|---:|",
+        f"| settings, methods | {len(rows)}, {len({one.label for one in rows})} |",
+        f"| median error of the speedup | {median(errors):.1%} |",
+        f"| error of an A/A pair | {aa:.1%} |",
+        f"| goal | {goal:.1%} |",
+        f"| within twice the goal | {within:.0%} |",
+        f"| coverage over {SPLITS} splits: mean, least, most of the settings | "
+        f"{np.mean(covered):.0%}, {min(covered):.0%}, {max(covered):.0%} |",
+        "", "| setting | predicted | measured | error |", "|---|---:|---:|---:|",
+        *(f"| {one.setting} | {one.predicted:.2f} | {one.measured:.2f} | {one.error:+.1%} |"
+          for one in sorted(rows, key=lambda one: one.error)),
+    ]  # fmt: skip
+    picks = {}
+    for label in dict.fromkeys(one.label for one in rows):
+        own = [one for one in rows if one.label == label]
+        pick = max(own, key=lambda one: one.predicted).setting
+        best = max(own, key=lambda one: one.measured).setting
+        picks[label] = [pick, best, paper_of(label)]
+    return lines, picks
+
+
+def _coverage(
+    curve: Curve,
+    weighed: Mapping[str, Sequence[Weighed]],
+    times: Mapping[str, Times],
+    samples: Sequence[str],
+) -> Iterator[float]:
+    """Of each setting, the share of splits whose interval has what the other half measured."""
+    draw = Random(1)
+    splits = [{*draw.sample(samples, len(samples) // 2)} for _ in range(SPLITS)]
+    for setting, tasks in weighed.items():
+        hits = 0
+        for split in splits:
+            one = _estimate(curve, setting, tasks, split)
+            value, variance = times[setting].speedup({*samples} - split)
+            half = math.hypot(one.half_width, 1.96 * math.sqrt(variance))
+            hits += abs(math.log(value / one.speedup)) <= half
+        yield hits / len(splits)
+
+
+def _regret(run: Run, picks: Mapping[str, Sequence[str]]) -> list[str]:
+    """Lines of the second measurement: the pick against the sweep's best and the paper's."""
+    found = measure(run).overall
+    lines = ["", "| method | pick | of the sweep's best | of the paper's |", "|---|---|---:|---:|"]
+    for label, settings in picks.items():
+        speedups = [found[parse_methods([one])[0].label, 0.0].speedup for one in settings]
+        values = [one.value if isinstance(one, Estimate) else math.nan for one in speedups]
+        ratios = f"{values[0] / values[1]:.1%} | {values[0] / values[2]:.0%}"
+        lines.append(f"| {label} | {settings[0]} | {ratios} |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
