@@ -166,7 +166,7 @@ def _setup_on(
     if settings not in (AUTO, PAPER):
         chosen = read_settings(settings, card.name).of(setup.methods)
         setup = replace(setup, methods=chosen)
-    if settings == AUTO:
+    if spec.settings == AUTO and spec.weights == "hub":
 
         def fits() -> dict[str, str]:
             return fits_of(setup.describe().model, device.name, mode.name, spec.threads)
