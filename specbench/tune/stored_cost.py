@@ -202,7 +202,7 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
 
     `steps` are [resamples, lengths, rows]. Only the slopes are fitted, by least squares of the
     relative differences from the middle; the result is [resamples, rows + 2]. No step becomes
-    faster with more context, nor takes less than a tenth at the shortest.
+    faster with more context, nor less than half as slow at the shortest.
     """
     middle, rows = len(head.contexts) // 2, np.array(head.rows, float)
     away = np.array(head.contexts, float) - head.contexts[middle]
@@ -213,10 +213,11 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
     design = np.stack([(away[:, None] * scale * n).ravel() for n in (1, rows)], 1)
     change = ((steps - base) * scale).reshape(len(steps), -1)
     slopes = (change @ np.linalg.pinv(design).T).clip(0)
-    fall = -away[0] * (slopes[:, :1] + slopes[:, 1:] * rows)
-    slopes *= (0.9 * base[:, 0] / np.maximum(fall, 1e-9)).min(1, keepdims=True).clip(max=1)
+    fall = (head.contexts[middle] - head.lengths[0]) * (slopes[:, :1] + slopes[:, 1:] * rows)
+    slopes *= (0.5 * base[:, 0] / np.maximum(fall, 1e-9)).min(1, keepdims=True).clip(max=1)
     risen = away[:, None] * (slopes[:, :1, None] + slopes[:, 1:, None] * rows)
-    return np.hstack([(steps - risen).mean(1), slopes])
+    found = (steps * base / (base + risen)).mean(1)
+    return np.hstack([np.maximum(found, 0.6 * base[:, 0]), slopes])
 
 
 def _between(knots: Sequence[int], value: int, what: str) -> FloatArray:
