@@ -1,7 +1,7 @@
 """Measure a step over several rows on a CPU against vanilla's step and the machine's limit.
 
     python -m benchmarks.step_cost [--model M] [--dtype bfloat16] [--rows N ...] [--threads N ...]
-                                   [--neighbour]
+                                   [--neighbour] [--gguf FILE]
 
 M is `tiny`, a folder, or a model of `specbench list models`, whose shape then has random weights.
 A drafter proposes chains of wrong tokens, so that each step verifies its rows and emits one token.
@@ -12,12 +12,14 @@ measured in each round, and the fastest counts. Phases are those of a step (`run
 
 A draft level is one of ten nodes of an EAGLE-3 head with a vocabulary of 4,096: a fourth of what
 drafts of depth 5 take longer than those of depth 1. With `--neighbour`, another process keeps one
-core busy all the time.
+core busy all the time. With `--gguf`, the wheel xllamacpp serves that file, and llama.cpp's time
+for a token stands below the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,12 +27,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from subprocess import Popen
+from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryDirectory
+from urllib.request import Request as Post
+from urllib.request import urlopen
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+import specbench
 from specbench.engine.clock import PHASES, HostStopwatch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import BuildContext, Drafter, State
@@ -51,6 +56,7 @@ from specbench.types import Request, Shape
 from specbench.zoo import TINY
 
 CPU = torch.device("cpu")
+LLAMA_SERVER = Path(specbench.__file__).with_name("measure") / "server" / "llama_server.py"
 PRODUCT = 2048
 """Rows and columns of the product that measures the speed of multiplications."""
 DRAFT_VOCAB, DEPTHS, TOP_K = 4096, (1, 5), 10
@@ -86,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--neighbour", action="store_true", help="keep one core busy meanwhile")
+    parser.add_argument("--gguf", help="the same weights for llama.cpp, by the wheel xllamacpp")
     given = parser.parse_args(argv)
     dtype = getattr(torch, given.dtype)
     ways = {"ours": pick_native_ops(dtype, user_folder()), "torch": Ops()}
@@ -94,7 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with neighbour(given.neighbour):
         for threads in given.threads:
             torch.set_num_threads(threads)
-            print("\n".join(table(given, targets, drafts, dtype)), flush=True)
+            with llama_cpp(given.gguf, threads) as token_s:
+                print("\n".join(table(given, targets, drafts, dtype, token_s)), flush=True)
     return 0
 
 
@@ -108,6 +116,34 @@ def neighbour(is_busy: bool) -> Iterator[None]:
         if process:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def llama_cpp(file: str | None, threads: int) -> Iterator[Callable[[int, int], float] | None]:
+    """llama.cpp's seconds for a token, as a function of the prompt's length and of their number."""
+    if file is None:
+        yield None
+        return
+    flags = (f"--threads={threads}", f"--threads-batch={threads}")
+    command = [sys.executable, str(LLAMA_SERVER), "--model", file, "--port=0", *flags]
+    process = Popen(command, stdout=PIPE, stderr=DEVNULL, text=True)
+    assert process.stdout is not None
+    address = next(line for line in process.stdout if line.startswith("Serving at ")).split()[-1]
+
+    def token_s(prompt: int, count: int) -> float:
+        asked = {
+            "prompt": [i % 9000 + 5 for i in range(prompt)], "n_predict": count,
+            "temperature": 0, "ignore_eos": True,
+        }  # fmt: skip
+        headers = {"Content-Type": "application/json"}
+        with urlopen(Post(f"{address}/completion", json.dumps(asked).encode(), headers)) as answer:
+            return float(json.load(answer)["timings"]["predicted_per_token_ms"]) / 1e3
+
+    try:
+        yield token_s
+    finally:
+        process.kill()
+        process.wait()
 
 
 def heads_of(target: Target) -> dict[int, Drafter]:
@@ -149,6 +185,7 @@ def table(
     targets: Mapping[str, Target],
     drafts: Mapping[int, Drafter],
     dtype: torch.dtype,
+    llama_token_s: Callable[[int, int], float] | None,
 ) -> list[str]:
     """The lines of the table for torch's present number of threads."""
     ours = targets["ours"]
@@ -158,6 +195,7 @@ def table(
     )  # fmt: skip
     found: dict[tuple[str, int], list[Timed]] = {}
     drafted: list[list[float]] = []
+    llama: list[float] = []
     size, read, flops = pass_bytes(ours.model), 0.0, 0.0
     block = block_bytes(CPU, size)
     for turn in range(given.rounds + 1):
@@ -171,6 +209,8 @@ def table(
         if turn:
             level = (deep - short) / (DEPTHS[1] - DEPTHS[0])
             drafted.append([level, level / found["ours", 1][-1].step_s, deep])
+        if llama_token_s:
+            llama.append(llama_token_s(given.prompt, given.steps))
     lines = [
         "",
         f"{given.model}, {given.dtype}, {torch.get_num_threads()} threads: {size / 1e6:.0f} MB of "
@@ -192,6 +232,8 @@ def table(
         lines.append(f"| {' | '.join(cells)} |")
     level, share, deep = map(median, zip(*drafted, strict=True))
     size = int(drafts[DEPTHS[1]].bytes_read(1) / (DEPTHS[1] + 1))
+    if llama:
+        lines.append(f"llama.cpp: {median(llama[1:]) * 1e3:.2f} ms a token")
     return [
         *lines,
         f"A draft level of {TOP_K} nodes ({size / 1e6:.0f} MB): {level * 1e3:.2f} ms, "

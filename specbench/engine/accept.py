@@ -217,6 +217,8 @@ def _mark_non_finite(chosen: Tensor, tree: DraftTree, logits: Tensor, sampler: S
         top = logits.gather(1, inside[:, None])[:, 0]
     else:
         top = logits.amax(-1)
+    if top.device.type == "cpu" and tree.scores is None and (top < torch.inf).all():
+        return chosen
     next_ids.masked_fill_(on_path.bool() & ~(top < torch.inf), BROKEN_TARGET)
     if tree.scores is not None:
         next_ids[:1].masked_fill_(~(tree.scores < torch.inf).all(), BROKEN_DRAFT)
@@ -313,6 +315,8 @@ def _select_on_host(
     tree: DraftTree, num_verify: int, accepted: list[bool], next_ids: Tensor
 ) -> Tensor:
     """`select` in a few operations: after a step over a model's weights each is slow to begin."""
+    if tree.num_nodes == 1:
+        return torch.stack([torch.ones_like(next_ids), tree.tokens, next_ids])
     parents, depths = tree.layout.parents.tolist(), tree.layout.depths.tolist()
     is_path, best = [True] + [False] * (len(parents) - 1), 0
     for node in range(1, min(num_verify, len(parents))):

@@ -1,8 +1,9 @@
-"""Weights next to each other in huge pages of memory, which a CPU reads faster."""
+"""Weights and caches in huge pages of memory, which a CPU reads faster."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 
 import torch
@@ -34,6 +35,15 @@ def move(model: nn.Module) -> None:
         moved = place.view(weights[0].shape).copy_(weights[0].data)
         for weight in weights:
             weight.data = moved
+
+
+def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`torch.zeros`, in huge pages of a CPU's memory where it takes several and there are any."""
+    size = math.prod(shape) * dtype.itemsize
+    block = huge_block(size) if device.type == "cpu" and size >= HUGE else None
+    if block is None:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return block.view(dtype).view(shape).zero_()
 
 
 def _is_matrix(weight: Tensor) -> bool:

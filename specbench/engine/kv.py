@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
+from specbench.engine import huge_pages
 from specbench.engine.layers.operands import CacheRows
 
 GRANULE = 256
@@ -130,7 +131,8 @@ class KVCache(Cache):
             groups.setdefault((shape.width, shape.dtype, shape.device), []).append(index)
         slabs = []
         for (width, dtype, device), members in groups.items():
-            slab = torch.zeros(len(members), self.capacity, width, dtype=dtype, device=device)
+            shape = (len(members), self.capacity, width)
+            slab = huge_pages.zeros(*shape, dtype=dtype, device=device)
             for rows, index in zip(slab, members, strict=True):
                 if self.length:
                     rows[: self.length] = self.rows(index).all[: self.length]

@@ -25,7 +25,8 @@ enum { WIDTH = 8, ROWS = 3, COLUMNS = 4 };
 #else
 enum { WIDTH = 4, ROWS = 5, COLUMNS = 4 };
 #endif
-enum { AHEAD = 8192 }; /* bytes from where weights are read to where they are fetched */
+enum { BESIDE = 2 };            /* vectors of keys that are scored together */
+enum { AHEAD = 4096, FEW = 4 }; /* bytes that weights are fetched ahead, for more than FEW rows */
 typedef float Vec __attribute__((vector_size(4 * WIDTH)));
 typedef float Loose __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
@@ -44,6 +45,22 @@ typedef uint16_t Halves __attribute__((vector_size(2 * WIDTH), aligned(2), may_a
 
 #define INLINE static inline __attribute__((always_inline))
 #define ALONE static __attribute__((noinline))
+
+/* `call` for 1 to ROWS rows, whose number it knows as CONSTANT. */
+#define CASE(n, call) \
+    case n: { \
+        enum { CONSTANT = n }; \
+        call; \
+    } break;
+#if defined(__AVX512F__)
+#define MORE_ROWS(call) CASE(4, call) CASE(5, call) CASE(6, call)
+#elif defined(__AVX__)
+#define MORE_ROWS(call)
+#else
+#define MORE_ROWS(call) CASE(4, call) CASE(5, call)
+#endif
+#define BY_ROWS(rows, call) \
+    switch (rows) { CASE(1, call) CASE(2, call) CASE(3, call) MORE_ROWS(call) }
 
 /* ---- Numbers in memory ---------------------------------------------------------------------- */
 
@@ -97,7 +114,7 @@ INLINE void put(Stored *to, Vec values) { store(to, values); }
 
 /* Factors of a product: pairs of bfloat16 where the machine multiplies them, else float32. */
 #if HALF && defined(__AVX512BF16__)
-enum { STEP = 2 * WIDTH };
+enum { STEP = 2 * WIDTH, PAIR = 2 };
 typedef Stored Factor;
 typedef __m512bh Factors;
 
@@ -105,8 +122,14 @@ INLINE Factors factors(const Factor *from) { return (Factors)_mm512_loadu_si512(
 INLINE Factors weights_at(const Stored *from) { return (Factors)_mm512_loadu_si512(from); }
 INLINE Vec plus(Vec sum, Factors a, Factors b) { return (Vec)_mm512_dpbf16_ps((__m512)sum, a, b); }
 INLINE void put_factors(Factor *to, Vec values) { put(to, values); }
+INLINE Vec pairs_at(const Stored *from) { return load((const void *)from); }
+INLINE Factors everywhere(const Factor *from) {
+    int32_t pair;
+    memcpy(&pair, from, 4);
+    return (Factors)_mm512_set1_epi32(pair);
+}
 #else
-enum { STEP = WIDTH };
+enum { STEP = WIDTH, PAIR = 1 };
 typedef float Factor;
 typedef Vec Factors;
 
@@ -114,6 +137,8 @@ INLINE Factors factors(const Factor *from) { return load(from); }
 INLINE Factors weights_at(const Stored *from) { return read(from); }
 INLINE Vec plus(Vec sum, Factors a, Factors b) { return sum + a * b; }
 INLINE void put_factors(Factor *to, Vec values) { store(to, values); }
+INLINE Vec pairs_at(const Stored *from) { return read(from); }
+INLINE Factors everywhere(const Factor *from) { return *from - (Vec){0}; }
 #endif
 
 /* ---- Threads -------------------------------------------------------------------------------- */
@@ -144,8 +169,8 @@ static float *scratch(long count) {
     static _Thread_local long size;
     if (count > size) {
         free(memory);
-        size = count + count / 2;
-        memory = malloc(4 * (size_t)size);
+        size = (count + count / 2 + 15) / 16 * 16;
+        memory = aligned_alloc(64, 4 * (size_t)size);
         if (!memory) abort();
     }
     return memory;
@@ -159,6 +184,17 @@ INLINE Vec same(float value) { return value - (Vec){0}; }
 #define LANES(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define LANES(a, b, ...) __builtin_shuffle(a, b, (Ints){__VA_ARGS__})
+#endif
+
+#if defined(__AVX512F__)
+#define FIRST_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define LAST_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif defined(__AVX__)
+#define FIRST_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+#define LAST_HALVES 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define FIRST_HALVES 0, 4, 1, 5
+#define LAST_HALVES 2, 6, 3, 7
 #endif
 
 /* out = the sums of four vectors' lanes. Halves are added to halves until a lane is left. */
@@ -200,9 +236,10 @@ INLINE Vec either(Ints chosen, Vec yes, Vec no) {
 INLINE Vec exponential(Vec x) {
     const Vec low = same(-87.3f), high = same(88.3f);
     Ints is_zero = x < low;
-    x = either(x > high, high, either(is_zero, low, x));
-    Vec rounder = same(12582912.0f); /* 1.5 * 2^23: a sum with it is a whole number */
+    x = either(x > high, high, x);
+    Vec rounder = same(12582912.0f); /* 1.5 * 2^23: a sum with it ends in the bits of a whole number */
     Vec whole = x * 1.44269504f + rounder;
+    Vec power = (Vec)(((Words)whole << 23) + (127u << 23));
     whole -= rounder;
     Vec r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
     Vec p = same(1.98756915e-4f);
@@ -212,8 +249,7 @@ INLINE Vec exponential(Vec x) {
     p = p * r + 1.66666655e-1f;
     p = p * r + 5.00000012e-1f;
     p = p * r * r + r + 1.0f;
-    Ints power = (__builtin_convertvector(whole, Ints) + 127) << 23;
-    return either(is_zero, (Vec){0}, p * (Vec)power);
+    return (Vec)(~is_zero & (Ints)(p * power));
 }
 
 /* ---- Norms ---------------------------------------------------------------------------------- */
@@ -283,70 +319,54 @@ static void arrange(Factor *block, float *row, long size, long rows, long i) {
         for (int part = 0; part < STEP; part += WIDTH) put_factors(to + part, load(row + k + part));
 }
 
-/* out[i * stride + j] = x[i] . w[j], without what is left of `size` after whole STEPs; `rows` and
- * `columns` are constants after inlining. Weights are fetched AHEAD of their use: the processor does
- * not foresee that one row of a weight follows the other. */
+/* out[(i * COLUMNS + j) * WIDTH] = x[i] . w[j], without what is left of `size` after whole STEPs;
+ * `rows` is a constant after inlining. */
 INLINE void multiply(
-    float *out, long stride, int rows, int columns, const Factor *x, const Stored *w, long w_stride,
-    long size
+    float *out, int rows, const Factor *x, const Stored *const *w, long size, long ahead
 ) {
     Vec sums[ROWS][COLUMNS];
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++) sums[i][j] = (Vec){0};
+        for (int j = 0; j < COLUMNS; j++) sums[i][j] = (Vec){0};
     long whole = size / STEP * STEP;
 #pragma GCC unroll 2
     for (long k = 0; k < whole; k += STEP, x += rows * STEP) {
         Factors weights[COLUMNS];
 #pragma GCC unroll 4
-        for (int j = 0; j < columns; j++) {
-            weights[j] = weights_at(w + j * w_stride + k);
-            __builtin_prefetch((const char *)(w + j * w_stride + k) + AHEAD, 0, 2);
+        for (int j = 0; j < COLUMNS; j++) {
+            weights[j] = weights_at(w[j] + k);
+            __builtin_prefetch((const char *)(w[j] + k) + ahead, 0, 2);
         }
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             Factors value = factors(x + i * STEP);
             IN_REGISTER(value);
 #pragma GCC unroll 4
-            for (int j = 0; j < columns; j++) sums[i][j] = plus(sums[i][j], value, weights[j]);
+            for (int j = 0; j < COLUMNS; j++) sums[i][j] = plus(sums[i][j], value, weights[j]);
         }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        float *to = out + i * stride;
-        if (columns == 1) to[0] = sum(sums[i][0]);
-        else sums_of(to, sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+        float four[COLUMNS];
+        sums_of(four, sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+        for (int j = 0; j < COLUMNS; j++) out[(i * COLUMNS + j) * WIDTH] = four[j];
     }
 }
 
-#define CASE(rows) \
-    case rows: \
-        if (columns == 1) multiply(out, stride, rows, 1, x, w, w_stride, size); \
-        else multiply(out, stride, rows, COLUMNS, x, w, w_stride, size); \
-        break;
-
-/* out[i * stride + j] = x[i] . w[j] for 1 or COLUMNS columns. */
+/* out[(i * COLUMNS + j) * WIDTH] = x[i] . w[j] for COLUMNS columns. Weights are fetched `ahead` bytes
+ * before their use. */
 ALONE void tile(
-    float *out, long stride, long rows, int columns, const Factor *x, const Stored *w, long w_stride,
-    long size
+    float *out, long rows, const Factor *x, const Stored *const *w, long size, long ahead
 ) {
-    switch (rows) {
-        CASE(1) CASE(2) CASE(3)
-#if !defined(__AVX__) || defined(__AVX512F__)
-        CASE(4) CASE(5)
-#endif
-#if defined(__AVX512F__)
-        CASE(6)
-#endif
-    }
+    BY_ROWS(rows, multiply(out, CONSTANT, x, w, size, ahead))
     long left = size % STEP;
     if (left) { /* one more STEP, filled with zeros */
-        float more[ROWS * COLUMNS];
-        Stored rest[COLUMNS * STEP] = {0};
-        for (int j = 0; j < columns; j++)
-            memcpy(rest + j * STEP, w + j * w_stride + size - left, left * sizeof(Stored));
-        tile(more, COLUMNS, rows, columns, x + rows * (size - left), rest, STEP, STEP);
-        for (long i = 0; i < rows; i++)
-            for (int j = 0; j < columns; j++) out[i * stride + j] += more[i * COLUMNS + j];
+        float more[ROWS * COLUMNS * WIDTH];
+        Stored rest[COLUMNS][STEP] = {0};
+        const Stored *rests[COLUMNS];
+        for (int j = 0; j < COLUMNS; j++)
+            rests[j] = memcpy(rest[j], w[j] + size - left, left * sizeof(Stored));
+        tile(more, rows, x + rows * (size - left), rests, STEP, 0);
+        for (long i = 0; i < rows * COLUMNS; i++) out[i * WIDTH] += more[i * WIDTH];
     }
 }
 
@@ -367,19 +387,6 @@ INLINE Vec activated(Vec x, int kind) {
     return x / (1.0f + exponential(-inner));
 }
 
-/* sums[i * WIDTH + j] = x[i] . weight[j] for all rows of x and `columns` rows of the weight. */
-static void sum_up(const Product *p, float *sums, const Stored *weight, long columns) {
-    for (long j = 0, step; j < columns; j += step, weight += step * p->size) {
-        step = j + COLUMNS <= columns ? COLUMNS : 1;
-        const Factor *x = p->x;
-        for (long block = 0, row = 0, rows; row < p->num; block++, row += rows) {
-            rows = rows_of(block, p->num);
-            tile(sums + row * WIDTH + j, WIDTH, rows, (int)step, x, weight, p->size, p->size);
-            x += rows * padded(p->size, STEP);
-        }
-    }
-}
-
 /* The first `count` of WIDTH numbers, and no memory behind them. */
 INLINE Vec read_some(const Stored *from, long count) {
     Stored some[WIDTH] = {0};
@@ -394,27 +401,52 @@ INLINE void put_some(Stored *to, Vec values, long count) {
     memcpy(to, some, count * sizeof(Stored));
 }
 
-/* All rows of x and the rows of the weight from `from` to `to`, WIDTH at a time. `sums` has room for
- * 2 * WIDTH numbers of each row. */
-static void strip(const Product *p, float *sums, long from, long to) {
-    float *ups = sums + p->num * WIDTH;
-    for (long column = from, other = p->columns + from; column < to; column += WIDTH, other += WIDTH) {
-        long count = column + WIDTH <= to ? WIDTH : to - column;
+/* `count` columns of the output from `from` on, at most WIDTH, and as many in each of `streams` that
+ * begin `apart` from each other. `sums` has room for COLUMNS * WIDTH numbers of each row. */
+static void strips(const Product *p, float *sums, long from, long count, int streams, long apart) {
+    int is_gated = p->kind >= SILU;
+    long ahead = p->num > FEW ? AHEAD : 0;
+    const Stored *w[COLUMNS];
+    for (int j = 0; j < COLUMNS; j++) {
+        long up = is_gated && j % (2 * streams) >= streams ? p->columns : 0;
+        w[j] = p->weight + (from + j % streams * apart + up) * p->size;
+    }
+    for (long column = 0; column < count; column++) {
+        const Factor *x = p->x;
+        for (long block = 0, row = 0, rows; row < p->num; block++, row += rows) {
+            rows = rows_of(block, p->num);
+            tile(sums + row * COLUMNS * WIDTH + column, rows, x, w, p->size, ahead);
+            x += rows * padded(p->size, STEP);
+        }
+        for (int j = 0; j < COLUMNS; j++) w[j] += p->size;
+    }
+    for (int j = 0; j < streams; j++, from += apart) {
         Vec bias = {0}, up_bias = {0};
-        sum_up(p, sums, p->weight + column * p->size, count);
-        if (p->kind >= SILU) sum_up(p, ups, p->weight + other * p->size, count);
-        if (p->bias) bias = read_some(p->bias + column, count);
-        if (p->bias && p->kind >= SILU) up_bias = read_some(p->bias + other, count);
+        if (p->bias) bias = read_some(p->bias + from, count);
+        if (p->bias && is_gated) up_bias = read_some(p->bias + p->columns + from, count);
         for (long i = 0; i < p->num; i++) {
-            Stored *out = p->out + i * p->columns + column;
-            Vec found = load(sums + i * WIDTH) + bias;
-            if (p->kind >= SILU)
+            Stored *out = p->out + i * p->columns + from;
+            const float *found_at = sums + (i * COLUMNS + j) * WIDTH;
+            Vec found = load(found_at) + bias;
+            if (is_gated)
                 found = rounded_lanes(activated(rounded_lanes(found), p->kind)) *
-                        rounded_lanes(load(ups + i * WIDTH) + up_bias);
+                        rounded_lanes(load(found_at + streams * WIDTH) + up_bias);
             if (p->kind == ADDED) found = rounded_lanes(found) + read_some(out, count);
             put_some(out, found, count);
         }
     }
+}
+
+/* All rows of x and the columns of the output from `from` to `to`. COLUMNS streams of weights are
+ * read side by side. Each is long and without gaps, so the processor foresees what it will read. */
+static void columns_of(const Product *p, float *sums, long from, long to) {
+    int streams = p->kind >= SILU ? COLUMNS / 2 : COLUMNS;
+    long apart = (to - from) / streams, rest = from + apart * streams;
+    for (long done = 0, count; done < apart; done += count) {
+        count = done + WIDTH < apart ? WIDTH : apart - done;
+        strips(p, sums, from + done, count, streams, apart);
+    }
+    for (; rest < to; rest++) strips(p, sums, rest, 1, 1, 0);
 }
 
 /* out = norm(x) W^T + bias, added to what `out` holds (ADDED); or act(gate) * up (SILU, GELU). */
@@ -433,7 +465,8 @@ static void linear(const Linear *l, Team team) {
     long from = team.member * share, to = from + share < p.columns ? from + share : p.columns;
     if (from >= to) return;
     long length = padded(p.size, STEP);
-    float *sums = scratch((p.num + 1) * length + 2 * p.num * WIDTH), *row = sums + 2 * p.num * WIDTH;
+    long room = p.num * COLUMNS * WIDTH;
+    float *sums = scratch((p.num + 1) * length + room), *row = sums + room;
     Factor *x = (Factor *)(row + length);
     p.x = x;
     for (long block = 0, done = 0, rows; done < p.num; block++, done += rows) {
@@ -444,7 +477,7 @@ static void linear(const Linear *l, Team team) {
             arrange(x + done * length, row, p.size, rows, i);
         }
     }
-    strip(&p, sums, from, to);
+    columns_of(&p, sums, from, to);
 }
 
 void product(
@@ -617,10 +650,69 @@ typedef struct {
     Stored *out; /* [num, num_kv * group * dim] */
 } Attention;
 
+/* `length` keys with WIDTH of them as lanes, [length / WIDTH, dim / PAIR, WIDTH, PAIR]; zeros from
+ * `count` on, and after `dim` up to a STEP. */
+static void turn(Factor *to, const Stored *keys, long step, long count, long length, long dim) {
+    for (long j = 0; j < length; j += WIDTH)
+        for (long k = 0; k < dim; k += STEP, to += WIDTH * STEP) {
+            const Stored *from = keys + j * step + k;
+            long apart = step, size = k + STEP < dim ? STEP : dim - k;
+            Stored some[WIDTH * STEP];
+            if (j + WIDTH > count || size < STEP) {
+                memset(some, 0, sizeof some);
+                for (long i = 0; i < WIDTH && j + i < count; i++)
+                    memcpy(some + i * STEP, from + i * step, size * sizeof(Stored));
+                from = some, apart = STEP;
+            }
+            Vec lanes[WIDTH], turned[WIDTH];
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) lanes[i] = pairs_at(from + i * apart);
+#pragma GCC unroll 4
+            for (int round = 1; round < WIDTH; round *= 2) {
+#pragma GCC unroll 8
+                for (int i = 0; i < WIDTH / 2; i++) {
+                    turned[2 * i] = LANES(lanes[i], lanes[i + WIDTH / 2], FIRST_HALVES);
+                    turned[2 * i + 1] = LANES(lanes[i], lanes[i + WIDTH / 2], LAST_HALVES);
+                }
+#pragma GCC unroll 16
+                for (int i = 0; i < WIDTH; i++) lanes[i] = turned[i];
+            }
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) store((float *)(to + i * STEP), lanes[i]);
+        }
+}
+
+/* scores[i * length + j] = scale * queries[i] . key j; `rows` is a constant after inlining. */
+INLINE void score(
+    int rows, const Factor *queries, const Factor *keys, long dim, long length, float scale,
+    float *scores
+) {
+    long size = padded(dim, STEP);
+    for (long j = 0; j < length; j += BESIDE * WIDTH, keys += BESIDE * WIDTH * size) {
+        Vec sums[ROWS][BESIDE];
+        for (int i = 0; i < rows; i++)
+            for (int b = 0; b < BESIDE; b++) sums[i][b] = (Vec){0};
+        const Factor *query = queries, *key = keys;
+        for (long k = 0; k < size; k += STEP, query += rows * STEP)
+            for (long d = 0; d < STEP; d += PAIR, key += STEP) {
+                Factors beside[BESIDE];
+                for (int b = 0; b < BESIDE; b++) beside[b] = factors(key + b * WIDTH * size);
+#pragma GCC unroll 8
+                for (int i = 0; i < rows; i++) {
+                    Factors value = everywhere(query + i * STEP + d);
+                    IN_REGISTER(value);
+                    for (int b = 0; b < BESIDE; b++) sums[i][b] = plus(sums[i][b], value, beside[b]);
+                }
+            }
+        for (int i = 0; i < rows; i++)
+            for (int b = 0; b < BESIDE; b++)
+                store(scores + i * length + j + b * WIDTH, sums[i][b] * scale);
+    }
+}
+
 /* Scores of one query to shares of the keys, not yet divided by their sum. */
 static void weigh(const Attention *a, float *scores, long node, long padded) {
     long count = a->seen + a->own;
-    for (long j = 0; j < count; j++) scores[j] *= a->scale;
     for (long j = 0; j < a->own; j++) scores[a->seen + j] += value_of(a->bias[node * a->own + j]);
     for (long j = count; j < padded; j++) scores[j] = scores[0];
     Vec most = load(scores);
@@ -667,30 +759,23 @@ INLINE void mix(
     }
 }
 
-#define MIX(n) \
-    case n: mix(a, n, parts, shares, padded, values, mixed, totals); break;
-
 INLINE void mix_rows(
     const Attention *a, long rows, int parts, const float *shares, long padded,
     const Stored *values, float *mixed, float *totals
 ) {
-    switch (rows) {
-        MIX(1) MIX(2) MIX(3)
-#if !defined(__AVX__) || defined(__AVX512F__)
-        MIX(4) MIX(5)
-#endif
-#if defined(__AVX512F__)
-        MIX(6)
-#endif
-    }
+    BY_ROWS(rows, mix(a, CONSTANT, parts, shares, padded, values, mixed, totals))
 }
 
-/* Attention of `rows` of the group * num queries of key head `head`, from `first` on. */
-static void attend_block(const Attention *a, long head, long first, long rows, float *memory) {
-    long count = a->seen + a->own, dim = a->dim, length = padded(count, WIDTH);
-    float *mixed = memory + ROWS * dim, *scores = mixed + ROWS * dim;
+/* Attention of `rows` of the group * num queries of key head `head`, from `first` on. `keys` are as
+ * `turn` leaves them. */
+static void attend_block(
+    const Attention *a, long head, long first, long rows, const Factor *keys, long length,
+    float *memory
+) {
+    long dim = a->dim;
+    float *mixed = memory + ROWS * padded(dim, STEP), *scores = mixed + ROWS * padded(dim, STEP);
     Factor *queries = (Factor *)memory;
-    const Stored *keys = a->keys + head * dim, *values = a->values + head * dim;
+    const Stored *values = a->values + head * dim;
     float totals[ROWS];
     for (long i = 0; i < rows; i++) { /* query heads that share keys follow each other */
         long node = (first + i) % a->num, member = (first + i) / a->num;
@@ -698,10 +783,7 @@ static void attend_block(const Attention *a, long head, long first, long rows, f
         widen(mixed, query, dim);
         arrange(queries, mixed, dim, rows, i);
     }
-    long j = 0, step = a->row_stride;
-    for (; j + COLUMNS <= count; j += COLUMNS)
-        tile(scores + j, length, rows, COLUMNS, queries, keys + j * step, step, dim);
-    for (; j < count; j++) tile(scores + j, length, rows, 1, queries, keys + j * step, step, dim);
+    BY_ROWS(rows, score(CONSTANT, queries, keys, dim, length, a->scale, scores))
     for (long i = 0; i < rows; i++) weigh(a, scores + i * length, (first + i) % a->num, length);
     long d = 0;
     for (; d + 4 * WIDTH <= dim; d += 4 * WIDTH)
@@ -713,22 +795,42 @@ static void attend_block(const Attention *a, long head, long first, long rows, f
     for (long i = 0; i < rows; i++) {
         long node = (first + i) % a->num, member = (first + i) / a->num;
         Stored *out = a->out + ((node * a->num_kv + head) * a->group + member) * dim;
-        for (d = 0; d < dim; d++) out[d] = stored(mixed[i * dim + d] / totals[i]);
+        for (d = 0; d < dim; d += WIDTH) put(out + d, load(mixed + i * dim + d) / totals[i]);
     }
 }
 
 /* Attention of a tree's rows over a cache; each thread has as many queries. `dim` is a multiple of
  * WIDTH. */
 static void attention(const Attention *a, Team team) {
-    float *memory = scratch(ROWS * (2 * a->dim + a->seen + a->own + WIDTH));
+    long count = a->seen + a->own, length = padded(count, BESIDE * WIDTH);
+    long size = padded(a->dim, STEP), turned = -1;
+    Factor *keys = (Factor *)scratch(ROWS * (2 * size + length) + length * size);
+    float *memory = (float *)(keys + length * size);
     long of_head = a->group * a->num, all = a->num_kv * of_head;
     long query = all * team.member / team.size, to = all * (team.member + 1) / team.size;
     for (long rows; query < to; query += rows) {
-        long first = query % of_head;
+        long head = query / of_head, first = query % of_head;
         rows = of_head - first < to - query ? of_head - first : to - query;
         if (rows > ROWS) rows = ROWS;
-        attend_block(a, query / of_head, first, rows, memory);
+        if (head != turned)
+            turn(keys, a->keys + head * a->dim, a->row_stride, count, length, a->dim);
+        turned = head;
+        attend_block(a, head, first, rows, keys, length, memory);
     }
+}
+
+/* Read the cached rows of the heads that `attention` needs in this thread. The processor foresees
+ * what is read in this order, and not what attention reads. */
+static void fetch(const Attention *a, Team team) {
+    enum { LINE = 64 / sizeof(Stored) };
+    long of_head = a->group * a->num, all = a->num_kv * of_head;
+    long first = all * team.member / team.size / of_head * a->dim;
+    long end = (all * (team.member + 1) / team.size + of_head - 1) / of_head * a->dim;
+    for (long row = 0; row < a->seen * a->row_stride; row += a->row_stride)
+        for (long i = first; i < end; i += LINE) {
+            (void)*(const volatile Stored *)(a->keys + row + i);
+            (void)*(const volatile Stored *)(a->values + row + i);
+        }
 }
 
 void attend(
@@ -815,6 +917,7 @@ static void stack(const Stack *s, Team team) {
             {NULL, 0, 0},
         };
         linear(&qkv, team);
+        fetch(&a, team);
         WAIT write(&written, team);
         WAIT attention(&a, team);
         WAIT linear(&o, team);

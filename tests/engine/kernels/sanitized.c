@@ -38,13 +38,36 @@ static long wrong_products(long num, long size, long columns) {
     return wrong;
 }
 
-static void attention_over(long num, long seen, long num_kv, long group, long dim) {
-    long width = num_kv * group * dim, row = 2 * num_kv * dim;
-    Stored *queries = drawn(num * width), *cache = drawn((seen + num) * row);
+/* The same of attention to `seen` cached rows and `num` that are masked by `bias`. */
+static long wrong_attention(long num, long seen, long num_kv, long group, long dim) {
+    long width = num_kv * group * dim, row = 2 * num_kv * dim, count = seen + num, wrong = 0;
+    Stored *queries = drawn(num * width), *cache = drawn(count * row);
     Stored *bias = drawn(num * num), *out = drawn(num * width);
+    double *shares = malloc(count * sizeof(double));
     attend(out, queries, width, num, num_kv, group, dim, cache, cache + num_kv * dim, row, seen, bias,
            num, 0.1f, 2);
-    free(queries), free(cache), free(bias), free(out);
+    for (long i = 0; i < num * num_kv * group; i++) { /* query head i % (num_kv * group) of a row */
+        long node = i / (num_kv * group), head = i % (num_kv * group) / group;
+        double total = 0;
+        for (long j = 0; j < count; j++) {
+            double score = j < seen ? 0 : value_of(bias[node * num + j - seen]);
+            for (long d = 0; d < dim; d++)
+                score += 0.1f * value_of(queries[i * dim + d]) * value_of(cache[j * row + head * dim + d]);
+            total += shares[j] = exp(score);
+        }
+        for (long d = 0; d < dim; d++) {
+            double exact = 0, sum = 0;
+            for (long j = 0; j < count; j++) {
+                double term = shares[j] / total * value_of(cache[j * row + (num_kv + head) * dim + d]);
+                exact += term;
+                sum += fabs(term);
+            }
+            double error = fabs(value_of(out[i * dim + d]) - exact);
+            wrong += error > 2e-6 * sum + (HALF ? 4e-3 * fabs(exact) : 0) + 1e-6;
+        }
+    }
+    free(queries), free(cache), free(bias), free(out), free(shares);
+    return wrong;
 }
 
 static long wrong_best(long num, long size, long count) {
@@ -105,8 +128,8 @@ int main(void) {
             wrong += wrong_best(5, size, count);
     for (long num = 1; num <= 14; num++)
         for (long seen = 0; seen < 40; seen += 13) {
-            attention_over(num, seen, 3, 3, 64);
-            attention_over(num, seen, 2, 1, 16);
+            wrong += wrong_attention(num, seen, 3, 3, 64);
+            wrong += wrong_attention(num, seen, 2, 1, 48);
         }
     for (long k = 1; k < 12; k += 5)
         for (long levels = 1; levels < 4; levels++)
