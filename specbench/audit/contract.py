@@ -145,7 +145,7 @@ def planted(subject: Subject) -> Iterator[AuditTest]:
 
 
 def _logits(rows: Sequence[LogitNumbers], subject: Subject, what: str) -> Iterator[AuditTest]:
-    limit = deviation_limit(subject.dtype, 0.0)
+    limit = deviation_limit(subject.dtype)
     tests = logit_tests(LogitNumbers.join(rows), None, epsilon=EPSILON[subject.dtype], limit=limit)
     yield from (_named(test, what) for test in tests)
 

@@ -184,7 +184,8 @@ def count_parameters(folder: Path) -> int:
             header = safetensors_header(file, str(folder))
             total += sum(math.prod(entry["shape"]) for entry in header.values())
         else:
-            total += file.stat().st_size // 2
+            with reading(file, str(folder), _AGAIN):
+                total += file.stat().st_size // 2
     return total
 
 

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -91,7 +92,7 @@ RULE = """
         if tree.num_nodes > 1: {}
         return chosen
 """
-MOST_IMPORT_S = 0.3
+MOST_IMPORT_S = 1.0
 
 
 def attack(random: Random, folder: Path) -> None:
@@ -109,6 +110,7 @@ def attack(random: Random, folder: Path) -> None:
         call = random.choice(CALLS)
         decorator = "    @property\n" if call == "needs" else ""
         body = f"{decorator}    def {call}(*given): raise {raised}"
+    _import_ours()
     install(folder / "site", SOURCE.format(body=body, end=end))
     with installed(folder / "site"), patch.object(registry, "IMPORT_LIMIT_S", MOST_IMPORT_S):
         listed = specbench("list", "methods", folder=folder)
@@ -128,6 +130,13 @@ def attack(random: Random, folder: Path) -> None:
     if body and "trees_to_record" not in body and "capture_graphs" not in body:
         assert not any(one.is_ok for one in own), "nobody noticed"
     assert "Hostile" in render(make_report(stored)) or is_import
+
+
+@cache
+def _import_ours() -> None:
+    """Import the other methods before a short limit holds for them too."""
+    for name in registry.names():
+        registry.get(name)
 
 
 def run(folder: Path) -> Run:

@@ -1,0 +1,46 @@
+"""Draft heads with several things changed: what one of them alone is refused or told for, stays so.
+
+What is not refused is told, or drafts as the unchanged head.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+from specbench.errors import CheckpointError
+from tests.methods.checkpoints import Tensors
+from tests.methods.test_changed_heads import CASES, IDS, Case, a_head, drafted, unchanged
+
+TRIES = 200
+APART = [case for case in CASES.values() if IDS not in json.dumps(dict(case.config), default=str)]
+"""Changes that mean the same beside another one."""
+SOUND = Case().tensors
+
+
+def attack(random: Random, folder: Path) -> None:
+    method = random.choice(("eagle", "eagle3", "peagle", "dflash"))
+    every = random.sample([case for case in APART if case.method == method], 9)
+    kept: list[Case] = []
+    for case in every[: random.randint(1, 3)]:
+        names = {name for one in kept for name in one.config}
+        if not names & case.config.keys() and not (kept and case.tensors is not SOUND):
+            kept.append(case)
+
+    def change(tensors: Tensors) -> None:
+        for case in kept:
+            case.tensors(tensors)
+
+    config = {name: value for case in kept for name, value in case.config.items()}
+    head = a_head(Case(config, tensors=change, method=method), folder / "head")
+    refusals = [case.refused for case in kept if case.refused]
+    try:
+        tokens, drafter = drafted(head, method)
+    except CheckpointError as error:
+        assert any(words in error.message for words in refusals), error.message
+        return
+    assert not refusals, f"not refused: {refusals}"
+    for case in kept:
+        assert not case.told or any(case.told in note for note in drafter.weights_notes), case
+    assert tokens == unchanged(method), "other drafts"

@@ -1,0 +1,22 @@
+"""Runs with random numbers: the rule about each cheat names it, and no rule an honest run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from tests.analysis.test_cheats import CHEATS, found, honest, run
+
+TRIES = 200
+
+
+def attack(random: Random, folder: Path) -> None:
+    seed = random.randrange(10**9)
+    if random.random() < 0.4:
+        assert not found(honest(seed)), "an honest run"
+        return
+    key = random.choice([*CHEATS])
+    method, _, change = CHEATS[key]
+    one = run(lambda at: change(at) if at["method"] == method else {}, repeats=2, seed=seed)
+    named = {rule: [*methods] for rule, methods in found(one).items()}
+    assert named == {key: [method]}, named
