@@ -147,7 +147,7 @@ def load(
         method: a method, with options.
         offline: use no network.
         values: further options of the model, as on the command line: `device`, `dtype`,
-            `quantize`, `template`, `weights`, `kernels`, and `threads`, the number of CPU threads
+            `template`, `weights`, `kernels`, and `threads`, the number of CPU threads
             of one operation; None takes the fastest for a step.
 
     Raises:

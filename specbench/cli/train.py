@@ -24,12 +24,6 @@ Data = Annotated[
     Path,
     typer.Option(metavar="FILE|self", help=f"{CORPUS} self: text that the model writes first."),
 ]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format", metavar="NAME", help="safeailab (official) or speculators (eagle3 only)."
-    ),
-]
 LIMITS = {
     "steps": (1, 10**7),
     "rows": (1, 4096),
@@ -64,7 +58,6 @@ def train(
         int, _number("Tokens that eagle3 drafts: the most frequent ones.")
     ] = 32_000,
     unroll: Annotated[int, _number("Depths that eagle3 is trained for.")] = 6,
-    format_: Format = "safeailab",
 ) -> None:
     """Train a method's head for a model that has none."""
     spec = SpecValues(model=model, **values)
@@ -80,11 +73,9 @@ def train(
     from specbench.models.chat import load_codec
     from specbench.models.hub import resolve_model
     from specbench.training.command import check_method, train_head
-    from specbench.training.layouts import check_format
     from specbench.training.recipe import Settings, has_fast_bfloat16
 
     check_method(method)
-    check_format(format_, method)
     device = pick_device(spec.device).name
     settings = Settings(
         num_steps=steps,
@@ -94,7 +85,6 @@ def train(
         num_unrolled=unroll,
         draft_vocab=draft_vocab,
         num_tokens=tokens,
-        layout=format_,
         is_mixed=has_fast_bfloat16(device),
     )
     path = resolve_model(card, offline=call.offline)

@@ -125,11 +125,9 @@ def load_prompt_sets(
 
 
 def known_prompts(header: RunHeader, one: PromptsHeader) -> PromptSet | None:
-    """The prompts of a task as the run's options choose them; None without the run's file, or
-    if they were padded.
-    """
+    """The prompts of a task as the run's options choose them; None without the run's file."""
     values = header.spec.values
-    if one.source not in ("bundled", "paper") or values.pad_to:
+    if one.source not in ("bundled", "paper"):
         return None
     limit = None if header.origins else values.limit
     try:

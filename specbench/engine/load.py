@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,27 @@ from specbench.engine.layers.torch_attention import (
     attention_kinds,
 )
 from specbench.engine.probe import TESTED, replay_fault, tree_fault
-from specbench.engine.quantize import prepare_stored, quantization_config
 from specbench.engine.source import WeightSource, make_target, without_weights
 from specbench.engine.spread import Spread, send_inputs
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError, printable, reason_of
+
+_PACKAGES = {
+    "auto-round": ("auto-round",),
+    "awq": ("gptqmodel",),
+    "bitsandbytes": ("bitsandbytes",),
+    "compressed-tensors": ("compressed-tensors",),
+    "gptq": ("gptqmodel", "optimum"),
+    "hqq": ("hqq",),
+    "quanto": ("optimum-quanto",),
+    "torchao": ("torchao",),
+}
+"""The packages with which transformers reads a format."""
+_MODULES = {"optimum-quanto": "optimum.quanto"}
+_LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
+"""Formats that transformers turns into plain weights on other devices than these GPUs."""
+_ALWAYS_PLAIN = "compressed-tensors"
+"""The format whose weights become plain on every device, at the latest in the first forward."""
 
 
 def load_target(
@@ -39,13 +56,11 @@ def load_target(
     dtype: torch.dtype,
     device: torch.device,
     execution: Execution | None = None,
-    quantize: str = "",
     spread: Spread | None = None,
 ) -> Target:
     """Load the causal language model in `path`, or of a source, as a target.
 
     With `spread` its layers are spread over several GPUs, of which `device` is the first.
-    `quantize` is "int8" or "int4" to quantise a folder's weights while they are loaded.
 
     Raises:
         CheckpointError: the folder is not a causal language model, has missing or misshapen
@@ -62,7 +77,6 @@ def load_target(
         placed = spread.place(without_weights(config, dtype)) if spread else {"": device}
         model, report = AutoModelForCausalLM.from_pretrained(
             path, config=config, dtype=dtype, device_map=None if device.type == "cpu" else placed,
-            **({"quantization_config": quantization_config(quantize, device)} if quantize else {}),
             output_loading_info=True, ignore_mismatched_sizes=True,  # check_complete refuses them
             trust_remote_code=False,
         )  # fmt: skip
@@ -126,6 +140,69 @@ def _unsupported_attention(config: Any) -> str | None:
     if sizes := [size for size in kinds.values() if size is not None and size < 1]:
         return f"with a window of {sizes[0]} tokens"
     return None
+
+
+def check_format(method: str, path: Path) -> None:
+    """Refuse a checkpoint in a format that cannot be read here.
+
+    Raises:
+        CheckpointError: transformers does not know the format, or needs packages for it.
+    """
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    known = {name.split("_4bit")[0].split("_8bit")[0] for name in AUTO_QUANTIZATION_CONFIG_MAPPING}
+    if method not in known:  # transformers would ignore it
+        raise CheckpointError(
+            f"The weights in {path} are quantised in the format {method}, which transformers does "
+            "not know.",
+            "Use plain weights, or another checkpoint of the model.",
+        )
+    missing = [name for name in _PACKAGES.get(method, ()) if not _is_installed(name)]
+    if missing:
+        names = " ".join(missing)
+        raise CheckpointError(
+            f"The weights in {path} are quantised in the format {method}, and transformers needs "
+            f"{names} to read it.",
+            f"Install it: pip install {names}",
+        )
+
+
+def is_dequantized(method: str, device: torch.device) -> bool:
+    """True if weights in this format become plain ones while they are loaded onto the device.
+
+    The conditions are those of transformers 5.23.
+    """
+    least = _LEAST_CAPABILITY.get(method)
+    if least is None:
+        return method == _ALWAYS_PLAIN
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < least:
+        return True
+    return method == "mxfp4" and not _is_installed("kernels")
+
+
+def prepare_stored(config: Any, path: Path, device: torch.device) -> None:
+    """Check a checkpoint's quantised weights; plain ones where the device cannot compute with them.
+
+    transformers asks for any GPU of the machine, not for the device of the model.
+
+    Raises:
+        CheckpointError: the format cannot be read.
+    """
+    stored = getattr(config, "quantization_config", None)
+    if stored is None:
+        return
+    method = str(stored.get("quant_method", "unknown"))
+    check_format(method, path)
+    if is_dequantized(method, device):
+        config.quantization_config = {**stored, "dequantize": True}
+
+
+def _is_installed(package: str) -> bool:
+    name = _MODULES.get(package, package.replace("-", "_"))
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that a module is in
+        return False
 
 
 def check_complete(path: Path, report: dict[str, Any], config: Any) -> None:

@@ -92,9 +92,7 @@ class ModelHeader(Struct, frozen=True, kw_only=True):
     dtype: Annotated[str, told("dtype")]
     """Number format of the weights."""
     quantization: Annotated[str, told("quantised weights")] = ""
-    """int8 or int4 as asked, or the checkpoint's own, such as awq int4 or dequantised fp8;
-    absent without.
-    """
+    """The checkpoint's own format, such as awq int4 or dequantised fp8; absent without."""
     is_stand_in: Annotated[bool, told("stand-in instead of the real weights")] = False
     """A small model in the real model's shape."""
     is_embedded: bool = False

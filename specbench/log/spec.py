@@ -30,9 +30,6 @@ class SpecValues(Struct, frozen=True):
     prompts: Annotated[str, option(
         "Prompts: bundled, paper, hub, or a file", "measure", "work", "SOURCE",
         unset="bundled for tiny and stand-ins, else paper")] = "auto"
-    pad_to: Annotated[tuple[int, ...], option(
-        "Cut prompts of N tokens from the text file --prompts.", "measure", "work", "N,...",
-        least=1)] = ()
     limit: Annotated[int | None, option(
         "Use the first N prompts of a task.", "measure", "draw", least=1)] = None
     sample: Annotated[int | None, option(
@@ -68,9 +65,6 @@ class SpecValues(Struct, frozen=True):
     dtype: Annotated[str, option(
         "Type of the weights:", "model", "work", "DTYPE",
         choices=("auto", "float32", "bfloat16", "float16"))] = "auto"
-    quantize: Annotated[str, option(
-        "Quantise the weights (torchao):", "model", "work", "FORMAT", backend="engine",
-        choices=("", "int8", "int4"), noun="format of quantised weights")] = ""
     template: Annotated[str, option(
         "Chat template: auto, thinking, none, or its name.", "model", "work", "NAME",
         is_told=True)] = "auto"

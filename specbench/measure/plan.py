@@ -72,15 +72,8 @@ def make_plan(
     check_goal(spec, len({*spec.methods, BASELINE}) if spec.methods else 2, [most] * len(tasks))
     if is_here and not spec.backend:  # rules between options, before anything is downloaded
         parse_methods(spec.methods)
-    if spec.pad_to:
-        from specbench.data.long_prompts import long_prompt_sets, read_text
-
-        text = read_text(spec.prompts)
-        setup = make(spec, is_offline=is_offline)
-        sets = long_prompt_sets(text, spec.pad_to, partial(_length, setup), spec.limit)
-    else:
-        sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
-        setup = make(spec, is_offline=is_offline)
+    sets = load_prompt_sets(tasks, spec.prompts, limit=spec.limit, offline=is_offline)
+    setup = make(spec, is_offline=is_offline)
     if spec.sample is not None:
         sets = tuple(one.drawn(spec.sample, spec.seed) for one in sets)
     _check_loads(spec, sets)

@@ -47,10 +47,6 @@ class RunSpec(SpecValues, frozen=True):
         if not self.temperatures:
             raise UserError("No temperature is given.", "Give --temperature 0, 1 or 0,1.")
         _check_backend(self)
-        if self.quantize and self.weights == "stand-in":
-            raise UserError(
-                f"A stand-in is not quantised by --quantize {self.quantize}.", "Leave it out."
-            )
 
     def sampling(self, temperature: float) -> Sampling:
         """The sampling at one of the run's temperatures."""

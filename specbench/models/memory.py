@@ -52,8 +52,6 @@ of cuBLAS for the two streams of recordings (32 MiB each on Hopper).
 """
 _PREFILL_NUMBERS = 16
 """Numbers per token and hidden unit that a prefill keeps at once, at most."""
-_QUANTIZED_BYTES = {"int8": 1.02, "int4": 0.6}
-"""Bytes per quantised weight, with its share of the scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +91,26 @@ class MemoryNeed:
 def check_fits(
     source: Path | Shape, dtype: Dtype, device: str, *, context: int = 2048,
     what: str = "The model", drafts: Sequence[Path] = (), has_graphs: bool = False,
-    quantize: str = "", is_dequantized: bool = False,
+    is_dequantized: bool = False,
 ) -> MemoryNeed:  # fmt: skip
     """Memory of `source` in `dtype` for `context` tokens, checked against what `device` has free.
 
     `source` is a checkpoint folder, or a shape when nothing is downloaded yet; `drafts` are
     the methods' folders, of which `source` itself counts once; with `has_graphs`, steps are
-    captured; `quantize` is given where weights are quantised while they are loaded. With
-    `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises TooLarge with
-    both figures.
+    captured. With `is_dequantized`, stored weights of 4 and 8 bits become plain ones. Raises
+    TooLarge with both figures.
     """
     need = estimate(source, dtype, context=context, what=what, is_dequantized=is_dequantized)
     # A config may claim more than its files hold, and the model is made by the config.
     layers, hidden, vocab = _dimensions(source, what)
     claimed = (vocab + layers * hidden) * hidden * BYTES[dtype]
-    weights = max(need.weight_bytes, claimed)
-    if quantize:
-        tables = min(2 * vocab * hidden * BYTES[dtype], weights)  # embeddings and output head
-        weights = tables + int((weights - tables) * _QUANTIZED_BYTES[quantize] / BYTES[dtype])
-    need = replace(need, weight_bytes=weights)
     draft_bytes = sum(folder_bytes(folder, dtype) for folder in drafts if folder != source)
-    reserve = GRAPH_RESERVE if has_graphs else 0
-    need = replace(need, draft_bytes=draft_bytes, reserve_bytes=reserve)
+    need = replace(
+        need,
+        weight_bytes=max(need.weight_bytes, claimed),
+        draft_bytes=draft_bytes,
+        reserve_bytes=GRAPH_RESERVE if has_graphs else 0,
+    )
     check_need(need, dtype, device, context=context, what=what)
     return need
 
@@ -133,8 +129,8 @@ def check_context(need: MemoryNeed, context: int, dtype: Dtype, device: str, *, 
         fit = max(free_bytes(device) - need.fixed_bytes, 0) * 2**20 // max(a_token, 1)
         raise TooLarge(
             error.message,
-            f"Requests of up to {fit} tokens fit: leave longer prompts out (--limit, --dataset, "
-            f"--pad-to), or lower --max-new-tokens. Or {error.hint}",
+            f"Requests of up to {fit} tokens fit: leave longer prompts out (--limit, --dataset), "
+            f"or lower --max-new-tokens. Or {error.hint}",
             num_gpus_needed=error.num_gpus_needed,
         ) from None
 

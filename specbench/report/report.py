@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from specbench.analysis.calibration import Calibration
 from specbench.analysis.metrics import RunMetrics
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
@@ -19,9 +18,6 @@ from specbench.report.table import Table
 if TYPE_CHECKING:
     from specbench.report.plots.style import Plot
 
-MethodAt: TypeAlias = tuple[str, float]
-"""A method and a temperature."""
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -29,7 +25,6 @@ class Source:
 
     label: str
     metrics: RunMetrics
-    calibration: Mapping[MethodAt, tuple[Calibration, ...]]
     run: Run
     answers: tuple[Answers, ...] = ()
 

@@ -20,7 +20,6 @@ from specbench.training.batches import Row, ShuffledBatches
 from specbench.training.examples import Codec, encode, read_examples
 from specbench.training.files import begin_work, check_folder
 from specbench.training.head import Head
-from specbench.training.layouts import check_format
 from specbench.training.loop import LogLine, Plan
 from specbench.training.own_text import OVERLAP, SELF, task_prompts, write_own_text
 from specbench.training.recipe import HEADS, Settings, fit, new_head
@@ -57,7 +56,6 @@ def train_head(
         NonFiniteError: the model's outputs, the loss or the head are NaN or infinite.
     """
     check_method(method)
-    check_format(settings.layout, method)
     left_out: Counter[str] = Counter()
     is_own = str(data) == SELF
     examples = [] if is_own else read_examples(data, left_out)

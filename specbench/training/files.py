@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from specbench.errors import (
     CheckpointError,
@@ -21,39 +20,38 @@ from specbench.errors import (
 )
 from specbench.log.files import LineFile, folder_errors, write_whole
 from specbench.training.head import Head
-from specbench.training.layouts import SAFEAILAB, head_files
 
 _WORK, _SETTINGS = "training", "settings.json"
 NO_NUMBERS = "Check the weights and the config.json of the model, and the text it is trained on."
 """The hint for NaN and infinity."""
 
 
-def write_head(head: Head, folder: Path, layout: str = SAFEAILAB, target: str = "") -> None:
-    """Write config.json and the weights in float16, each file replaced in one move.
+def write_head(head: Head, folder: Path) -> None:
+    """Write the files of the method's official code: config.json and the weights in float16.
 
-    `layout` and `target` are those of `head_files`.
+    Each file is replaced in one move.
 
     Raises:
         NonFiniteError: a weight does not fit into float16. The files are as before.
         RunFolderError: a file cannot be written. It is as before.
     """
-    files = head_files(head, layout, target)
+    fields, tensors = head.config(), dict(head.tensors())
+    if fields.get("draft_vocab_size") == fields.get("vocab_size"):  # vLLM then refuses maps
+        for name in ("d2t", "t2d"):
+            tensors.pop(name, None)
     tensors = {
         name: (tensor.half() if tensor.is_floating_point() else tensor).cpu().contiguous()
-        for name, tensor in files.tensors.items()
+        for name, tensor in tensors.items()
     }
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise NonFiniteError(f"The head's {name} has values that no float16 holds.", NO_NUMBERS)
     with folder_errors(folder, "--out"):
         folder.mkdir(parents=True, exist_ok=True)
-    weights = folder / files.file_name
+    weights = folder / head.file_name
     with replacing(folder / "config.json") as config, replacing(weights) as scratch:
-        config.write_text(json.dumps(files.config, indent=2) + "\n", encoding="utf-8")
-        if weights.suffix == ".safetensors":
-            save_file(tensors, scratch)
-        else:
-            torch.save(tensors, scratch)
+        config.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+        torch.save(tensors, scratch)
 
 
 @contextmanager
@@ -146,6 +144,8 @@ def _check_same(path: Path, settings: Mapping[str, object], data: Path | None) -
         before = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(before, dict):
             raise ValueError("it is not a JSON object")
+        if before.get("layout") == "safeailab":  # of older versions, which wrote another too
+            del before["layout"]
     except FileNotFoundError as error:
         raise UserError(
             f"There is no training to resume: {path} does not exist.",

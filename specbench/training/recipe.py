@@ -20,7 +20,6 @@ from specbench.training.features import Features
 from specbench.training.files import NO_NUMBERS, write_head
 from specbench.training.head import Head, TargetOutputs, agreement
 from specbench.training.layer import register_attention
-from specbench.training.layouts import SAFEAILAB
 from specbench.training.loop import Plan, Schedule, optimizers_for, train
 from specbench.training.medusa import HydraHeads, MedusaHeads
 
@@ -48,8 +47,6 @@ class Settings:
     draft_vocab: int = 32_000
     num_tokens: int = 1_000_000
     """Tokens of answers that the target writes, where it writes the text."""
-    layout: str = SAFEAILAB
-    """The published layout that it is written in, one of `FORMATS`."""
 
     is_mixed: bool = True
     """Matrix products in bfloat16; weights, losses and optimizer states stay in float32."""
@@ -170,12 +167,12 @@ def fit(
                 return head.loss(batch, features(batch))
 
         def evaluate() -> Mapping[str, float]:
-            write_head(head, out, settings.layout, target)
+            write_head(head, out)
             text = (batch.to(model.device) for batch in held_out.in_order())
             with mixed():
                 last.update(agreement(head, ((batch, tested(batch)) for batch in text)))
             return last
 
         train(head, loss_of, batches, optimizers, plan, evaluate)
-    write_head(head, out, settings.layout, target)
+    write_head(head, out)
     return last

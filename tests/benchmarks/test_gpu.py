@@ -19,7 +19,7 @@ from specbench.log.store import read_run
 from tests.packaging.shell import ROOT
 
 SMALL = ("--device", "cpu", "--model", "tiny", "--limit", "1", "--max-new-tokens", "3")
-UNUSED = ("datasets", "gguf", "pooch", "aiohttp", "torchao", "xdist")
+UNUSED = ("datasets", "gguf", "pooch", "aiohttp", "xdist")
 """Packages that a machine with a GPU may lack."""
 
 

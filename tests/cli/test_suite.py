@@ -155,10 +155,3 @@ def test_a_dry_run_shows_what_each_run_takes_and_runs_nothing(
         ["02-tiny", "3", "6", "0.0", "GB"],
     ]
     assert not Path("results").exists()
-
-
-def test_prompts_cut_from_a_text_are_counted_for_each_length(recipe: Path) -> None:
-    cut = 'prompts = "book.txt"\npad_to = [64, 128]'
-    recipe.write_text(RECIPE.replace('tasks = ["gsm8k"]', cut))
-    first = read_recipe(recipe).runs[0]
-    assert preview(first, lambda device: 1e12).num_samples == 2 * 3

@@ -16,21 +16,19 @@ import torch
 import transformers
 from torch import nn
 from transformers import (
-    AutoModelForCausalLM,
     GptOssConfig,
     GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
-    TorchAoConfig,
 )  # fmt: skip
 
-from specbench.engine import quantize
+from specbench.engine import load
 from specbench.engine.decode import decode
 from specbench.engine.layers.weights import pass_bytes, weight_bytes
 from specbench.engine.load import load_target
 from specbench.engine.target import Target
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError
 from specbench.measure.local.engine_setup import make_engine_setup
 from specbench.measure.spec import RunSpec
 from specbench.models.memory import estimate
@@ -134,15 +132,10 @@ def test_weights_that_become_plain_are_recorded_as_such(tmp_path: Path) -> None:
 def test_a_format_without_its_package_is_refused_before_it_is_loaded(
     method: str, packages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
+    monkeypatch.setattr(load, "find_spec", lambda name: None)
     with pytest.raises(CheckpointError, match=f"format {method}") as caught:
         make_engine_setup(spec(tiny_in(tmp_path / "a", method)), is_offline=True)
     assert caught.value.hint == f"Install it: pip install {packages}"
-
-
-def test_quantised_weights_are_not_quantised_again(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"quantised already \(fp8\)"):
-        make_engine_setup(spec(tiny_in(tmp_path / "a", "fp8"), quantize="int8"), is_offline=True)
 
 
 def test_a_format_that_transformers_does_not_know_is_refused_by_name(tmp_path: Path) -> None:
@@ -158,13 +151,13 @@ def test_a_gpu_computes_with_formats_that_it_has_kernels_for(
     gpu = torch.device("cuda:0")
     for capability, expected in (((8, 0), (True, False)), ((9, 0), (False, False))):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
-        monkeypatch.setattr(quantize, "find_spec", lambda name: name)
-        found = tuple(quantize.is_dequantized(name, gpu) for name in ("fp8", "mxfp4"))
+        monkeypatch.setattr(load, "find_spec", lambda name: name)
+        found = tuple(load.is_dequantized(name, gpu) for name in ("fp8", "mxfp4"))
         assert found == expected
-    monkeypatch.setattr(quantize, "find_spec", lambda name: None)
-    assert quantize.is_dequantized("mxfp4", gpu)
-    assert not quantize.is_dequantized("awq", CPU) and not quantize.is_dequantized("", CPU)
-    assert quantize.is_dequantized("compressed-tensors", gpu)
+    monkeypatch.setattr(load, "find_spec", lambda name: None)
+    assert load.is_dequantized("mxfp4", gpu)
+    assert not load.is_dequantized("awq", CPU) and not load.is_dequantized("", CPU)
+    assert load.is_dequantized("compressed-tensors", gpu)
 
 
 def test_a_model_that_transformers_does_not_have_is_refused_with_both_names(tmp_path: Path) -> None:
@@ -179,46 +172,3 @@ def test_a_model_that_transformers_does_not_have_is_refused_with_both_names(tmp_
     assert "code that comes with a checkpoint is not run" in caught.value.hint
     with pytest.raises(CheckpointError, match=reason):
         load_target(folder, dtype=torch.float32, device=CPU)
-
-
-quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
-
-
-def test_a_quantised_checkpoint_decodes_like_generate_and_counts_its_stored_bytes(
-    tmp_path: Path,
-) -> None:
-    torch.manual_seed(0)
-    plain = LlamaForCausalLM(LlamaConfig(**GROUPED))
-    plain.save_pretrained(tmp_path / "plain")
-    config = TorchAoConfig(quantization.Int8WeightOnlyConfig())
-    AutoModelForCausalLM.from_pretrained(
-        tmp_path / "plain", dtype=torch.bfloat16, quantization_config=config
-    ).save_pretrained(tmp_path / "int8")
-
-    target = load_target(tmp_path / "int8", dtype=torch.bfloat16, device=torch.device("cpu"))
-    assert "quantised" in str(target.unfused_reason)
-    linear = sum(
-        part.weight.numel() for part in plain.model.modules() if hasattr(part, "in_features")
-    )
-    head = plain.lm_head.weight.numel() * 2  # stays in bfloat16
-    assert linear + head < pass_bytes(target.model) < 1.5 * linear + head
-
-    check_trees(target)
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("quantize", ["int8", "int4"])
-def test_weights_are_quantised_while_a_model_is_loaded(quantize: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    sizes = {**GROUPED, "hidden_size": 64}
-    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    cpu = torch.device("cpu")
-    plain, target = (
-        load_target(tmp_path, dtype=torch.bfloat16, device=cpu, quantize=name)
-        for name in ("", quantize)
-    )
-    assert pass_bytes(target.model) < 0.9 * pass_bytes(plain.model)
-    ids = (1, 7, 8, 9)
-    logits = [one.prefill(ids).logits.float() for one in (plain, target)]
-    off = (logits[0] - logits[1]).norm() / logits[0].norm()
-    assert 0 < off < 0.2

@@ -113,13 +113,6 @@ def test_a_folder_stands_for_the_one_file_in_it(tmp_path: Path) -> None:
     assert "one.gguf" in caught.value.hint
 
 
-def test_quantised_weights_are_not_quantised_again(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "small.gguf")
-    spec = make_spec(model=str(tmp_path / "small.gguf"), methods=("pld",), quantize="int8")
-    with pytest.raises(UserError, match=r"quantised already \(Q4_1\)"):
-        make_engine_setup(spec, is_offline=True)
-
-
 def test_the_known_model_is_found_in_an_installed_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,7 @@ def pins(file: str = "constraints.txt") -> dict[str, str]:
 
 def test_every_import_is_a_declared_dependency() -> None:
     optional = PROJECT["optional-dependencies"]
-    names = ("kernels", "llamacpp", "quantize", "ray")
+    names = ("kernels", "llamacpp", "ray")
     extras = [one for name in names for one in optional[name]]
     assert imported() - set(declared([*PROJECT["dependencies"], *extras])) == set()
 

@@ -16,14 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from specbench.analysis.calibration import calibrate
 from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.methods import described
 from specbench.report.build import make_report
-from specbench.report.plots import make_plots, style
+from specbench.report.plots import style
 from specbench.report.plots.style import Plot, looks, save
 from specbench.report.report import Report
-from specbench.types import TracedStep
 from tests.analysis.run_factory import TITLES, full_run, header, make_run, record
 from tests.report.drawing import (
     EVERY_RUN,
@@ -36,16 +34,6 @@ from tests.report.drawing import (
     with_phases,
 )
 from tests.support.headers import values_of
-
-
-def traced(report: Report) -> Report:
-    """The report with a made-up calibration of EAGLE-2."""
-    steps = [
-        TracedStep((-1, 0, 1), (None, -0.1 * i, -0.3 * i), (0, 1)[: 1 + i % 2]) for i in range(1, 9)
-    ]
-    source = replace(report.sources[0], calibration={("eagle2", 0.0): calibrate(steps)})
-    report = replace(report, sources=(source, *report.sources[1:]))
-    return replace(report, plots=make_plots(report))
 
 
 @cache
@@ -69,8 +57,8 @@ def test_every_plot_is_drawn_whatever_is_missing(make: Any) -> None:
 
 
 def test_a_run_gets_the_plots_that_it_has_data_for() -> None:
-    names = set(drawn(traced(report_of(nine_methods))))
-    assert names == {"speedup", "speedup_by_mat", "positions", "calibration"}
+    names = set(drawn(report_of(nine_methods)))
+    assert names == {"speedup", "speedup_by_mat", "positions"}
     assert set(drawn(report_of(with_phases))) == {"positions"}
 
 
@@ -81,7 +69,7 @@ def test_a_run_whose_requests_all_paused_has_a_report_without_plots() -> None:
 
 
 def test_every_plot_has_a_title_caption_and_description() -> None:
-    for plot, _ in drawn(traced(report_of(nine_methods))).values():
+    for plot, _ in drawn(report_of(nine_methods)).values():
         assert plot.title
         assert plot.caption.endswith(".")
         assert "EAGLE-2" in plot.alt

@@ -144,11 +144,10 @@ def test_the_full_command_names_servers_and_loads() -> None:
     values = msgspec.structs.replace(
         made.header.spec.values, backend="server", urls=("http://a:1", "http://b:2"),
         labels=("vanilla", "eagle3"), methods=("vanilla", "eagle3"), request_timeout_s=30.0,
-        quantize="int4",
     )  # fmt: skip
     spec = msgspec.structs.replace(made.header.spec, values=values)
     command = " ".join(full_command(msgspec.structs.replace(made.header, spec=spec)).split())
     command = command.replace("\\ ", "")
     assert "--url http://a:1 --label vanilla --url http://b:2 --label eagle3" in command
     assert "--concurrency 1,8 --request-rate 2.5 --goodput ttft:60 --request-timeout 30" in command
-    assert "--method" not in command and "--quantize int4" in command
+    assert "--method" not in command

@@ -226,20 +226,18 @@ def test_nan_and_infinity_end_a_training_without_a_head(
     assert [file.name for file in (tmp_path / "head").iterdir()] == ["training"]
 
 
-@pytest.mark.parametrize("layout", ["safeailab", "speculators"])
 def test_a_full_disk_leaves_the_head_and_checkpoint_as_they_were(
-    train: Train, tmp_path: Path, layout: str
+    train: Train, tmp_path: Path
 ) -> None:
-    settings = replace(SETTINGS, layout=layout)
-    train("eagle3", settings)
+    train("eagle3", SETTINGS)
     files = [file for file in (tmp_path / "head").rglob("*") if file.is_file()]
     before = {file: file.read_bytes() for file in files if file.name != "settings.json"}
     with file_size_limit(20_000), pytest.raises(UserError, match="cannot be written") as caught:
-        train("eagle3", replace(settings, num_steps=6), is_resumed=True)
+        train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
     assert "Free space" in caught.value.hint
     assert {file: file.read_bytes() for file in before} == before
     assert {*files} == {file for file in (tmp_path / "head").rglob("*") if file.is_file()}
-    train("eagle3", replace(settings, num_steps=6), is_resumed=True)
+    train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
 
 
 def test_there_is_nothing_to_resume_in_a_new_folder(train: Train) -> None:
@@ -326,26 +324,6 @@ def test_text_may_grow_at_its_end_only(train: Train, data: Path, tmp_path: Path)
     data.write_bytes(before.replace(b"One.", b"Two."))
     with pytest.raises(UserError, match="other settings: data was"):
         train("eagle3", replace(SETTINGS, num_steps=6), is_resumed=True)
-
-
-def test_a_head_is_trained_into_the_layout_of_speculators(
-    model_dir: Path, train: Train, tmp_path: Path
-) -> None:
-    out = tmp_path / "head"
-    settings = replace(SETTINGS, layout="speculators", num_steps=2)
-    train("eagle3", settings)
-    assert sorted(path.name for path in out.iterdir() if path.is_file()) == [
-        "README.md",
-        "config.json",
-        "model.safetensors",
-    ]
-    config = json.loads((out / "config.json").read_text())
-    assert config["speculators_config"]["verifier"]["name_or_path"] == str(model_dir)
-    with pytest.raises(UserError, match="no format for the heads of medusa") as caught:
-        train("medusa", settings, out="other")
-    assert "--format safeailab" in caught.value.hint
-    with pytest.raises(UserError, match="No format 'specforge'"):
-        train("eagle3", replace(SETTINGS, layout="specforge"))
 
 
 def chat(*messages: tuple[str, Any]) -> dict[str, Any]:

@@ -46,9 +46,8 @@ class EngineParts:
 
     `missing` are methods without a checkpoint. A stand-in has the card of the model whose
     shape it takes, and tiny's folder as its `path`. `broken` tells which plug-ins cannot run,
-    and why. `quantize` is the format to which weights are quantised while they are loaded,
-    `quantization` this format or the checkpoint's own. `need` is the memory that was found to
-    be free. With `settings` auto, methods get those that are fastest here.
+    and why. `quantization` is the checkpoint's own format. `need` is the memory that was found
+    to be free. With `settings` auto, methods get those that are fastest here.
     """
 
     card: ModelCard
@@ -64,7 +63,6 @@ class EngineParts:
     has_phases: bool = False
     is_traced: bool = False
     checks_drafts: bool = False
-    quantize: str = ""
     quantization: str = ""
     need: MemoryNeed | None = None
     threads: int | None = None
@@ -168,7 +166,6 @@ def load_model(setup: EngineParts) -> Target:
         dtype=dtype,
         device=device,
         execution=execution,
-        quantize=setup.quantize,
         spread=Spread(tuple(gpus), draft_bytes) if len(gpus) > 1 else None,
     )
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.errors import CheckpointError, UserError
+from specbench.errors import CheckpointError
 from specbench.log.header import ModelHeader, RunHeader, precision
 from specbench.measure.base import SetupInfo
 from specbench.measure.local.device import Device, Mode, fitted, pick_mode
@@ -193,7 +193,7 @@ def _setup(
     is_offline: bool,
 ) -> EngineSetup:
     has_graphs = mode.name == "graph"
-    check_memory = partial(check_fits, what=f"Model {card.name}", quantize=spec.quantize)
+    check_memory = partial(check_fits, what=f"Model {card.name}")
 
     def check_shape() -> None:
         if card.shape is not None:
@@ -214,7 +214,7 @@ def _setup(
     dtype = _dtype(spec, card, device, path)
     found = [one.weights for one in chosen.methods if isinstance(one.weights, Path)]
     drafts = [weights for weights in found if weights.is_dir()]
-    stored, is_plain = _stored_weights(spec, card, path, device)
+    stored, is_plain = _stored_weights(card, path, device)
     need = check_memory(
         path, dtype, device.name, drafts=drafts, has_graphs=has_graphs, is_dequantized=is_plain
     )
@@ -231,8 +231,7 @@ def _setup(
         methods=chosen.methods,
         missing=chosen.missing,
         broken=chosen.broken,
-        quantize=spec.quantize,
-        quantization=spec.quantize or (f"dequantised {stored}" if is_plain else stored),
+        quantization=f"dequantised {stored}" if is_plain else stored,
         need=need,
     )
 
@@ -244,27 +243,20 @@ def _dtype(spec: RunSpec, card: ModelCard, device: Device, path: Path | None = N
     return "float16" if is_free and not device.has_bfloat16 else picked
 
 
-def _stored_weights(spec: RunSpec, card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
+def _stored_weights(card: ModelCard, path: Path, device: Device) -> tuple[str, bool]:
     """The name of a checkpoint's quantised weights, and True if loading makes plain ones of them.
 
     Raises:
-        UserError: they or the model cannot be read, or they are to be quantised again.
+        UserError: they or the model cannot be read.
     """
     import torch
 
-    from specbench.engine.load import check_type
-    from specbench.engine.quantize import check_format, is_dequantized
+    from specbench.engine.load import check_format, check_type, is_dequantized
 
     config = read_config(path, card.name)
     check_type(config.get("model_type"), path)
     converted = config.get(GGUF_TYPE)
     stored = converted or quantization_of(config)
-    if stored and spec.quantize:
-        raise UserError(
-            f"The weights of {card.name} are quantised already ({stored}), so --quantize "
-            f"{spec.quantize} cannot be used.",
-            "Leave it out, or use a checkpoint with plain weights.",
-        )
     if converted:
         return f"dequantised {converted}", False
     if stored:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.data.long_prompts import MOST_PROMPTS
 from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.errors import CheckpointError, TooLarge, UserError
 from specbench.measure.local.device import fitted, pick_device
@@ -180,8 +179,6 @@ def _finder(
 
 def _num_answers(spec: RunSpec, files: _Files) -> int | None:
     """Answers of one pass of one method; prompts of one turn where they are not on this machine."""
-    if spec.pad_to:  # at most: a text may be shorter
-        return len(spec.pad_to) * min(filter(None, (spec.limit or MOST_PROMPTS, spec.sample)))
     total = 0
     for task in plan_tasks(spec.tasks, spec.prompts):
         try:

@@ -144,10 +144,6 @@ def _run(source: Source, categories: RunMetrics | None) -> dict[str, Any]:
         "roofline": plain(metrics.roofline),
         "agreements": plain(metrics.agreements),
         **_serving(metrics),
-        "calibration": [
-            {"temperature": temperature, "method": method, "by_depth": plain(calibrations)}
-            for (method, temperature), calibrations in source.calibration.items()
-        ],
     }
 
 
