@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specbench.analysis.metrics import RunMetrics
-    from specbench.log.loads import Load
+    from specbench.log.run import Load
     from specbench.log.run import Run as LogRun
     from specbench.measure.local.engine import EngineBackend
     from specbench.measure.local.engine_setup import EngineSetup
@@ -181,7 +181,7 @@ class Run:
         self.path, self.header, self.records = run.folder, run.header, run.records
 
     def __repr__(self) -> str:
-        from specbench.report.verdict import verdict
+        from specbench.report.results import verdict
 
         model, status = self.header.model.label, self.header.status
         first = next(iter(self._metrics.values()))

@@ -21,11 +21,10 @@ from typing import Any
 
 import torch
 
-from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import DeviceClock
+from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.layers.weights import pass_bytes
-from specbench.engine.load import load_target
-from specbench.engine.source import WeightSource
+from specbench.engine.load import WeightSource, load_target
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.machine.bandwidth import bandwidth

@@ -20,8 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import Draws, Estimate, effective_number, interval
-from specbench.analysis.stats.effects import FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import (
+    Draws,
+    Estimate,
+    FloatArray,
+    IntArray,
+    effective_number,
+    interval,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from specbench.analysis.acceptance import DepthAcceptance, acceptance_by_depth, count_steps
-from specbench.analysis.columns import BASELINE as BASELINE
-from specbench.analysis.columns import CELL_KEY, POOLED
 from specbench.analysis.latency import Latency, latency, missing_latency
 from specbench.analysis.ratios import COLUMNS, Places, RowRatio, row_ratios
-from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import Draws, Estimate, Missing, Ratio, Value
-from specbench.analysis.stats.effects import IntArray
-from specbench.analysis.survivors import Survivors
+from specbench.analysis.records import BASELINE as BASELINE
+from specbench.analysis.records import CELL_KEY, POOLED, RecordTable, Survivors
+from specbench.analysis.stats.bootstrap import Draws, Estimate, IntArray, Missing, Ratio, Value
 from specbench.log.header import RunHeader
-from specbench.log.loads import NO_LOAD, Load
+from specbench.log.run import NO_LOAD, Load
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from specbench.analysis.columns import BASELINE
 from specbench.analysis.ratios import Places, RowRatio, cluster_sums
-from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio, without_spread
-from specbench.analysis.stats.effects import EXACT, BoolArray, FloatArray
+from specbench.analysis.records import BASELINE, RecordTable
+from specbench.analysis.stats.bootstrap import (
+    EXACT,
+    BoolArray,
+    Bootstrap,
+    Draws,
+    FloatArray,
+    Ratio,
+    without_spread,
+)
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, slower
 from specbench.analysis.warnings import RunWarning
 from specbench.log.header import RunHeader

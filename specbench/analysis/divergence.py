@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from specbench.analysis.columns import BASELINE
-from specbench.analysis.records import RecordTable
+from specbench.analysis.records import BASELINE, RecordTable
 from specbench.types import RecordKey
 
 

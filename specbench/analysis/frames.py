@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.cells import CellMetrics
-from specbench.analysis.columns import CELL_KEY, PHASES
 from specbench.analysis.costs import Cost
 from specbench.analysis.metrics import RunMetrics
+from specbench.analysis.records import CELL_KEY, PHASES
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
-from specbench.analysis.stats.effects import FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import Estimate, FloatArray, IntArray, Missing, Value
 
 QUANTILES = (0.50, 0.90, 0.99)
 

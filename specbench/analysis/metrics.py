@@ -22,24 +22,31 @@ from specbench.analysis.cells import (
 )
 from specbench.analysis.cells import rows_by_cell as rows_by_cell
 from specbench.analysis.cheats import find_cheats
-from specbench.analysis.columns import BASELINE as BASELINE
-from specbench.analysis.columns import POOLED as POOLED
 from specbench.analysis.costs import NO_COST, Conditions, Cost, measure_costs
 from specbench.analysis.divergence import Agreement, find_agreements
-from specbench.analysis.goodput import parse_goodput
 from specbench.analysis.ranking import Ranking, rank
-from specbench.analysis.records import make_table
+from specbench.analysis.records import BASELINE as BASELINE
+from specbench.analysis.records import POOLED as POOLED
+from specbench.analysis.records import find_survivors, make_table
 from specbench.analysis.roofline import NO_BANDWIDTH, Roofline, read_roofline
 from specbench.analysis.served_steps import BlockKey, block_key
 from specbench.analysis.serving import ServingMetrics, mat_of_blocks, measure_serving
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Missing, Value, mean
-from specbench.analysis.survivors import find_survivors
-from specbench.analysis.units import ONE_PASS, Scope
+from specbench.analysis.stats.bootstrap import (
+    ONE_PASS,
+    Bootstrap,
+    Draws,
+    Estimate,
+    Missing,
+    Scope,
+    Value,
+    mean,
+)
 from specbench.analysis.warnings import RunWarning, find_idle_drafts, find_warnings
 from specbench.errors import unknown_name
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
 from specbench.log.run import Run
+from specbench.log.spec import parse_goodput
 
 if TYPE_CHECKING:
     from pandas import DataFrame

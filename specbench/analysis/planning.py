@@ -11,8 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench.analysis.stats.bootstrap import Estimate, quantile
-from specbench.analysis.stats.effects import Variance, total
+from specbench.analysis.stats.bootstrap import Estimate, Variance, quantile, total
 
 POWER_SCORE = 0.8416
 """The normal's quantile at 80 %."""

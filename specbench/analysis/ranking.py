@@ -17,11 +17,11 @@ from specbench.analysis.stats.bootstrap import (
     Estimate,
     Missing,
     Value,
+    Variance,
     quotient,
     with_machine,
     without_spread,
 )
-from specbench.analysis.stats.effects import Variance
 from specbench.analysis.stats.significance import ALPHA, differs, holm
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.stats.bootstrap import Ratio
-from specbench.analysis.stats.effects import EXACT, BoolArray, FloatArray, IntArray
+from specbench.analysis.stats.bootstrap import EXACT, BoolArray, FloatArray, IntArray, Ratio
 
 COLUMNS = (
     "num_tokens", "wall_s", "decode_s", "mat_emitted", "mat_steps",

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.columns import BASELINE, PHASES, REQUEST_KEY
 from specbench.analysis.served_steps import ServedSteps, served_steps
-from specbench.analysis.stats.effects import IntArray
+from specbench.analysis.stats.bootstrap import BoolArray, IntArray
 from specbench.log.backend import BlockHeader
-from specbench.types import Record, RecordKey
+from specbench.types import BASELINE as BASELINE
+from specbench.types import Phases, Record, RecordKey
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+POOLED = ""
+"""The task of a cell that takes all tasks together."""
+CELL_KEY = ["method", "temperature", "task"]
+"""The columns that identify a cell."""
+REQUEST_KEY = [
+    "temperature", "task", "sample_id", "turn", "repeat", "concurrency", "request_rate",
+]  # fmt: skip
+"""The columns that identify a request over methods and runs."""
+PHASES = [phase.name for phase in fields(Phases)]
+
 
 _CATEGORIES = ("method", "task", "sample_id", "status", "stop_reason", "worker")
 _INTEGERS = ("turn", "repeat", "concurrency", "seed", "prompt_tokens", "num_tokens")
@@ -178,3 +190,56 @@ def _is_cut(record: Record) -> bool:
     """EOS and the budget hide whether the last token was a guess or the target's own."""
     lengths, nodes = record.accept_lengths, record.num_nodes
     return bool(lengths) and (not nodes or nodes[-1] != lengths[-1])
+
+
+LEAST_DONE = 0.5
+"""Share of a task's requests that a method must finish to be compared on it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survivors:
+    """The rows of a table that every ranked method has, and the methods that are not ranked.
+
+    `is_shared` is [records]. `unranked` maps method, temperature and task to the numbers of
+    requests that were finished and asked; `num_requests` and `num_shared` count those that any
+    and that every ranked method finished, by temperature and task. `num_paused` of these are
+    left out of `is_shared`.
+    """
+
+    is_shared: BoolArray
+    unranked: Mapping[tuple[str, float, str], tuple[int, int]] = field(default_factory=dict)
+    num_requests: int = 0
+    num_shared: int = 0
+    num_paused: int = 0
+
+
+def find_survivors(frame: DataFrame) -> Survivors:
+    """The survivors among the records of the frame of a `RecordTable`."""
+    is_measured = frame["is_measured"].to_numpy()
+    done = frame[is_measured]
+    if not len(done):
+        return Survivors(is_measured)
+    cells = done.groupby(CELL_KEY, observed=True, sort=False).size()
+    asked = done.groupby(REQUEST_KEY, observed=True, sort=False).size()
+    num_asked = asked.groupby(["temperature", "task"], observed=True).size()
+    unranked = {
+        (method, temperature, task): (int(number), int(num_asked[temperature, task]))
+        for (method, temperature, task), number in cells.items()
+        if number < LEAST_DONE * num_asked[temperature, task]
+    }
+    keys = zip(done["method"], done["temperature"], done["task"], strict=True)
+    ranked = done[[key not in unranked for key in keys]] if unranked else done
+    request = ranked.groupby(REQUEST_KEY, observed=True, sort=False)["method"]
+    num_finished = request.transform("size")
+    num_methods = ranked.groupby(["temperature", "task"], observed=True)["method"].transform(
+        "nunique"
+    )
+    finished = ranked[num_finished == num_methods]
+    paused = finished.groupby(REQUEST_KEY, observed=True, sort=False)["is_paused"]
+    kept = finished[~paused.transform("any")]
+    is_shared = is_measured & False
+    is_shared[kept.index] = True
+    num_paused = int(paused.any().sum())
+    return Survivors(
+        is_shared, unranked, num_requests=len(asked), num_shared=len(paused), num_paused=num_paused
+    )

@@ -19,7 +19,7 @@ prompts. There is no such limit if the weights fit into the processor's cache.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from specbench.analysis.columns import BASELINE
+from specbench.analysis.records import BASELINE
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.log.backend import RooflineHeader
 from specbench.log.machine import Threads

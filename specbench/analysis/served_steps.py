@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench.log.backend import BlockHeader
-from specbench.log.loads import load_of
+from specbench.log.run import load_of
 from specbench.types import Record, RecordKey
 
 _TOO_MANY = (

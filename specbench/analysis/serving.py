@@ -21,18 +21,18 @@ from itertools import accumulate, chain, count, takewhile
 import numpy as np
 
 from specbench.analysis.cells import NOT_RUN
-from specbench.analysis.columns import BASELINE
 from specbench.analysis.latency import Percentiles, percentiles
+from specbench.analysis.records import BASELINE
 from specbench.analysis.served_steps import BlockKey, ServedSteps, block_key
 from specbench.analysis.stats.bootstrap import (
     Bootstrap,
     Draws,
     Estimate,
+    FloatArray,
     Missing,
     Ratio,
     Value,
 )
-from specbench.analysis.stats.effects import FloatArray
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.types import Record

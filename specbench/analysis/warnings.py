@@ -17,14 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from specbench.analysis.cells import CellKey, CellMetrics
-from specbench.analysis.columns import BASELINE, CELL_KEY
 from specbench.analysis.ranking import Ranking, is_claimed
 from specbench.analysis.ratios import cluster_sums
-from specbench.analysis.records import RecordTable
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Estimate, Ratio, quantile
-from specbench.analysis.stats.effects import EXACT, FloatArray
+from specbench.analysis.records import BASELINE, CELL_KEY, RecordTable, Survivors
+from specbench.analysis.stats.bootstrap import (
+    EXACT,
+    Bootstrap,
+    Draws,
+    Estimate,
+    FloatArray,
+    Ratio,
+    quantile,
+)
 from specbench.analysis.stats.significance import ALPHA, slower
-from specbench.analysis.survivors import Survivors
 from specbench.log.backend import BlockHeader
 from specbench.types import Record
 

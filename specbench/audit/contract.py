@@ -16,8 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 from scipy.stats import binom
 
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Ratio
-from specbench.analysis.stats.effects import EXACT
+from specbench.analysis.stats.bootstrap import EXACT, Bootstrap, Draws, Ratio
 from specbench.analysis.stats.significance import slower
 from specbench.audit.evidence import (
     Evidence,

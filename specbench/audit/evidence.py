@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specbench.engine.accept import Sampler
-from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Request, Sampling

@@ -12,14 +12,13 @@ from itertools import accumulate, zip_longest
 
 import numpy as np
 
-from specbench.analysis.columns import BASELINE
 from specbench.analysis.divergence import Agreement, Divergence
-from specbench.analysis.records import RecordTable
+from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.audit.model import RunModel
 from specbench.audit.results import Difference, GreedyAudit, near_tie
 from specbench.log.header import RunHeader
-from specbench.log.loads import loads_of
+from specbench.log.run import loads_of
 from specbench.models.cards import DTYPES
 from specbench.types import Record, Request
 

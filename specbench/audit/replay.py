@@ -109,7 +109,7 @@ class Replay:
         """The target's logits [vocab] after these tokens, in one pass over all of them."""
         import torch
 
-        from specbench.engine.attention import without_cudnn_attention
+        from specbench.engine.layers.torch_attention import without_cudnn_attention
 
         with torch.inference_mode(), without_cudnn_attention():
             return self._backend.target.prefill(token_ids).logits[0].double().cpu().numpy()

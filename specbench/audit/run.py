@@ -17,9 +17,8 @@ from typing import TypeAlias
 
 from msgspec.structs import replace as replace_part
 
-from specbench.analysis.columns import BASELINE
 from specbench.analysis.divergence import find_agreements
-from specbench.analysis.records import make_table
+from specbench.analysis.records import BASELINE, make_table
 from specbench.audit.greedy import agreement_with_ours, audit_greedy
 from specbench.audit.model import RunModel
 from specbench.audit.results import Audit, GreedyAudit

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from specbench.audit.evidence import NUM_BEST, TokenNumbers, plain_logits
 from specbench.audit.results import EPSILON, near_tie
-from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
+from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree
 from specbench.types import Completion, Request

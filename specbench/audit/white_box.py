@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from msgspec.structs import replace as replace_part
 
-from specbench.analysis.columns import BASELINE
-from specbench.analysis.records import RecordTable
+from specbench.analysis.records import BASELINE, RecordTable
 from specbench.analysis.stats.significance import holm
 from specbench.audit.model import RunModel
 from specbench.audit.results import ALPHA, EPSILON, deviation_limit

@@ -14,7 +14,7 @@ from specbench.cli import complete
 from specbench.cli.options import Call, quiet_libraries, say, takes
 from specbench.errors import UserError
 from specbench.log.options import option, options
-from specbench.log.state import run_folder
+from specbench.log.store import run_folder
 
 
 class Audit(Struct, frozen=True):

@@ -20,8 +20,15 @@ from specbench.cli.options import RUNS
 from specbench.data.tasks import TaskCard, broken_cards, load_cards
 from specbench.errors import UserError, unknown_name
 from specbench.log.header import RunHeader
-from specbench.log.state import num_records, run_folder, state
-from specbench.log.store import HEADER, ListedRun, list_runs, read_header
+from specbench.log.store import (
+    HEADER,
+    ListedRun,
+    list_runs,
+    num_records,
+    read_header,
+    run_folder,
+    state,
+)
 from specbench.models.cards import ModelCard, find_model, known_models
 from specbench.models.memory import num_parameters
 from specbench.report.console import SafeConsole, TextTable, text_table

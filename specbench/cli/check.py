@@ -13,7 +13,7 @@ from specbench.cli.options import RunArguments, takes, write_data
 from specbench.errors import UserError
 from specbench.judge.limits import Limits
 from specbench.log.options import options
-from specbench.log.state import run_folder
+from specbench.log.store import run_folder
 
 if TYPE_CHECKING:
     from specbench.judge.checks import CheckedRun

@@ -17,7 +17,7 @@ from msgspec import Struct
 from specbench.cli import complete
 from specbench.errors import terminal_text
 from specbench.log.options import Group, Option, option
-from specbench.log.state import run_folders
+from specbench.log.store import run_folders
 from specbench.measure.folder import RUNS as RUNS
 from specbench.report.console import wrapped
 from specbench.report.export import FORMATS

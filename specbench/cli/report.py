@@ -42,10 +42,9 @@ def report(
     from specbench.analysis.metrics import check_arithmetic
     from specbench.log.run import Run
     from specbench.log.store import read_runs
-    from specbench.report.build import make_report
+    from specbench.report.build import make_report, write_report
     from specbench.report.export import load_format
     from specbench.report.export.terminal import print_report
-    from specbench.report.files import write_report
 
     if plan:
         print_power(run)

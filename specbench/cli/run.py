@@ -112,9 +112,8 @@ def _run(spec: RunSpec, call: Call, view: ProgressView, *, given: Sequence[str])
 
 def _report(run: Run, path: Path, folder: Path, call: Call, view: ProgressView) -> None:
     """Print the report of a run, or of a pool, and write it to `folder`."""
-    from specbench.report.build import make_report
+    from specbench.report.build import make_report, write_report
     from specbench.report.export.terminal import print_report
-    from specbench.report.files import write_report
 
     with no_garbage_collection():
         report = make_report(run, sort=call.sort)

@@ -41,9 +41,8 @@ def suite(
     from specbench.measure.plan import setup_maker
     from specbench.measure.suite.recipe import read_recipe
     from specbench.measure.suite.runs import run_suite
-    from specbench.report.build import make_report
+    from specbench.report.build import make_report, write_report
     from specbench.report.export.terminal import print_report
-    from specbench.report.files import write_report
 
     chosen = read_recipe(recipe)
     if call.dry_run:

@@ -98,7 +98,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
 def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) -> None:
     """Measure the time of a step by rows and context, and of methods' drafts."""
     quiet_libraries()
-    from specbench.report.files import plot_files, write_files
+    from specbench.report.build import plot_files, write_files
     from specbench.tune import cost as make
     from specbench.tune.plots import cost_curve
 
@@ -123,7 +123,7 @@ def predict(
     ] = None,
 ) -> None:
     """Predict the speedup of all settings, on the machine of each cost curve."""
-    from specbench.report.files import plot_files, write_files
+    from specbench.report.build import plot_files, write_files
     from specbench.tune import predict as make
     from specbench.tune import read_curve, read_profile
     from specbench.tune.frames import prediction_frame

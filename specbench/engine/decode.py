@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from specbench.engine.accept import Verdict, judge
-from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import Clock, DeviceClock, Stopwatch
 from specbench.engine.draft_check import CheckedStep, check_draft
 from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import TreeLayout
 from specbench.errors import ContractFault, NonFiniteError, UserError

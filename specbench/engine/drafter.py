@@ -14,7 +14,7 @@ from typing import Any, overload
 import torch
 
 from specbench.engine.accept import AcceptedPath, Rule, Sampler, Verdict, lossless
-from specbench.engine.source import WeightSource
+from specbench.engine.load import WeightSource
 from specbench.engine.target import Forward, Needs, Target
 from specbench.engine.tree import NUM_NODES, DraftTree, padded_size
 from specbench.types import ProfileKind, Request, Scope

@@ -1,14 +1,20 @@
-"""Load a target from a local Hugging Face folder, and refuse models the engine cannot run."""
+"""Load a target from a local Hugging Face folder, or make it from weights in memory.
+
+Models that the engine cannot run are refused.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from accelerate import init_empty_weights
+from torch import Tensor, nn
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -26,12 +32,32 @@ from specbench.engine.layers.torch_attention import (
     SLIDING,
     attention_kinds,
 )
-from specbench.engine.probe import TESTED, replay_fault, tree_fault
-from specbench.engine.source import WeightSource, make_target, without_weights
-from specbench.engine.spread import Spread, send_inputs
 from specbench.engine.target import Target
 from specbench.errors import CheckpointError, UserError, printable, reason_of
 
+if TYPE_CHECKING:
+    from specbench.engine.spread import Spread
+
+
+TESTED = frozenset({
+    "ApertusForCausalLM", "ArceeForCausalLM", "BioGptForCausalLM", "CodeGenForCausalLM",
+    "Cohere2ForCausalLM", "CohereForCausalLM", "CwmForCausalLM", "DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5_MoeForCausalLM", "Exaone4ForCausalLM",
+    "FalconForCausalLM", "GPT2LMHeadModel", "GPTBigCodeForCausalLM", "GPTJForCausalLM",
+    "GPTNeoXForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
+    "GemmaForCausalLM", "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
+    "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM", "GraniteMoeForCausalLM",
+    "GraniteSWAForCausalLM", "HeliumForCausalLM", "HunYuanDenseV1ForCausalLM",
+    "HunYuanMoEV1ForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MiMoV2FlashForCausalLM",
+    "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM", "MistralForCausalLM",
+    "MixtralForCausalLM", "NemotronForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM",
+    "Olmo3ForCausalLM", "OlmoForCausalLM", "PersimmonForCausalLM", "Phi3ForCausalLM",
+    "PhiForCausalLM", "PhimoeForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
+    "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "SeedOssForCausalLM", "SmolLM3ForCausalLM",
+    "StableLmForCausalLM", "Starcoder2ForCausalLM",
+})  # fmt: skip
+"""Classes of models that the project's tests hold against plain forwards and `generate`."""
 _PACKAGES = {
     "auto-round": ("auto-round",),
     "awq": ("gptqmodel",),
@@ -48,6 +74,75 @@ _LEAST_CAPABILITY = {"fp8": (8, 9), "mxfp4": (7, 5)}
 """Formats that transformers turns into plain weights on other devices than these GPUs."""
 _ALWAYS_PLAIN = "compressed-tensors"
 """The format whose weights become plain on every device, at the latest in the first forward."""
+
+
+class WeightSource(Protocol):
+    """Replacement for a checkpoint folder: the config of config.json, and every tensor by name.
+
+    `name` identifies it in errors. `tensors` makes the tensors one by one, anew in each call.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+
+    def tensors(self, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]: ...
+
+
+def make_target(
+    source: WeightSource,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    execution: Execution | None = None,
+    spread: Spread | None = None,
+) -> Target:
+    """Build the causal language model of a source's config from its tensors.
+
+    The tensors become the parameters without a copy, except those that `spread` moves from
+    `device` to another GPU.
+
+    Raises:
+        CheckpointError: the tensors do not cover the model, or have other shapes.
+    """
+    from specbench.engine.spread import device_of, send_inputs
+
+    config = AutoConfig.for_model(**source.config)
+    model = without_weights(config, dtype)
+    placed = spread.place(model) if spread else {"": device}
+    missing = dict(model.named_parameters())
+    for name, tensor in source.tensors(device, dtype):
+        parameter = missing.pop(name, None)
+        if parameter is None or parameter.shape != tensor.shape:
+            raise _mismatch(source, f"makes {name} {list(tensor.shape)}, which the model lacks")
+        tensor = tensor.to(device_of(name, placed))
+        _replace(model, name, nn.Parameter(tensor, requires_grad=False))
+    if missing:
+        raise _mismatch(source, f"lacks {', '.join(sorted(missing)[:3])}")
+    for name, buffer in [*model.named_buffers()]:
+        _replace(model, name, buffer.to(device_of(name, placed)))
+    if spread:
+        send_inputs(model, placed)
+    return Target(model, execution)
+
+
+def without_weights(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The causal language model of a config, whose parameters have shapes alone."""
+    with init_empty_weights():
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    return model
+
+
+def _replace(model: nn.Module, name: str, tensor: Tensor) -> None:
+    owner, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(owner), attribute, tensor)
+
+
+def _mismatch(source: WeightSource, what: str) -> CheckpointError:
+    hint = "Its config and its tensors must describe the same model."
+    return CheckpointError(f"{source.name} {what}.", hint)
 
 
 def load_target(
@@ -83,6 +178,8 @@ def load_target(
         check_complete(path, report, config)
         check_positions(model, path)
         if spread:
+            from specbench.engine.spread import send_inputs
+
             send_inputs(model, placed)
         target = Target(model, execution)
         check_tree(target, path)
@@ -252,7 +349,11 @@ def check_positions(model: PreTrainedModel, path: Path) -> None:
 def check_tree(target: Target, path: Path) -> None:
     """Refuse a model of an untested class whose logits over a tree are wrong."""
     name = type(target.model).__name__
-    if name not in TESTED and (fault := tree_fault(target)):
+    if name in TESTED:
+        return
+    from specbench.engine.probe import tree_fault
+
+    if fault := tree_fault(target):
         raise CheckpointError(
             f"{path} is a {name}, which cannot run over a tree: {fault}.",
             "Use a model of a tested class, such as Llama, Qwen, Mistral, Gemma or gpt-oss.",
@@ -262,5 +363,7 @@ def check_tree(target: Target, path: Path) -> None:
 def with_graphs_proven(target: Target) -> Target:
     """The target, whose own forward runs eagerly if its steps cannot be replayed as graphs."""
     if target.unfused_reason and target.execution.is_static and not target.eager_reason:
+        from specbench.engine.probe import replay_fault
+
         target.eager_reason = replay_fault(target)
     return target

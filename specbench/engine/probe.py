@@ -11,26 +11,6 @@ from specbench.engine.target import Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import reason_of
 
-TESTED = frozenset({
-    "ApertusForCausalLM", "ArceeForCausalLM", "BioGptForCausalLM", "CodeGenForCausalLM",
-    "Cohere2ForCausalLM", "CohereForCausalLM", "CwmForCausalLM", "DeepseekV2ForCausalLM",
-    "DeepseekV3ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5_MoeForCausalLM", "Exaone4ForCausalLM",
-    "FalconForCausalLM", "GPT2LMHeadModel", "GPTBigCodeForCausalLM", "GPTJForCausalLM",
-    "GPTNeoXForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-    "Gemma3ForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
-    "GemmaForCausalLM", "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
-    "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM", "GraniteMoeForCausalLM",
-    "GraniteSWAForCausalLM", "HeliumForCausalLM", "HunYuanDenseV1ForCausalLM",
-    "HunYuanMoEV1ForCausalLM", "Llama4ForCausalLM", "LlamaForCausalLM", "MiMoV2FlashForCausalLM",
-    "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM", "MistralForCausalLM",
-    "MixtralForCausalLM", "NemotronForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM",
-    "Olmo3ForCausalLM", "OlmoForCausalLM", "PersimmonForCausalLM", "Phi3ForCausalLM",
-    "PhiForCausalLM", "PhimoeForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
-    "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "SeedOssForCausalLM", "SmolLM3ForCausalLM",
-    "StableLmForCausalLM", "Starcoder2ForCausalLM",
-})  # fmt: skip
-"""Classes of models that the project's tests hold against plain forwards and `generate`."""
-
 _PARENTS = (0, 0, 0, 0, 2, 2, 1, 4, 5, 7)
 """Siblings, and a depth of 4. A node's row is its position for the first two nodes only."""
 

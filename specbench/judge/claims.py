@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.columns import BASELINE, POOLED
+from specbench.analysis.records import BASELINE, POOLED
 from specbench.analysis.stats.bootstrap import Estimate
 from specbench.analysis.stats.significance import differs, holm
 from specbench.judge.pairs import CellPair, Pair

@@ -17,8 +17,7 @@ from specbench.analysis.cells import BASELINE, WITH_PHASES, CellKey
 from specbench.analysis.metrics import POOLED, rows_by_cell
 from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws
-from specbench.analysis.units import Scope, unit_sd
+from specbench.analysis.stats.bootstrap import Bootstrap, Draws, Scope, unit_sd
 from specbench.errors import UserError, unknown_name
 from specbench.judge.claims import Claim, find_p_values
 from specbench.judge.pairs import (
@@ -32,8 +31,7 @@ from specbench.judge.pairs import (
 )
 from specbench.log.differences import COMPARE, Difference, require_same_work
 from specbench.log.header import RunHeader
-from specbench.log.loads import NO_LOAD, Load, loads_of
-from specbench.log.run import Run
+from specbench.log.run import NO_LOAD, Load, Run, loads_of
 
 MEAN = "mean"
 """The task of a cell with the means over tasks."""

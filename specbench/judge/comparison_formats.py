@@ -23,10 +23,10 @@ from specbench.judge.comparison_table import (
     build_comparison,
 )
 from specbench.log.differences import Difference
+from specbench.report.build import write_files
 from specbench.report.export.csv import csv_text
 from specbench.report.export.markdown import escape, note_lines, table_lines
 from specbench.report.export.terminal import notes_grid, print_parts, report_console
-from specbench.report.files import write_files
 from specbench.report.layout import draw
 
 FORMATS = ("table", "markdown", "csv", "json")

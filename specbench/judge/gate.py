@@ -32,8 +32,7 @@ from specbench.judge.performance import check_performance, check_speeds
 from specbench.judge.sources import check_sources
 from specbench.log.differences import CHECK, require_same_work
 from specbench.log.header import RunHeader
-from specbench.log.loads import NO_LOAD, Load
-from specbench.log.run import Run
+from specbench.log.run import NO_LOAD, Load, Run
 
 
 def check(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specbench.analysis.cells import BASELINE, CellKey
-from specbench.analysis.columns import CELL_KEY, REQUEST_KEY
-from specbench.analysis.records import RecordTable, make_table
+from specbench.analysis.records import CELL_KEY, REQUEST_KEY, RecordTable, make_table
 from specbench.analysis.stats.significance import GATE_ALPHA
 from specbench.judge.checks import Check, Status
 from specbench.log.header import RunHeader

@@ -21,10 +21,9 @@ from specbench.log.header import RunHeader
 from specbench.log.run import Run
 from specbench.log.store import HEADER, SAMPLES, read_run
 from specbench.report import facts
-from specbench.report.build import make_report
+from specbench.report.build import make_report, write_files
 from specbench.report.export import load_format
 from specbench.report.export.html import page_template
-from specbench.report.files import write_files
 from specbench.report.formats import interval_of
 from specbench.report.report import Report
 

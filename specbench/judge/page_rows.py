@@ -12,7 +12,7 @@ from specbench.analysis.ranking import is_alone, is_claimed
 from specbench.analysis.stats.bootstrap import Estimate, Missing, Value
 from specbench.data.tasks import TaskCard, load_cards
 from specbench.log.header import RunHeader
-from specbench.log.loads import Load, loads_of
+from specbench.log.run import Load, loads_of
 from specbench.models.cards import known_models
 from specbench.report import facts, results
 from specbench.report.published import published_values

@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specbench.analysis.cells import NO_BASELINE, NO_STEPS
-from specbench.analysis.columns import REQUEST_KEY
 from specbench.analysis.metrics import mean_over_tasks
 from specbench.analysis.ratios import COLUMNS, Places, row_ratios
-from specbench.analysis.stats.bootstrap import Draws, Missing, Ratio, Value, quotient
-from specbench.analysis.stats.effects import FloatArray
-from specbench.analysis.units import ONE_PASS, Scope
-from specbench.log.loads import Load
+from specbench.analysis.records import REQUEST_KEY
+from specbench.analysis.stats.bootstrap import (
+    ONE_PASS,
+    Draws,
+    FloatArray,
+    Missing,
+    Ratio,
+    Scope,
+    Value,
+    quotient,
+)
+from specbench.log.run import Load
 
 if TYPE_CHECKING:
     from pandas import DataFrame

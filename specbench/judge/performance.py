@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specbench.analysis.cells import CellKey
-from specbench.analysis.columns import BASELINE, POOLED, REQUEST_KEY
-from specbench.analysis.records import make_table
+from specbench.analysis.records import BASELINE, POOLED, REQUEST_KEY, make_table
 from specbench.analysis.stats.bootstrap import (
+    EXACT,
     Estimate,
+    FloatArray,
     Interval,
     Value,
+    Variance,
     quantile,
     without_spread,
 )
-from specbench.analysis.stats.effects import EXACT, FloatArray, Variance
 from specbench.analysis.stats.significance import GATE_ALPHA, holm, margin, slower
 from specbench.errors import UserError
 from specbench.judge.checks import TOO_FEW, Check, Status
 from specbench.judge.comparison import MEAN, Comparison
 from specbench.judge.limits import Limits
 from specbench.judge.pairs import Pair
-from specbench.log.loads import NO_LOAD, Load
-from specbench.log.run import Run
+from specbench.log.run import NO_LOAD, Load, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
-from specbench.log.loads import load_of
+from specbench.log.run import load_of
 from specbench.types import Record, RequestKey, seed_of
 
 _SLACK = 1.001

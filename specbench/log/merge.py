@@ -20,8 +20,15 @@ from specbench.log.files import folder_errors, sync
 from specbench.log.header import PromptsHeader, RunHeader
 from specbench.log.machine import Origin
 from specbench.log.run import Run
-from specbench.log.state import is_being_written
-from specbench.log.store import HEADER, SAMPLES, TRACE, RunFolder, read_header, read_trace
+from specbench.log.store import (
+    HEADER,
+    SAMPLES,
+    TRACE,
+    RunFolder,
+    is_being_written,
+    read_header,
+    read_trace,
+)
 from specbench.types import Record, RecordKey, TracedStep
 
 Prompt = tuple[str, str]

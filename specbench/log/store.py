@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -375,3 +375,42 @@ def _reason(error: Exception, content: bytes) -> str:
     shown = json.dumps(value)  # in ASCII
     shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]} ..."
     return f"{place}: {text} ({shown})"
+
+
+def run_folder(path: Path) -> Path:
+    """The folder of a run that is given as itself, or as one of its files."""
+    return path.parent if path.name in (HEADER, SAMPLES) and not path.is_dir() else path
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The folders of the runs of a suite, in order; or the one of a run or of a pool."""
+    of_suite = sorted(file.parent for file in path.glob(f"*/{HEADER}"))
+    is_run = not of_suite or (path / HEADER).exists()
+    return [run_folder(path)] if is_run or pooled_folders(path) else of_suite
+
+
+def is_being_written(path: Path) -> bool:
+    """True if a process holds the lock of the run in a folder."""
+    import fcntl
+
+    with suppress(FileNotFoundError, PermissionError), (path / SAMPLES).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def state(path: Path, header: RunHeader) -> str:
+    """The run's status; `stopped` if it says `running` and its process is gone."""
+    is_gone = header.status == "running" and not is_being_written(path)
+    return "stopped" if is_gone else header.status
+
+
+def num_records(path: Path) -> int:
+    """Whole records in the folder of a run."""
+    try:
+        with (path / SAMPLES).open("rb") as file:
+            return sum(1 for line in file if line.endswith(b"\n"))
+    except FileNotFoundError:
+        return 0

@@ -146,7 +146,7 @@ def _gpu(nvml: Any, handle: Any, version: str) -> Gpu:
 def _torch() -> Torch:
     import torch
 
-    from specbench.engine.attention import attention_kernels, without_cudnn_attention
+    from specbench.engine.layers.torch_attention import attention_kernels, without_cudnn_attention
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     with without_cudnn_attention():  # as runs use them

@@ -29,9 +29,9 @@ from specbench.log.backend import (
     WorkerHeader,
 )
 from specbench.log.header import MethodHeader, ModelHeader, RunHeader
-from specbench.log.loads import NO_LOAD, Load, loads_of
 from specbench.log.machine import Environment, GpuUse, Threads
 from specbench.log.roles import role
+from specbench.log.run import NO_LOAD, Load, loads_of
 from specbench.measure.spec import RunSpec
 from specbench.types import Completion, Record, RecordKey, Request, RequestKey
 

@@ -124,7 +124,7 @@ def _tree(target: Target) -> Diagnosis:
     """Compare a branch of a tree with a plain sequence: the logits must agree."""
     import torch
 
-    from specbench.engine.attention import without_cudnn_attention
+    from specbench.engine.layers.torch_attention import without_cudnn_attention
     from specbench.engine.tree import DraftTree, TreeLayout
 
     prompt, branch = (1, 5, 6, 7), (8, 9, 10)
@@ -191,7 +191,7 @@ def generate(target: Target, ids: Sequence[int], num_tokens: int) -> list[int]:
     """Exactly `num_tokens` greedy tokens by the model's own `generate`."""
     import torch
 
-    from specbench.engine.attention import without_cudnn_attention
+    from specbench.engine.layers.torch_attention import without_cudnn_attention
 
     with without_cudnn_attention():
         out = target.model.generate(

@@ -16,8 +16,7 @@ from specbench.errors import RunFolderError
 from specbench.log.header import RunHeader
 from specbench.log.options import options
 from specbench.log.spec import SpecValues
-from specbench.log.state import is_being_written, run_folder
-from specbench.log.store import HEADER, list_runs, read_header
+from specbench.log.store import HEADER, is_being_written, list_runs, read_header, run_folder
 from specbench.measure.spec import RunSpec
 from specbench.models.cards import find_model
 from specbench.registry import expand_groups

@@ -7,11 +7,9 @@ from typing import Any
 
 from msgspec import ValidationError, convert
 
-from specbench.analysis.goodput import parse_goodput
 from specbench.errors import UserError, unknown_name
 from specbench.log.options import options
-from specbench.log.spec import SpecValues
-from specbench.measure.server.engines import NAMES
+from specbench.log.spec import SpecValues, parse_goodput
 from specbench.types import Sampling
 
 _NO_DEVICES = ("gpu", "nvidia", "gpu:0")
@@ -31,8 +29,11 @@ class RunSpec(SpecValues, frozen=True):
         for option in options(SpecValues):
             value = getattr(self, option.name)
             option.check(value.partition(":")[0] if option.name == "device" else value)
-        if self.serving_engine and self.serving_engine not in NAMES:
-            raise unknown_name("engine", self.serving_engine, NAMES)
+        if self.serving_engine:
+            from specbench.measure.server.engines import NAMES
+
+            if self.serving_engine not in NAMES:
+                raise unknown_name("engine", self.serving_engine, NAMES)
         parse_goodput(self.goodput)
         if self.urls:
             from specbench.measure.server.address import server_root

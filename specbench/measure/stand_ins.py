@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from specbench.zoo.stand_in.blueprint import Blueprint
     from specbench.zoo.stand_in.plan import StandIn
 
-STAND_IN_WARNING = (
-    "The weights are a stand-in: times are those of the real shape, tokens and accept lengths are "
-    "those of tiny, whose rotary base and context it has."
-)
 _CONTEXT = "max_position_embeddings"
 _FIELDS = {
     "num_hidden_layers": "num_layers", "hidden_size": "hidden_size",

@@ -24,7 +24,6 @@ from specbench.models.checkpoints import (
     safetensors_header,
     weight_files,
 )
-from specbench.zoo.heads import num_head_parameters
 
 
 def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
@@ -39,7 +38,11 @@ def num_parameters(card: ModelCard, weights: DraftWeights) -> int | None:
         return count_parameters(Path(weights.repo))
     if weights.is_model:
         return draft_parameters().get(weights.repo)
-    return None if card.shape is None else num_head_parameters(weights.head, card.shape)
+    if card.shape is None:
+        return None
+    from specbench.zoo.heads import num_head_parameters
+
+    return num_head_parameters(weights.head, card.shape)
 
 
 BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}

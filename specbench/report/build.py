@@ -1,15 +1,19 @@
-"""A report of finished runs."""
+"""A report of finished runs, and its files, each written whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap
+from specbench.errors import RunFolderError
+from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.report.answers import pick_answers
+from specbench.report.export import FORMATS, load_format
 from specbench.report.facts import load_text
 from specbench.report.plots import make_plots
 from specbench.report.report import Report, Source
@@ -36,3 +40,43 @@ def make_report(
     ]
     report = Report(tuple(sources), build_results(measured, sort))
     return replace(report, plots=make_plots(report))
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write every format and every plot.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+    return write_files(folder, report_files(report))
+
+
+def report_files(report: Report) -> dict[str, bytes]:
+    """The files of a report by name: the formats, then each plot as SVG and as PNG."""
+    files = {
+        name: text.encode()
+        for form in FORMATS
+        for name, text in load_format(form).files(report).items()
+    }
+    for plot in report.plots:
+        files[f"{plot.name}.svg"] = plot.images.svg
+        files[f"{plot.name}.png"] = plot.images.png
+    return files
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files into a folder, which is made if it is missing.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_whole(folder / name, content)
+    except OSError as error:
+        raise RunFolderError(
+            f"The report cannot be written to {folder}: {error.strerror or error}.",
+            "Give a folder that can be written to.",
+        ) from error
+    return [folder / name for name in files]

@@ -19,9 +19,9 @@ from specbench.log.header import (
     RunHeader,
     WeightsHeader,
 )
-from specbench.log.loads import loads_of
 from specbench.log.machine import UNKNOWN
 from specbench.log.options import options
+from specbench.log.run import loads_of
 from specbench.log.spec import SpecValues
 from specbench.report.texts import note
 

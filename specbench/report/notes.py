@@ -15,14 +15,13 @@ from specbench.analysis.metrics import BASELINE, RunMetrics
 from specbench.analysis.ranking import is_alone
 from specbench.analysis.roofline import EXPERTS, IN_CACHE, LEAST_SHARE, Roofline
 from specbench.analysis.serving import is_slow_client
-from specbench.analysis.stats.bootstrap import Estimate, Missing
-from specbench.analysis.units import PROMPTS_ONLY
+from specbench.analysis.stats.bootstrap import PROMPTS_ONLY, Estimate, Missing
 from specbench.analysis.warnings import RunWarning
 from specbench.errors import first_line
 from specbench.log.audit import MethodAudit, StoredAudit
 from specbench.log.header import RunHeader
-from specbench.log.loads import loads_of
 from specbench.log.machine import Span
+from specbench.log.run import loads_of
 from specbench.report import facts, formats
 from specbench.report.texts import Note, note
 

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from specbench.engine.attention import without_cudnn_attention
 from specbench.engine.clock import DeviceClock, Phase, Stopwatch
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State, StepResult
+from specbench.engine.layers.torch_attention import without_cudnn_attention
 from specbench.engine.planting import plant
 from specbench.engine.target import Forward, Target
 from specbench.engine.tree import DraftTree, padded_size

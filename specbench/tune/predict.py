@@ -14,8 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specbench.analysis.stats.bootstrap import Bootstrap, Draws, quantile
-from specbench.analysis.stats.effects import FloatArray, Variance, total
+from specbench.analysis.stats.bootstrap import (
+    Bootstrap,
+    Draws,
+    FloatArray,
+    Variance,
+    quantile,
+    total,
+)
 from specbench.errors import UserError
 from specbench.measure.local.threads import FASTER
 from specbench.measure.local.tuning import ROWS

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from specbench.analysis.stats.effects import FloatArray, Variance
+from specbench.analysis.stats.bootstrap import FloatArray, Variance
 from specbench.engine.tree import padded_size
 from specbench.errors import UserError, reading
 from specbench.log.files import write_whole

@@ -317,7 +317,7 @@ def _write(
     write_whole(folder / "settings.toml", toml_text(settings).encode())
     if not setup.stand_in:
         keep_settings(settings)
-    from specbench.report.files import plot_files, write_files
+    from specbench.report.build import plot_files, write_files
     from specbench.tune.plots import agreement
 
     tried = [one for choice in choices for one in choice.tried]

@@ -15,20 +15,24 @@ from specbench.analysis.planning import Pilot, pilot
 from specbench.analysis.ranking import pooled_variance, rank
 from specbench.analysis.ratios import Places, log_ratios
 from specbench.analysis.stats.bootstrap import (
+    EXACT,
+    PROMPTS_ONLY,
     Bootstrap,
     Draws,
     Estimate,
     Missing,
     Ratio,
     Value,
+    Variance,
     estimate,
     mean,
+    of_groups,
+    of_mean,
     quotient,
+    total,
     without_spread,
 )
-from specbench.analysis.stats.effects import EXACT, Variance, of_groups, of_mean, total
 from specbench.analysis.stats.significance import differs, holm, slower
-from specbench.analysis.units import PROMPTS_ONLY
 from tests.analysis.run_factory import header, make_run, record
 
 NORMAL = np.random.default_rng(0).normal(size=2000)

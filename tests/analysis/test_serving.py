@@ -16,8 +16,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap, Estimate, Missing
 from specbench.judge.leaderboard import find_exclusions
 from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
-from specbench.log.loads import Load, loads_of
-from specbench.log.run import Run
+from specbench.log.run import Load, Run, loads_of
 from specbench.log.store import read_run
 from specbench.report.notes import warnings
 from specbench.types import Record, RecordKey, Serving, StopReason

@@ -18,7 +18,7 @@ from benchmarks.coverage import (
     by_pass,
     measure,
 )
-from specbench.analysis.stats.effects import FloatArray
+from specbench.analysis.stats.bootstrap import FloatArray
 
 ROOT = Path(__file__).parents[2]
 NUM_RUNS = 60

@@ -14,14 +14,18 @@ from torch import Tensor
 from torch.backends import cuda
 
 import specbench
-from specbench.engine.attention import attention_kernels, without_cudnn_attention
 from specbench.engine.decode import decode
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers import torch_attention
 from specbench.engine.layers.operands import CacheRows, CacheSpan, Heads, TreeMask
 from specbench.engine.layers.ops import TORCH
-from specbench.engine.layers.torch_attention import PLAIN, Scoring
+from specbench.engine.layers.torch_attention import (
+    PLAIN,
+    Scoring,
+    attention_kernels,
+    without_cudnn_attention,
+)
 from specbench.engine.target import Target
 from specbench.measure import doctor
 from specbench.measure.spec import RunSpec

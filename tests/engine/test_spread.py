@@ -14,8 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specbench.engine import spread
-from specbench.engine.load import load_target
-from specbench.engine.source import make_target, without_weights
+from specbench.engine.load import load_target, make_target, without_weights
 from specbench.engine.spread import Spread, places
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree

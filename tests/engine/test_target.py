@@ -22,15 +22,16 @@ from transformers import (
 )
 
 from specbench.engine import load
+from specbench.engine import probe as probes
 from specbench.engine import target as target_module
 from specbench.engine.decode import decode
 from specbench.engine.drafter import Drafter, State
 from specbench.engine.graphs import cuda as graphs
 from specbench.engine.graphs.cuda import Graphs
 from specbench.engine.layers.torch_attention import attention_kinds, windowed
-from specbench.engine.load import load_target
+from specbench.engine.load import TESTED, load_target
 from specbench.engine.model_parts import decoder, decoder_layers, with_first_layers
-from specbench.engine.probe import TESTED, replay_fault, tree_fault
+from specbench.engine.probe import replay_fault, tree_fault
 from specbench.engine.target import Needs, Target
 from specbench.engine.tree import DraftTree, TreeLayout
 from specbench.errors import CheckpointError, UserError
@@ -373,7 +374,7 @@ def test_an_untested_class_is_probed_once_and_starts_with_an_empty_cache(
         probed.append(model)
         return tree_fault(model)
 
-    monkeypatch.setattr(load, "tree_fault", probe)
+    monkeypatch.setattr(probes, "tree_fault", probe)
     assert load_in(folder, dtype) and not probed
     monkeypatch.setattr(load, "TESTED", frozenset())
     assert load_in(folder, dtype).cache.length == 0

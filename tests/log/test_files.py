@@ -16,8 +16,19 @@ from msgspec import structs
 from specbench.errors import RunFolderError
 from specbench.log.audit import AUDIT, read_audit, records_hash, write_audit
 from specbench.log.files import LineFile, write_whole
-from specbench.log.state import is_being_written, num_records, run_folder, run_folders, state
-from specbench.log.store import HEADER, SAMPLES, RunFolder, pooled_folders, read_run, read_trace
+from specbench.log.store import (
+    HEADER,
+    SAMPLES,
+    RunFolder,
+    is_being_written,
+    num_records,
+    pooled_folders,
+    read_run,
+    read_trace,
+    run_folder,
+    run_folders,
+    state,
+)
 from specbench.report.notes import audit_note
 from specbench.types import TracedStep
 from tests.faults.limits import file_size_limit

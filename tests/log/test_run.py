@@ -14,8 +14,7 @@ from specbench.analysis.metrics import measure
 from specbench.analysis.stats.bootstrap import Bootstrap, Estimate
 from specbench.errors import RunFolderError, UserError
 from specbench.judge.comparison import compare
-from specbench.log.loads import NO_LOAD, ONE_AT_A_TIME, Load
-from specbench.log.run import Run
+from specbench.log.run import NO_LOAD, ONE_AT_A_TIME, Load, Run
 from specbench.log.store import read_runs
 from specbench.report.notes import notes
 from tests.analysis.run_factory import full_run, make_run

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from specbench.data.prompts import Prompt
 from specbench.errors import MethodFault, RunFolderError, UserError
-from specbench.log.loads import NO_LOAD
+from specbench.log.run import NO_LOAD
 from specbench.machine.sampler import PauseWatch
 from specbench.measure.local.engine import EngineBackend
 from specbench.measure.local.engine_setup import make_engine_setup

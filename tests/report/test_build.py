@@ -6,8 +6,7 @@ import pytest
 
 from specbench.analysis import metrics
 from specbench.report import build as source
-from specbench.report.build import make_report
-from specbench.report.files import report_files
+from specbench.report.build import make_report, report_files
 from tests.report.drawing import two_models
 
 

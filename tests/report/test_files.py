@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 from specbench.errors import RunFolderError
-from specbench.report.build import make_report
+from specbench.report.build import make_report, write_report
 from specbench.report.export.json import SCHEMA, digest, plain
-from specbench.report.files import write_report
 from tests.analysis.run_factory import failed, header, make_run, record
 from tests.report.drawing import (
     EVERY_RUN,

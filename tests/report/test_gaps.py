@@ -14,9 +14,8 @@ from specbench.data.prompts import load_prompt_sets, plan_tasks
 from specbench.log.run import Run
 from specbench.report import sections
 from specbench.report.build import make_report
-from specbench.report.categories import measure_categories
 from specbench.report.export import csv as csv_format
-from specbench.report.report import Report
+from specbench.report.report import Report, measure_categories
 from specbench.report.table import Table
 from tests.analysis.run_factory import full_run, make_run
 from tests.judge.changing import with_header, with_records

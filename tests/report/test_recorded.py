@@ -15,9 +15,8 @@ import matplotlib
 import pytest
 
 from specbench.log.store import read_run
-from specbench.report.build import make_report
+from specbench.report.build import make_report, report_files
 from specbench.report.export.json import digest
-from specbench.report.files import report_files
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted(path.parent for path in (ROOT / "results" / "recorded").glob("*/run.json"))

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from specbench.log.backend import BlockHeader, ServerHeader
-from specbench.log.loads import Load
 from specbench.log.machine import CpuUse, Span
-from specbench.log.run import Run
+from specbench.log.run import Load, Run
 from specbench.report.build import make_report
 from specbench.report.facts import full_command
 from specbench.report.report import Report

@@ -13,8 +13,7 @@ from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.log.machine import Threads
 from specbench.log.run import Run
 from specbench.report.notes import notes, short_notes
-from specbench.report.results import build_results
-from specbench.report.verdict import verdict
+from specbench.report.results import build_results, verdict
 from specbench.types import Phases
 from tests.analysis.run_factory import full_run, header, make_run, number, record
 

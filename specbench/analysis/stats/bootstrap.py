@@ -5,18 +5,60 @@ passes of one sample depend on each other. Passes or runs (`units`) are a second
 their variance is added to the bootstrap's.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.stats import MIN_DEGREES
-from specbench.analysis.stats.effects import EXACT, Variance, of_groups, total
-from specbench.analysis.stats.effects import FloatArray as FloatArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.intp]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+class Variance(NamedTuple):
+    """A variance of a logarithm, with its degrees of freedom."""
+
+    value: float
+    degrees: float
+
+
+EXACT = Variance(0.0, math.inf)
+"""The variance of a number that is the same on every machine at all times."""
+
+
+def of_mean(logs: FloatArray) -> Variance | None:
+    """The variance of the mean of these logarithms [units]; NaN stands for one that is unknown.
+
+    None with fewer than two.
+    """
+    known = logs[np.isfinite(logs)]
+    if len(known) < 2:
+        return None
+    return Variance(float(known.var(ddof=1)) / len(known), len(known) - 1)
+
+
+def total(parts: Iterable[Variance]) -> Variance:
+    """The sum of independent variances, with the degrees of Welch and Satterthwaite (1946)."""
+    known = [part for part in parts if part.value > 0]
+    value = math.fsum(part.value for part in known)
+    inverse = math.fsum((part.value / value) ** 2 / part.degrees for part in known)
+    return Variance(value, 1 / inverse if inverse else math.inf)
+
+
+def of_groups(groups: Sequence[FloatArray]) -> Variance | None:
+    """The variance that independent groups of units add; None if one has fewer than two."""
+    parts = [of_mean(group) for group in groups]
+    known = [part for part in parts if part is not None]
+    return total(known) if parts and len(known) == len(parts) else None
+
 
 NUM_RESAMPLES = 2000
 LEVEL = 0.95
@@ -296,3 +338,35 @@ def _combined_degrees(drawn: Sequence[FloatArray], degrees: Sequence[float]) -> 
     if not variances.any():
         return float(sum(degrees))
     return float(variances.sum() ** 2 / (variances**2 / np.array(degrees)).sum())
+
+
+PROMPTS_ONLY = "prompts only; machine variance not estimated"
+"""The label of every interval of one pass."""
+
+
+class Scope(NamedTuple):
+    """Sources of variance in intervals of times besides prompts: passes of one run, or runs."""
+
+    kind: Literal["passes", "runs"] = "passes"
+    number: int = 1
+
+    @property
+    def is_estimated(self) -> bool:
+        """True if the machine's variance is part of the intervals."""
+        return self.number > 1
+
+    @property
+    def text(self) -> str:
+        """In words: "prompts and 3 passes"."""
+        return f"prompts and {self.number} {self.kind}" if self.is_estimated else PROMPTS_ONLY
+
+
+ONE_PASS = Scope()
+
+
+def unit_sd(value: Value) -> float | None:
+    """The standard deviation of a number's logarithm between the units of its run."""
+    if not isinstance(value, Estimate) or len(value.units) != 1:
+        return None
+    variance, known = of_mean(value.units[0]), np.isfinite(value.units[0]).sum()
+    return None if variance is None else math.sqrt(variance.value * float(known))

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from specbench.analysis.stats import MIN_DEGREES
-from specbench.analysis.stats.bootstrap import Missing, Value, quantile, quotient
-from specbench.analysis.stats.effects import Variance, total
+from specbench.analysis.stats.bootstrap import Missing, Value, Variance, quantile, quotient, total
 
 ALPHA = 0.05
 """Chance of any false claim about the methods of a run, or about one comparison of two runs."""

@@ -5,12 +5,14 @@ Kinds of attention of a model's layers: over all earlier tokens, a window of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.backends import cuda
 from torch.nn.functional import scaled_dot_product_attention
 
 from specbench.engine.layers.operands import additive
@@ -177,3 +179,30 @@ def _scored(
     else:
         shares = scores.softmax(-1)
     return torch.bmm(shares.to(values.dtype), values)
+
+
+@contextmanager
+def without_cudnn_attention() -> Iterator[None]:
+    """Disable cuDNN's attention in the block, then restore the caller's setting. Also a decorator.
+
+    Torch prefers it on recent GPUs in half precision. It builds a plan for every new length,
+    in a large part of a second: the first method to prefill a prompt would pay for it, and SpS
+    within its decode time.
+    """
+    was_enabled = cuda.cudnn_sdp_enabled()
+    cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        cuda.enable_cudnn_sdp(was_enabled)
+
+
+def attention_kernels() -> list[str]:
+    """Kernels that torch may choose on a GPU with the current settings."""
+    switches = {
+        "flash": cuda.flash_sdp_enabled(),
+        "memory-efficient": cuda.mem_efficient_sdp_enabled(),
+        "cudnn": cuda.cudnn_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+    }
+    return [name for name, is_enabled in switches.items() if is_enabled]

@@ -164,7 +164,7 @@ class EngineBackend:
         )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
-        from specbench.engine.attention import without_cudnn_attention
+        from specbench.engine.layers.torch_attention import without_cudnn_attention
 
         began = perf_counter()
         gc.freeze()  # torch before 2.9 collects garbage before each capture

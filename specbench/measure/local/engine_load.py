@@ -153,7 +153,6 @@ def load_model(setup: EngineParts) -> Target:
     import torch
 
     from specbench.engine.load import load_target
-    from specbench.engine.spread import Spread
 
     dtype = getattr(torch, setup.dtype)
     gpus = [torch.device("cuda", number) for number in gpu_numbers(setup.device.name)]
@@ -161,13 +160,12 @@ def load_model(setup: EngineParts) -> Target:
     source = setup.stand_in.target if setup.stand_in else setup.path
     draft_bytes = setup.need.draft_bytes if setup.need else 0
     execution = make_execution(setup.mode, device, dtype)
-    return load_target(
-        source,
-        dtype=dtype,
-        device=device,
-        execution=execution,
-        spread=Spread(tuple(gpus), draft_bytes) if len(gpus) > 1 else None,
-    )
+    spread = None
+    if len(gpus) > 1:
+        from specbench.engine.spread import Spread
+
+        spread = Spread(tuple(gpus), draft_bytes)
+    return load_target(source, dtype=dtype, device=device, execution=execution, spread=spread)
 
 
 def make_execution(mode: Mode, device: torch.device, dtype: torch.dtype) -> Execution:

@@ -26,12 +26,6 @@ from specbench.measure.methods import (
 )
 from specbench.measure.settings import AUTO, PAPER, fits_of, read_settings, with_stored
 from specbench.measure.spec import RunSpec
-from specbench.measure.stand_ins import (
-    STAND_IN_WARNING,
-    check_stand_in_fits,
-    find_weights,
-    stand_in_of,
-)
 from specbench.models.cards import GGUF_TYPE, Dtype, ModelCard, find_model, pick_dtype
 from specbench.models.chat import load_codec
 from specbench.models.checkpoints import (
@@ -51,6 +45,10 @@ if TYPE_CHECKING:
 FLOAT16_WARNING = (
     "The model ran in float16: GPUs below compute capability 8.0 emulate bfloat16, several times "
     "slower. `--dtype bfloat16` uses it all the same."
+)
+STAND_IN_WARNING = (
+    "The weights are a stand-in: times are those of the real shape, tokens and accept lengths are "
+    "those of tiny, whose rotary base and context it has."
 )
 SPREAD_WARNING = (
     "The layers of the model are spread over {} GPUs, which work one after the other, without CUDA "
@@ -269,6 +267,8 @@ def _stand_in_setup(
     spec: RunSpec, card: ModelCard, named: Sequence[RunMethod], *, device: Device, mode: Mode
 ) -> EngineSetup:
     """The setup of tiny, tokenizer and template included, in the shape of the card's model."""
+    from specbench.measure.stand_ins import check_stand_in_fits, find_weights, stand_in_of
+
     stand_in = stand_in_of(card)
     find = partial(find_weights, stand_in)
     chosen = select_methods(spec, card, named, resolve_weights=find)

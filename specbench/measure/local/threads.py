@@ -262,7 +262,7 @@ def token_step(
     """A function that times a step of the target over a chain of rows."""
     import torch
 
-    from specbench.engine.attention import without_cudnn_attention
+    from specbench.engine.layers.torch_attention import without_cudnn_attention
     from specbench.engine.tree import DraftTree
 
     with torch.inference_mode(), without_cudnn_attention():
@@ -283,7 +283,7 @@ def reading(target: Target, prompt_ids: tuple[int, ...]) -> Callable[[], float]:
     """A function that times a prefill of the target."""
     import torch
 
-    from specbench.engine.attention import without_cudnn_attention
+    from specbench.engine.layers.torch_attention import without_cudnn_attention
 
     def prefill_s() -> float:
         with torch.inference_mode(), without_cudnn_attention():

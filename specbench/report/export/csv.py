@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.frames import summary_frame
 from specbench.analysis.metrics import BASELINE, RunMetrics
-from specbench.log.loads import loads_of
+from specbench.log.run import loads_of
 from specbench.report import facts
-from specbench.report.categories import BETWEEN
-from specbench.report.report import Report
+from specbench.report.report import BETWEEN, Report
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
