@@ -8,7 +8,7 @@ import pytest
 from specbench.errors import UserError
 from specbench.log.differences import COMPARE, MERGE
 from specbench.log.header import MethodHeader, RunHeader
-from specbench.measure.local.tuning import StepTimes, tuned
+from specbench.measure.local.tuning import ROWS, StepTimes, rows_to_time, tuned
 from specbench.measure.methods import RunMethod, parse_methods
 from specbench.measure.settings import read_settings
 from specbench.models.acceptance import Acceptance, find_acceptance
@@ -95,6 +95,23 @@ def test_without_known_acceptance_a_draft_is_cut_to_cheap_rows(
     about = found[0].describe()
     assert about.options == method.describe().options | expected
     assert ", cut; paper: " in about.settings_text
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [
+    ((4, 6), (1, 2, 4, 6)), ((4, 7), (1, 2, 4, 6, 8)), ((80,), ROWS), ((), (1, 2, 4)),
+])  # fmt: skip
+def test_steps_are_timed_up_to_the_rows_of_the_largest_draft(
+    nodes: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    """Of the known settings, else of the paper's draft."""
+
+    class Sizes:
+        tree_sizes = (1, 3)
+
+    methods = parse_methods(["vanilla", "eagle2"])
+    drafters: Any = {one.label: Sizes() for one in methods}
+    entries = [sized(each, 2.0) for each in nodes]
+    assert rows_to_time(methods, drafters, lambda one: entries) == expected
 
 
 def test_times_between_and_beyond_those_measured_are_on_a_line() -> None:

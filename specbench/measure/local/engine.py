@@ -37,7 +37,7 @@ from specbench.measure.local.engine_load import (
 )
 from specbench.measure.local.memory import MemoryLedger, draft_bytes, measure_traffic
 from specbench.measure.local.threads import choose_threads, set_threads, step_times
-from specbench.measure.local.tuning import acceptance_of, tuned
+from specbench.measure.local.tuning import acceptance_of, rows_to_time, tuned
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import LONG_S, time_text
 from specbench.measure.runner import Runner
@@ -197,10 +197,11 @@ class EngineBackend:
 
     def _tune(self, request: Request, threads: Threads) -> None:
         """Give methods the settings that are fastest here, and build their drafters anew."""
-        times = step_times(self.target, request.prompt_ids, threads)
-        self._threads = replace_part(threads, row_step_s=times.shown())
         files = identify(self._setup.path).files
         known = partial(acceptance_of, find_acceptance(self._setup.card.name, files))
+        rows = rows_to_time(self._setup.methods, self._drafters, known)
+        times = step_times(self.target, request.prompt_ids, threads, rows)
+        self._threads = replace_part(threads, row_step_s=times.shown())
         step_s = partial(self._whole_step_s, request)
         found = {
             one.label: one

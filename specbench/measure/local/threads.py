@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from specbench.engine.clock import Phase, Stopwatch
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
-from specbench.measure.local.tuning import ROWS, StepTimes
+from specbench.measure.local.tuning import StepTimes
 
 if TYPE_CHECKING:
     from specbench.engine.clock import Stopwatch
@@ -159,8 +159,8 @@ def set_threads(count: int) -> None:
 
 
 PROMPT = (1,) * 32
-ROWS_S, STEPS = 1.0, 7
-"""Seconds to time steps by rows, and steps of each number of rows if threads are given."""
+ROW_S, STEPS = 0.045, 7
+"""Seconds to time steps of one number of rows, and their number if threads are given."""
 VANILLA_S, PREFILL_S, METHODS_S = 1.5, 1.0, 2.5
 """Seconds to choose vanilla's number, that of prefills, and those of all methods."""
 
@@ -193,16 +193,18 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
     return Threads(trial.best, "measured", waiting(), _shown(trial))
 
 
-def step_times(target: Target, prompt_ids: tuple[int, ...], found: Threads) -> StepTimes:
+def step_times(
+    target: Target, prompt_ids: tuple[int, ...], found: Threads, every_rows: Sequence[int]
+) -> StepTimes:
     """Times of steps of the target by rows, and by threads if their number is measured here.
 
     The least of two rounds counts, so that another program's moment changes no row alone.
     """
     counts = thread_counts() if found.chosen_by == "measured" else [found.num]
     seconds, best = dict[int, dict[int, float]](), dict[int, int]()
-    for rows in ROWS * 2:
+    for rows in [*every_rows] * 2:
         step_s = token_step(target, rows, prompt_ids)
-        trial = Trial(counts, found.num, ROWS_S / len(ROWS) / 2)
+        trial = Trial(counts, found.num, ROW_S)
         for _ in range(STEPS * (len(counts) == 1)):
             trial.add(found.num, step_s())
         trial.measure(step_s)

@@ -6,6 +6,7 @@ rows that are cheap here.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from specbench.engine.drafter import Drafter
 
 ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 60)
-"""Rows of a step whose time is measured."""
+"""Rows of a step whose time is measured, up to the largest draft of a run."""
 WITHIN = 1.03
 """The paper's settings stay, and else the smallest are taken, within this factor of the best."""
 CUT_COST = 1.5
@@ -50,6 +51,24 @@ class StepTimes(NamedTuple):
             str(n): {str(count): round(s, 6) for count, s in by_threads.items()}
             for n, by_threads in self.seconds.items()
         }
+
+
+def rows_to_time(
+    methods: Sequence[RunMethod],
+    drafters: Mapping[str, Drafter],
+    known: Callable[[RunMethod], Sequence[Acceptance]],
+) -> Sequence[int]:
+    """The `ROWS` that the choice of settings needs: up to those of the largest draft.
+
+    Arguments are those of `tuned`.
+    """
+    largest = 1.0
+    for one in methods:
+        with suppress(Exception):  # its samples will fail too
+            if one.method.name != BASELINE:
+                sizes = [entry.rows for entry in known(one)] or drafters[one.label].tree_sizes
+                largest = max(largest, *sizes)
+    return ROWS[: bisect_left(ROWS, largest) + 1]
 
 
 def tuned(
