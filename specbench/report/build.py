@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from specbench.report.answers import pick_answers
 from specbench.report.export import FORMATS, load_format
 from specbench.report.facts import load_text
 from specbench.report.plots import make_plots
+from specbench.report.plots.style import Plot
 from specbench.report.report import Report, Source
 from specbench.report.results import Sort, build_results, run_labels
 
@@ -58,7 +59,13 @@ def report_files(report: Report) -> dict[str, bytes]:
         for form in FORMATS
         for name, text in load_format(form).files(report).items()
     }
-    for plot in report.plots:
+    return files | plot_files(report.plots)
+
+
+def plot_files(plots: Iterable[Plot]) -> dict[str, bytes]:
+    """Each plot as SVG and as PNG, by name."""
+    files = {}
+    for plot in plots:
         files[f"{plot.name}.svg"] = plot.images.svg
         files[f"{plot.name}.png"] = plot.images.png
     return files

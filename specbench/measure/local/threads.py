@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from specbench.engine.clock import Phase, Stopwatch
 from specbench.log.machine import Threads
 from specbench.machine.threads import is_number_given, thread_counts, waiting
-from specbench.measure.local.tuning import StepTimes
+from specbench.measure.local.tuning import ROWS, StepTimes
 
 if TYPE_CHECKING:
     from specbench.engine.clock import Stopwatch
@@ -194,7 +194,7 @@ def choose_threads(target: Target, asked: int | None, before: Threads | None = N
 
 
 def step_times(
-    target: Target, prompt_ids: tuple[int, ...], found: Threads, every_rows: Sequence[int]
+    target: Target, prompt_ids: tuple[int, ...], found: Threads, every_rows: Sequence[int] = ROWS
 ) -> StepTimes:
     """Times of steps of the target by rows, and by threads if their number is measured here.
 
