@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ def move(model: nn.Module) -> None:
             weight.data = moved
 
 
-def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """`torch.zeros`, in huge pages of a CPU's memory where it takes several and there are any."""
     size = math.prod(shape) * dtype.itemsize
     block = huge_block(size) if device.type == "cpu" and size >= HUGE else None

@@ -131,8 +131,7 @@ class KVCache(Cache):
             groups.setdefault((shape.width, shape.dtype, shape.device), []).append(index)
         slabs = []
         for (width, dtype, device), members in groups.items():
-            shape = (len(members), self.capacity, width)
-            slab = huge_pages.zeros(*shape, dtype=dtype, device=device)
+            slab = huge_pages.zeros((len(members), self.capacity, width), dtype, device)
             for rows, index in zip(slab, members, strict=True):
                 if self.length:
                     rows[: self.length] = self.rows(index).all[: self.length]
