@@ -35,7 +35,7 @@ IMPORTS = (
     "raise {0}", "while True:\n  pass", "import time; time.sleep(99)", "import sys; sys.exit(3)",
     "while True:\n  try:\n    import time; time.sleep(99)\n  except Exception: pass",
     "import {{", "import no_such_library", "\0", "METHOD = None", "METHOD = METHOD.build",
-    "def __getattr__(name): raise {0}",
+    "del METHOD\ndef __getattr__(name): raise {0}",
 )  # fmt: skip
 METHODS = (
     "name='vanilla'", "name=None", "title=3", "summary=b''", "build=None", "options=int",
