@@ -67,8 +67,8 @@ BEFORE, IN_TURN = 3, 4
 """Steps of vanilla before each turn of a number of rows. The first of each turn is left out: the
 steps before it leave other caches behind.
 """
-STEPS, ACCEPTED = 6, (0, 1, 2)
-"""Steps of a draft, and the draft tokens that they accept in turn."""
+STEPS, COLD, ACCEPTED = 9, 3, (0, 1, 2)
+"""Steps of a draft, the first ones, which are left out, and the tokens accepted in turn."""
 LEAST_BLOCKS, MOST_BLOCKS = 3, 6
 TOP_K, NODES, CHAINS, POOL_ROWS = (1, 2, 4, 6, 10), (2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32), 24
 """Sizes of drafts that are measured."""
@@ -174,19 +174,22 @@ class Forced(Drafter):
 
 
 class Rota(Drafter):
-    """Chains of a wrong token, of these rows in turn, each with its number of threads."""
+    """Chains of a wrong token, of these rows in turn, each with its number of threads.
+
+    The target drops what it committed since the prefill, so that all have the same context.
+    """
 
     tree_sizes = (1,)  # as if: each number of rows is measured without padding
 
-    def __init__(self, order: Sequence[tuple[int, int]], token: int, laps: Laps) -> None:
-        self._order, self._token, self._laps = iter(order), token, laps
-        self.contexts: list[int] = []
+    def __init__(self, order: Sequence[tuple[int, int]], target: Target, laps: Laps) -> None:
+        self._order, self._target, self._laps = iter(order), target, laps
+        self._token = target.vocab_size - 2
 
     def propose(self, state: State) -> DraftTree:
         with self._laps.pausing():
             rows, threads = next(self._order)
             set_threads(threads)
-            self.contexts.append(state.num_committed)
+            self._target.crop(len(state.request.prompt_ids))
         return state.chain([self._token] * (rows - 1))
 
 
@@ -227,19 +230,16 @@ class Bench:
     visits: list[Visit] = field(default_factory=list)
     steps: list[list[list[list[float]]]] = field(default_factory=list)
     prefill: list[list[float]] = field(default_factory=list)
-    scales: list[list[float]] = field(default_factory=list)
     vanilla_s: list[float] = field(default_factory=list)
-    contexts: list[list[float]] = field(default_factory=list)
 
     def block(self) -> None:
         """Measure everything once, at each length."""
         lengths = range(len(self.requests))
         steps: dict[int, list[list[float]]] = {}
-        vanilla, prefill, contexts = dict[int, float](), dict[int, float](), dict[int, float]()
+        vanilla, prefill = dict[int, float](), dict[int, float]()
         for length in self.random.sample(lengths, len(lengths)):
             found = [self._rows(length, count) for count in self.counts]
-            steps[length] = [rows for rows, _, _ in found]
-            vanilla[length], contexts[length] = found[0][1:]
+            steps[length], vanilla[length] = [rows for rows, _ in found], found[0][1]
             prefill[length] = self._drafts(length)
         middle = vanilla[len(lengths) // 2]
         scale = [vanilla[length] / middle for length in lengths]
@@ -249,20 +249,18 @@ class Bench:
                 for place in range(len(self.counts))
             ]
         )
-        self.prefill.append([prefill[length] * scale[length] for length in lengths])
-        self.contexts.append([contexts[length] for length in lengths])
-        self.scales.append(scale)
+        self.prefill.append([prefill[length] for length in lengths])
         self.vanilla_s.append(middle)
 
-    def _rows(self, length: int, count: int) -> tuple[list[float], float, float]:
-        """Steps by rows in steps of vanilla's, vanilla's seconds, and the mean context."""
+    def _rows(self, length: int, count: int) -> tuple[list[float], float]:
+        """Steps by rows in steps of vanilla's, and vanilla's seconds."""
         sizes = self.random.sample(STEP_ROWS, len(STEP_ROWS))
         vanilla = [(1, self.counts[0])] * BEFORE
         order = [*vanilla[:1]]  # left out
         for size in sizes:
             order += [*vanilla, *[(size, count)] * IN_TURN]
         laps = Laps(DeviceClock(self.target.device), len(order) + BEFORE - 1)
-        rota = Rota([*order, *vanilla], self.target.vocab_size - 2, laps)
+        rota = Rota([*order, *vanilla], self.target, laps)
         self._complete(rota, length, laps, self.counts[0])
         turn, ratios = BEFORE + IN_TURN, {}
         starts = range(0, len(laps.seconds), turn)
@@ -273,7 +271,7 @@ class Bench:
         if count == self.counts[0]:
             ratios[1] = 1.0  # by definition
         found = [ratios[size] for size in STEP_ROWS]
-        return found, median([one for turn in beside for one in turn]), mean(rota.contexts)
+        return found, median([one for turn in beside for one in turn])
 
     def _drafts(self, length: int) -> float:
         """Visit each knot with each number of threads, between visits of vanilla.
@@ -282,19 +280,19 @@ class Bench:
         """
         items = [(knot, place) for knot in self.knots for place in range(len(self.counts))]
         before = self._visit(self.vanilla, length, self.counts[0])[0]
-        prefills = [before.prefill_s / median(before.seconds)]
+        prefills = [before.prefill_s / median(before.seconds[COLD:])]
         for knot, place in self.random.sample(items, len(items)):
             own, forced = self._visit(knot.drafter, length, self.counts[place])
             after = self._visit(self.vanilla, length, self.counts[0])[0]
-            unit = median([*before.seconds, *after.seconds])
+            unit = median([*before.seconds[COLD:], *after.seconds[COLD:]])
             rest = own.prefill_s - (before.prefill_s + after.prefill_s) / 2 + own.start_s
-            ratios = [seconds / unit for seconds in own.seconds]
+            ratios = [seconds / unit for seconds in own.seconds[COLD:]]
             visit = Visit(
-                len(self.steps), place, length, knot, ratios, forced.rows[1:],
-                forced.contexts[1:], rest / unit,
+                len(self.steps), place, length, knot, ratios, forced.rows[COLD + 1 :],
+                forced.contexts[COLD + 1 :], rest / unit,
             )  # fmt: skip
             self.visits.append(visit)
-            prefills.append(after.prefill_s / median(after.seconds))
+            prefills.append(after.prefill_s / median(after.seconds[COLD:]))
             before = after
         return median(prefills)
 
@@ -386,8 +384,7 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     whole = max(len(render([user(" ".join(one.turns))])) for one in prompts)
     turns = max(len(one.turns) for one in prompts)
     room = (len(STEP_ROWS) + 1) * (BEFORE + IN_TURN) + STEPS * (max(ACCEPTED) + 2)
-    longest = min(whole + turns * plan.max_new_tokens, target.context) - room
-    longest = max(longest, whole + (turns - 1) * plan.max_new_tokens, len(texts[-1]))
+    longest = whole + turns * plan.max_new_tokens
     longest = min(longest, target.context - room)
     shortest, middle, last = texts[0], texts[len(texts) // 2], texts[-1]
     filled = (last * (longest // len(last) + 1))[:longest]
@@ -455,8 +452,7 @@ def _header(bench: Bench, about: dict[str, str], kinds: Mapping[str, ProfileKind
         threads=bench.counts,
         rows=STEP_ROWS,
         lengths=tuple(len(one.prompt_ids) for one in bench.requests),
-        contexts=tuple(round(one) for one in np.median(bench.contexts, axis=0)),
-        most_context=len(bench.requests[-1].prompt_ids) + bench.requests[-1].max_new_tokens,
+        most_context=len(bench.requests[-1].prompt_ids) + STEPS,
         steps=nested(bench.steps),
         prefill=nested(bench.prefill),
         methods={},
@@ -464,10 +460,19 @@ def _header(bench: Bench, about: dict[str, str], kinds: Mapping[str, ProfileKind
         num_pairs=0,
     )
     curve = Curve(head)
+    prefill = nested((np.array(bench.prefill) * _units(curve)).tolist())
     methods = {label: _method(label, kind, bench, curve) for label, kind in kinds.items()}
     pairs = [_difference([one for one in bench.visits if one.knot.label == k]) for k in kinds]
     variance = variance_of_pairs(pairs)
-    return msgspec.structs.replace(head, methods=methods, process=variance, num_pairs=len(pairs))
+    return msgspec.structs.replace(
+        head, prefill=prefill, methods=methods, process=variance, num_pairs=len(pairs)
+    )
+
+
+def _units(curve: Curve) -> list[float]:
+    """The time of the steps of vanilla beside drafts, by length: a few tokens after the prompt."""
+    vanilla, after = curve.costs(None, 0, 0), (COLD + 1 + STEPS) // 2
+    return [curve.step(vanilla, 1, length + after) for length in curve.header.lengths]
 
 
 def _method(label: str, kind: ProfileKind, bench: Bench, curve: Curve) -> MethodCost:
@@ -478,15 +483,15 @@ def _method(label: str, kind: ProfileKind, bench: Bench, curve: Curve) -> Method
         knots = {0: {"drafted": 0}, 1: {"drafted": 1}}
     drafter, is_static = visits[0].knot.drafter, bench.target.execution.is_static
     is_padded = is_static and not drafter.has_fixed_size
+    units = _units(curve)
     drafts = dict[tuple[int, int, int], list[float]]()
     starts = dict[tuple[int, int], list[float]]()
     for one in visits:
         target = curve.costs(None, one.threads, 0)
-        scale = bench.scales[one.block][one.length]
-        starts.setdefault((one.block, one.length), []).append(one.start * scale)
+        starts.setdefault((one.block, one.length), []).append(one.start * units[one.length])
         for ratio, size, context in zip(one.ratios, one.rows, one.contexts, strict=True):
             rows, number = padded_size(size) if is_padded else size, one.knot.number
-            rest = ratio * scale - curve.step(target, rows, context)
+            rest = ratio * units[one.length] - curve.step(target, rows, context)
             place = (one.block, one.threads, int(size > 1) if is_text else number)
             drafts.setdefault(place, []).append(rest)
 

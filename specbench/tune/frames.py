@@ -38,7 +38,7 @@ def curve_frame(curve: Curve) -> DataFrame:
         (threads, block, context, size, value)
         for block, of_block in enumerate(head.steps)
         for threads, of_threads in zip(head.threads, of_block, strict=True)
-        for context, values in zip(head.contexts, of_threads, strict=True)
+        for context, values in zip(head.lengths, of_threads, strict=True)
         for size, value in zip(head.rows, values, strict=True)
     ]
     return pd.DataFrame(rows, columns=["threads", "block", "context", "rows", "steps"])

@@ -23,7 +23,7 @@ def cost_curve(curve: Curve) -> Plot:
     def draw() -> Figure:
         lines = [(t, c) for t in range(len(head.threads)) for c in range(len(head.lengths))]
         words = ", ".join(head.about[name] for name in ("model", "dtype", "machine"))
-        names = [f"{head.threads[t]} threads, {head.contexts[c]} tokens before" for t, c in lines]
+        names = [f"{head.threads[t]} threads, {head.lengths[c]} tokens before" for t, c in lines]
         shown = [
             Look(name, one.colour, one.marker)
             for name, one in zip(names, shades(len(lines)), strict=True)

@@ -59,9 +59,7 @@ class CostHeader(Struct, frozen=True, kw_only=True):
     """Numbers of threads that were measured, vanilla's first."""
     rows: tuple[int, ...]
     lengths: tuple[int, ...]
-    """Tokens of the prompts that prefills were measured with."""
-    contexts: tuple[int, ...]
-    """Mean tokens before the steps that were measured at each length."""
+    """Tokens of the prompts that prefills and steps were measured with."""
     most_context: int
     """Most tokens before a step that was measured."""
     steps: tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
@@ -114,7 +112,7 @@ class Curve:
     @property
     def middle(self) -> int:
         """Context of the step that all times are in."""
-        return self.header.contexts[len(self.header.contexts) // 2]
+        return self.header.lengths[len(self.header.lengths) // 2]
 
     def costs(self, label: str | None, threads: int, num_resamples: int) -> Costs:
         """The numbers of a method, or vanilla's, with the threads of this place.
@@ -204,8 +202,8 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
     relative differences from the middle; the result is [resamples, rows + 2]. No step becomes
     faster with more context, nor less than half as slow at the shortest.
     """
-    middle, rows = len(head.contexts) // 2, np.array(head.rows, float)
-    away = np.array(head.contexts, float) - head.contexts[middle]
+    middle, rows = len(head.lengths) // 2, np.array(head.rows, float)
+    away = np.array(head.lengths, float) - head.lengths[middle]
     if not away.any():
         return np.hstack([steps[:, middle], np.zeros((len(steps), 2))])
     base = steps[:, middle : middle + 1]
@@ -213,7 +211,7 @@ def _fit(steps: FloatArray, head: CostHeader) -> FloatArray:
     design = np.stack([(away[:, None] * scale * n).ravel() for n in (1, rows)], 1)
     change = ((steps - base) * scale).reshape(len(steps), -1)
     slopes = (change @ np.linalg.pinv(design).T).clip(0)
-    fall = (head.contexts[middle] - head.lengths[0]) * (slopes[:, :1] + slopes[:, 1:] * rows)
+    fall = (head.lengths[middle] - head.lengths[0]) * (slopes[:, :1] + slopes[:, 1:] * rows)
     slopes *= (0.5 * base[:, 0] / np.maximum(fall, 1e-9)).min(1, keepdims=True).clip(max=1)
     risen = away[:, None] * (slopes[:, :1, None] + slopes[:, 1:, None] * rows)
     found = (steps * base / (base + risen)).mean(1)

@@ -49,7 +49,7 @@ def curve(
     }
     header = CostHeader(
         schema=SCHEMA, about=about | changes, vanilla_s=0.01, threads=(1,),
-        rows=STEP_ROWS, lengths=LENGTHS, contexts=LENGTHS, most_context=1000,
+        rows=STEP_ROWS, lengths=LENGTHS, most_context=1000,
         steps=((steps,),) * blocks, prefill=((PREFILL,) * len(LENGTHS),) * blocks,
         methods=methods, process=0.0, num_pairs=1,
     )  # fmt: skip

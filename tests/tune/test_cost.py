@@ -24,12 +24,12 @@ VALUES: dict[str, Any] = {
     "dtype": "float32",
     "threads": 1,
 }
-TOKEN, SLOPE, PREFILL, DRAFT = 0.1, 1e-5, 0.02, 0.4
+TOKEN, SLOPE, PREFILL, DRAFT = 0.1, 1e-3, 0.02, 0.4
 
 
 def step_s(rows: int, context: int) -> float:
     """A machine with a jump at 17 rows, which a smooth curve would miss."""
-    return 1 + TOKEN * (rows - 1) + (rows > 16) + SLOPE * context * rows
+    return 1 + TOKEN * (rows - 1) + (rows > 16) + SLOPE * context
 
 
 @pytest.fixture
@@ -72,20 +72,20 @@ def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path:
     ]  # fmt: skip
     assert (head.threads, head.rows, head.about["threads"]) == ((1,), STEP_ROWS, "1")
     unit = step_s(1, curve.middle)
-    assert head.vanilla_s == pytest.approx(unit, rel=0.01)
+    assert head.vanilla_s == pytest.approx(unit, rel=1e-3)
     costs = curve.costs(None, 0, 50)
-    for context in head.contexts:
+    for context in head.lengths:
         for rows in (1, 2, 16, 17, 65):
             expected = step_s(rows, context) / unit
-            assert curve.step(costs, rows, context) == pytest.approx(expected, rel=0.01)
+            assert curve.step(costs, rows, context) == pytest.approx(expected, rel=1e-3)
     assert curve.step(costs, 17, curve.middle) - curve.step(costs, 16, curve.middle) > 1
     size = len(head.rows)
-    assert costs.values[size + 1] == pytest.approx(SLOPE / unit, rel=0.1)
+    assert costs.values[size] == pytest.approx(SLOPE / unit, rel=0.01)
     prefills = [PREFILL * length / unit for length in head.lengths]
-    assert costs.values[size + 2 :] == pytest.approx(prefills, rel=0.01)
+    assert costs.values[size + 2 :] == pytest.approx(prefills, rel=0.02)
     drafts = curve.costs("medusa", 0, 50).values[len(costs.values) :]
     assert [one["rows"] for one in head.methods["medusa"].knots] == [2, 4, 8, 16, 32, 64]
-    assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.03)
+    assert drafts[:6] == pytest.approx(6 * [DRAFT / unit], abs=0.02)
     assert head.process < 1e-4 and head.num_pairs == 1
     assert read_curve(tmp_path / "cost").header == head
     with pytest.raises(UserError, match="holds a cost curve"):
