@@ -50,9 +50,14 @@ def _tune(
     model = values.pop("model", "tiny")
     with progress_view() as view:
         found = tune(
-            model, values.pop("methods", ()), output=out, minutes=minutes, offline=call.offline,
-            progress=view, **values,
-        )  # fmt: skip
+            model,
+            values.pop("methods", ()),
+            output=out,
+            minutes=minutes,
+            offline=call.offline,
+            progress=view,
+            **values,
+        )
     for choice in found:
         for line in choice.lines:
             say(line, is_error=False)
@@ -104,9 +109,14 @@ def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) 
 
     model = values.pop("model", "tiny")
     curve = make(
-        model, values.pop("methods", ()), output=out, minutes=minutes, offline=call.offline,
-        say=say, **values,
-    )  # fmt: skip
+        model,
+        values.pop("methods", ()),
+        output=out,
+        minutes=minutes,
+        offline=call.offline,
+        say=say,
+        **values,
+    )
     write_files(out, plot_files([cost_curve(curve)]))
     say(f"A step of vanilla: {curve.header.vanilla_s * 1e3:.3g} ms", is_error=False)
     say(f"Cost curve: {out}", is_error=False)

@@ -288,9 +288,15 @@ class Bench:
             rest = own.prefill_s - (before.prefill_s + after.prefill_s) / 2 + own.start_s
             ratios = [seconds / unit for seconds in own.seconds[COLD:]]
             visit = Visit(
-                len(self.steps), place, length, knot, ratios, forced.rows[COLD + 1 :],
-                forced.contexts[COLD + 1 :], rest / unit,
-            )  # fmt: skip
+                len(self.steps),
+                place,
+                length,
+                knot,
+                ratios,
+                forced.rows[COLD + 1 :],
+                forced.contexts[COLD + 1 :],
+                rest / unit,
+            )
             self.visits.append(visit)
             prefills.append(after.prefill_s / median(after.seconds[COLD:]))
             before = after

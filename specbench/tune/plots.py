@@ -84,9 +84,13 @@ def agreement(found: Sequence[tuple[Prediction, float]]) -> Plot | None:
         looks = dict(zip(names, shades(len(names)), strict=True))
         shown = [Look(name, one.colour, one.marker) for name, one in looks.items()]
         drawn, (axes,) = tiles(
-            title, found[0][0].machine, 1, most_columns=1, height=4.2,
+            title,
+            found[0][0].machine,
+            1,
+            most_columns=1,
+            height=4.2,
             handles=points(shown, has_line=False),
-        )  # fmt: skip
+        )
         for about, value in found:
             ends = [[about.speedup - about.low], [about.high - about.speedup]]
             axes.errorbar(about.speedup, value, xerr=ends, color=EDGE, elinewidth=0.8)

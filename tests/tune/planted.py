@@ -48,9 +48,17 @@ def curve(
         for label, (knots, seconds) in drafts.items()
     }
     header = CostHeader(
-        schema=SCHEMA, about=about | changes, vanilla_s=0.01, threads=(1,),
-        rows=STEP_ROWS, lengths=LENGTHS, most_context=1000,
-        steps=((steps,),) * blocks, prefill=((PREFILL,) * len(LENGTHS),) * blocks,
-        methods=methods, process=0.0, num_pairs=1,
-    )  # fmt: skip
+        schema=SCHEMA,
+        about=about | changes,
+        vanilla_s=0.01,
+        threads=(1,),
+        rows=STEP_ROWS,
+        lengths=LENGTHS,
+        most_context=1000,
+        steps=((steps,),) * blocks,
+        prefill=((PREFILL,) * len(LENGTHS),) * blocks,
+        methods=methods,
+        process=0.0,
+        num_pairs=1,
+    )
     return Curve(header)

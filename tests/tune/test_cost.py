@@ -64,12 +64,21 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_times_of_a_planted_machine_come_out(machine: list[float], tmp_path: Path) -> None:
     lines: list[str] = []
-    curve = cost("tiny", "medusa,recycling", output=tmp_path / "cost", minutes=1e-6,
-                 say=lines.append, **VALUES)  # fmt: skip
+    curve = cost(
+        "tiny",
+        "medusa,recycling",
+        output=tmp_path / "cost",
+        minutes=1e-6,
+        say=lines.append,
+        **VALUES,
+    )
     head = curve.header
     assert [line.partition(":")[0] for line in lines] == [
-        "recycling", "Block 1/6", "Block 2/6", "Block 3/6",
-    ]  # fmt: skip
+        "recycling",
+        "Block 1/6",
+        "Block 2/6",
+        "Block 3/6",
+    ]
     assert (head.threads, head.rows, head.about["threads"]) == ((1,), STEP_ROWS, "1")
     unit = step_s(1, curve.middle)
     assert head.vanilla_s == pytest.approx(unit, rel=1e-3)

@@ -118,8 +118,14 @@ def test_auto_takes_a_tune_that_fits(
     from specbench.zoo import TINY
 
     spelling = method.replace("EAGLE", str(TINY / "eagle"))
-    values = {"model": "tiny", "methods": spelling, "settings": "auto", "dtype": "float32",
-              "threads": 1, **changes}  # fmt: skip
+    values = {
+        "model": "tiny",
+        "methods": spelling,
+        "settings": "auto",
+        "dtype": "float32",
+        "threads": 1,
+        **changes,
+    }
     (one,) = [
         one for one in make_engine_setup(make_spec(**values)).methods if one.label != "vanilla"
     ]
