@@ -184,7 +184,7 @@ def printable_values(value: Any) -> Any:
     if isinstance(value, str):
         return without_password(printable(value))
     if isinstance(value, dict):
-        return {printable(key): printable_values(item) for key, item in value.items()}
+        return {printable_values(key): printable_values(item) for key, item in value.items()}
     return [*map(printable_values, value)] if isinstance(value, list) else value
 
 
@@ -197,7 +197,8 @@ def first_line(text: str, most: int = 160) -> str:
 
 def visible(text: str) -> str:
     """The text, as long and with its lines, with other control characters as visible signs."""
-    return _LEADING_COLONS.sub("\\1\ua789", text.translate(_PROSE))
+    shown = text.translate(_PROSE).replace(_COMMAND, "##\uff3b")
+    return _LEADING_COLONS.sub("\\1\ua789", shown)
 
 
 def terminal_text(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
-from specbench.errors import printable
+from specbench.errors import printable_values
 from specbench.log.header import SCHEMA
 from specbench.types import Phases, Record, RecordKey, Serving, StopReason, TracedStep
 
@@ -45,7 +45,7 @@ class KeyFields(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("method", "task", "sample_id"):
-            force_setattr(self, name, printable(getattr(self, name)))
+            force_setattr(self, name, printable_values(getattr(self, name)))
 
     @property
     def key(self) -> RecordKey:
@@ -108,9 +108,9 @@ class RecordLine(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        force_setattr(self, "origin", printable(self.origin))
+        force_setattr(self, "origin", printable_values(self.origin))
         if self.error is not None:
-            force_setattr(self, "error", printable(self.error))
+            force_setattr(self, "error", printable_values(self.error))
 
 
 def to_line(record: Record) -> RecordLine:

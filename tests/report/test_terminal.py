@@ -53,7 +53,7 @@ def test_the_screen_has_the_mean_first_and_says_how_many_tasks_it_leaves_out() -
 
 def test_a_label_is_whole_on_the_screen_and_its_options_are_whole_in_every_table() -> None:
     methods = ("vanilla", "eagle2:total_tokens=12,depth=3", "pld:num_tokens=4")
-    run = full_run(methods, TASKS, num_samples=4)
+    run = full_run(methods, tuple(TASKS), num_samples=4)
     for width in (80, 120):
         assert "\nEAGLE-2 (total_tokens=12, depth=3)  " in drawn(run, width, is_full=False)
         lines = drawn(run, width).splitlines()
