@@ -45,10 +45,10 @@ def print_dry_run(suite: Suite) -> None:
                 time_text(one.max_seconds),
             ]
         )
-    headings = ["run", "methods", "answers", "download", "memory", "at most"]
+    headings = ["run", "methods", "answers", "download", "memory", "decoding"]
     note = (
-        "At most: every method at the speed of a baseline that waits for memory alone, every "
-        "answer of full length. ?: unknown."
+        "Decoding: all answers at full length and vanilla's speed, if only reading the weights "
+        "takes time; a small model takes longer. ?: unknown."
     )
     table = text_table(headings, rows, are_numbers=True)
     SafeConsole().print(suite.title, table, *missing, *refused, note, sep="\n")

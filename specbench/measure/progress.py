@@ -1,6 +1,6 @@
 """Running totals of a run, and its events as lines of text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from time import perf_counter
@@ -11,25 +11,25 @@ from specbench.types import Record
 
 @dataclass(frozen=True, slots=True)
 class MethodTotal:
-    """The totals of one method so far."""
+    """The totals of one method so far. `steps` has emitted tokens and steps by task."""
 
     num_done: int = 0
     num_failed: int = 0
     num_tokens: int = 0
     wall_s: float = 0.0
-    num_emitted: int = 0
-    num_steps: int = 0
+    steps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def plus(self, record: Record) -> "MethodTotal":
         if not record.is_ok:
             return replace(self, num_failed=self.num_failed + 1)
+        task, lengths = record.key.task, record.accept_lengths
+        emitted, steps = self.steps.get(task, (0, 0))
         return MethodTotal(
             num_done=self.num_done + 1,
             num_failed=self.num_failed,
             num_tokens=self.num_tokens + record.num_tokens,
             wall_s=self.wall_s + (record.wall_s or 0.0),
-            num_emitted=self.num_emitted + sum(record.accept_lengths),
-            num_steps=self.num_steps + len(record.accept_lengths),
+            steps={**self.steps, task: (emitted + sum(lengths), steps + len(lengths))},
         )
 
     @property
@@ -38,7 +38,9 @@ class MethodTotal:
 
     @property
     def mat(self) -> float | None:
-        return self.num_emitted / self.num_steps if self.num_steps else None
+        """The mean of the tasks, as in tables."""
+        found = [emitted / steps for emitted, steps in self.steps.values() if steps]
+        return sum(found) / len(found) if found else None
 
 
 @dataclass(slots=True)
@@ -129,7 +131,9 @@ def number_text(value: float | None, shown: str, unit: float = 1) -> str:
 
 
 def time_text(seconds: float | None) -> str:
-    """A time: 40 s, 2.5 min or 3.0 h; "?" without one."""
+    """A time: under 1 s, 40 s, 2.5 min or 3.0 h; "?" without one."""
     if seconds is None or seconds >= 3600:
         return number_text(seconds, "{:,.1f} h", 3600)
-    return number_text(seconds, "{:.1f} min", 60) if seconds >= 60 else f"{seconds:.0f} s"
+    if seconds >= 60:
+        return number_text(seconds, "{:.1f} min", 60)
+    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"

@@ -25,6 +25,7 @@ from specbench.judge.comparison_formats import comparison_json
 from specbench.judge.page_rows import run_rows
 from specbench.log.run import Run
 from specbench.log.store import read_run
+from specbench.measure.progress import Tally
 from specbench.report.build import make_report
 from specbench.report.export import csv, html, latex, markdown, terminal
 from specbench.report.export import json as json_export
@@ -164,6 +165,13 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
             for row in paper
             for before, now in pairwise(row)
         ), (label, table[:2])
+    check_tiles(report, method)
+    if all(one.is_ok and not one.is_paused for one in report.sources[0].run.records):
+        tally = Tally()
+        for one in report.sources[0].run.records:
+            tally.add(one)
+        live = tally.methods[method].mat
+        assert live is None or f"{live:.2f}" == mat, "the live view ends with the table's"
     assert any(mat in row and (not decode or f"{decode}x" in row) for row in overview)
     if method != BASELINE and speedup:
         plot, bar = scatter.speedup_by_mat(report), bars.speedups(report)
@@ -177,6 +185,18 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
     ]  # fmt: skip
     assert (text(place.mat), text(place.speedup)) == (mat, speedup)
     return True
+
+
+def check_tiles(report: Report, method: str) -> None:
+    """The numbers on top of the page are those of the method that they name."""
+    (block,) = report.results.blocks
+    (own,) = [one for one in block.methods if one.method == method]
+    titles = {"Most tokens per step": own.overall.mat, "Highest speedup": own.overall.speedup,
+              "Closest to vanilla": own.overall.speedup}  # fmt: skip
+    tiles = r'<div><dt>(.*?)</dt><dd>(.*?)x?</dd><dd class="small">(.*?)</dd>'
+    for title, number, words in re.findall(tiles, html.render(report)):
+        if title in titles and re.match(rf"{re.escape(own.label)}(,|$)", unescape(words)):
+            assert number == text(titles[title])
 
 
 def check_comparison(run: Run, metrics: RunMetrics) -> None:
