@@ -121,7 +121,9 @@ def test_a_recipe_that_changed_is_no_suite_to_resume(
         ('models = ["tiny"]', 'models = "tiny"', "line 9: the models of .* are 'tiny'"),
         ('title = "Two', 'title = "Two\n', "line 2"),
         ("[[runs]]", "[[other.runs]]", "cannot be read"),
+        ('models = ["tiny"]', f"models = {'[' * 5000}{']' * 5000}", "cannot be read"),
     ],
+    ids=lambda text: text[:40],
 )
 def test_a_wrong_recipe_is_refused_with_its_line(
     recipe: Path, before: str, after: str, message: str
