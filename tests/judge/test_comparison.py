@@ -250,7 +250,9 @@ def new(factors: dict[str, float], **changes: object) -> Run:
 
 
 def shown(comparisons: list[Comparison], width: int = 120) -> str:
-    console = Console(width=width, record=True, file=StringIO(), highlight=False)
+    console = Console(
+        width=width, record=True, file=StringIO(), highlight=False, force_terminal=True
+    )
     print_comparison(comparisons, console)
     return console.export_text()
 

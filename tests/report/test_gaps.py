@@ -88,10 +88,10 @@ def test_a_missing_interval_has_its_reason_in_its_place() -> None:
 @pytest.mark.parametrize(
     ("changes", "labels"),
     [
-        ({"limit": 5}, ["tiny", "tiny, --limit 5"]),
-        ({"max_new_tokens": 7}, ["tiny, --max-new-tokens 128", "tiny, --max-new-tokens 7"]),
-        ({"seed": 1, "top_p": 0.5}, ["tiny, --top-p 1", "tiny, --top-p 0.5"]),
-        ({"methods": ["vanilla"]}, ["tiny, run first", "tiny, run second"]),
+        ({"limit": 5}, ["tiny", "--limit 5"]),
+        ({"max_new_tokens": 7}, ["--max-new-tokens 128", "--max-new-tokens 7"]),
+        ({"seed": 1, "top_p": 0.5}, ["--top-p 1", "--top-p 0.5"]),
+        ({"methods": ["vanilla"]}, ["run first", "run second"]),
     ],
 )
 def test_groups_are_titled_by_what_differs(changes: dict[str, object], labels: list[str]) -> None:
