@@ -24,7 +24,7 @@ from msgspec import Struct
 from specbench import registry
 from specbench.data.toml_files import read_toml
 from specbench.errors import UserError
-from specbench.log.files import write_whole
+from specbench.log.files import folder_errors, write_whole
 from specbench.log.header import FileHeader, MethodHeader, ModelHeader
 from specbench.log.store import HEADER, read_header
 from specbench.measure.methods import RunMethod
@@ -136,8 +136,9 @@ def _stored(model: str) -> Path:
 def keep_settings(file: SettingsFile) -> Path:
     """Keep tuned settings for `--settings auto`, in place of earlier ones of the model."""
     path = _stored(file.model)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, toml_text(file).encode())
+    with folder_errors(path, "XDG_CACHE_HOME"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, toml_text(file).encode())
     return path
 
 
