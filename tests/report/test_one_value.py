@@ -31,6 +31,7 @@ from specbench.report.export import csv, html, latex, markdown, terminal
 from specbench.report.export import json as json_export
 from specbench.report.plots import bars, scatter
 from specbench.report.report import Report
+from specbench.types import Record
 from tests.before_after import make
 from tests.judge.changing import with_header
 from tests.support.headers import values_of
@@ -147,8 +148,7 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
         if one["method"] == method and one["task"] is None and "value" in one["mat_all_steps"]:
             assert is_written(one["mat_all_steps"]["value"], overall.pooled.mat)
 
-    shown = under("MAT", drawn(report, is_full=False), label)
-    assert shown == [mat]
+    assert under("MAT", drawn(report, is_full=False), label) == [mat]
     every = drawn(report, is_full=True)
     costs = under("MAT", every.partition("The cost of a step")[2], label)[:1]
     assert costs in ([], [text(cost.mat) or "–"])
@@ -166,12 +166,7 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
             for before, now in pairwise(row)
         ), (label, table[:2])
     check_tiles(report, method)
-    if all(one.is_ok and not one.is_paused for one in report.sources[0].run.records):
-        tally = Tally()
-        for one in report.sources[0].run.records:
-            tally.add(one)
-        live = tally.methods[method].mat
-        assert live is None or f"{live:.2f}" == mat, "the live view ends with the table's"
+    check_live_view(report.sources[0].run.records, method, mat)
     assert any(mat in row and (not decode or f"{decode}x" in row) for row in overview)
     if method != BASELINE and speedup:
         plot, bar = scatter.speedup_by_mat(report), bars.speedups(report)
@@ -179,20 +174,29 @@ def check_method(report: Report, metrics: RunMetrics, method: str) -> bool:
         assert bar and f"{label} {speedup}" in bar.alt
         if isinstance(cost.limit, Estimate):
             assert f"limit {cost.limit.value:.2f} at {whole} tokens" in plot.alt
-    (place,) = [
-        one for one in run_rows(metrics, 0)
-        if one.method == label and (one.task == "Mean" or not is_several)
-    ]  # fmt: skip
+    places = [one for one in run_rows(metrics, 0) if one.method == label]
+    (place,) = [one for one in places if one.task == "Mean" or not is_several]
     assert (text(place.mat), text(place.speedup)) == (mat, speedup)
     return True
+
+
+def check_live_view(records: Sequence[Record], method: str, mat: str) -> None:
+    """It ends with the table's MAT."""
+    tally = Tally()
+    for one in records:
+        tally.add(one)
+    live = tally.methods[method].mat
+    is_whole = all(one.is_ok and not one.is_paused for one in records)
+    assert live is None or not is_whole or f"{live:.2f}" == mat
 
 
 def check_tiles(report: Report, method: str) -> None:
     """The numbers on top of the page are those of the method that they name."""
     (block,) = report.results.blocks
     (own,) = [one for one in block.methods if one.method == method]
-    titles = {"Most tokens per step": own.overall.mat, "Highest speedup": own.overall.speedup,
-              "Closest to vanilla": own.overall.speedup}  # fmt: skip
+    mat, speedup = own.overall.mat, own.overall.speedup
+    titles = {"Most tokens per step": mat}
+    titles |= dict.fromkeys(("Highest speedup", "Closest to vanilla"), speedup)
     tiles = r'<div><dt>(.*?)</dt><dd>(.*?)x?</dd><dd class="small">(.*?)</dd>'
     for title, number, words in re.findall(tiles, html.render(report)):
         if title in titles and re.match(rf"{re.escape(own.label)}(,|$)", unescape(words)):
