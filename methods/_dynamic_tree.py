@@ -123,7 +123,7 @@ class Options:
         return replace(self, total_tokens=size)
 
     def sized(self, rows: int) -> Self:
-        """These options with a tree of at most `rows` nodes, as deep as pays for so few."""
+        """These options with a tree of at most `rows` nodes, and the depth that suits its size."""
         nodes = max(2, min(rows, self.total_tokens))
         depth = min(self.depth, (nodes.bit_length() - 1) * 3 // 2 - 1)
         top_k = min(self.top_k, max(2, nodes // 3))

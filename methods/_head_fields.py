@@ -166,7 +166,7 @@ def _kind_of(checkpoint: Checkpoint) -> str:
 
 
 def unknown_fields(fields: Mapping[str, Any], known: Collection[str]) -> list[str]:
-    """Names of fields that say something, of which nothing is known."""
+    """Names of fields with a value whose meaning is unknown."""
     inert = {name for names in INERT.values() for name in names.split()}
     said = {name for name, value in fields.items() if value is not None}
     return sorted(said - inert - {*READ.split()} - COMPUTED.keys() - {*known})

@@ -68,7 +68,7 @@ class TreeOptions:
     tree: str = field(default="mc_sim_7b_63", metadata=TREE)
     nodes: int = field(
         default=0,
-        metadata={"help": "use only so many of its nodes, the root included; 0: all", "min": 0},
+        metadata={"help": "most nodes that are used, the root included; 0: all", "min": 0},
     )
 
     def profiled(self) -> Self:
@@ -129,7 +129,7 @@ class StaticTree:
         Shape "4x2" has four nodes with two children each. A file lists paths of ranks:
         `[[0], [1], [0, 0]]`. Nodes that cannot be filled are left out: ranks of the size of the
         target's vocabulary and above, depths above `max_depth` (the number of heads). With the
-        option `nodes`, only so many are kept: those of the lowest ranks and depths.
+        option `nodes`, that many are kept: those of the lowest ranks and depths.
 
         Raises:
             UserError: the name is unknown, or the file is not such a list.

@@ -260,7 +260,7 @@ def check_choice(choice: MethodChoice) -> None:
 
 
 def _file_of(module: str) -> Path | None:
-    """The file of a module, of which nothing is imported; None if it is not where modules are."""
+    """The file of a module, found without importing it; None if it is not on the path."""
     package, *parts = module.split(".")
     spec = find_spec(package)
     if spec and not parts:

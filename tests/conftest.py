@@ -8,7 +8,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a thread that waits leaves its core to others
-os.environ.setdefault("SPECBENCH_RUN_SETTINGS", "paper")  # what is measured here is no machine
+os.environ.setdefault("SPECBENCH_RUN_SETTINGS", "paper")  # tests must not depend on the machine
 os.environ.pop("HF_HUB_OFFLINE", None)  # a test that is about it sets it
 os.environ.pop("HF_DATASETS_OFFLINE", None)
 os.environ.pop("TRANSFORMERS_OFFLINE", None)

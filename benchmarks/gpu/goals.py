@@ -25,7 +25,7 @@ class Goal:
     comparison: str
     bound: float
     is_bug: bool = False
-    """What does not meet it is a fault of the program, not of its speed."""
+    """A run that misses the goal shows a bug, not slow code."""
 
 
 GOALS = (

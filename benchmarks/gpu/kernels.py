@@ -35,7 +35,7 @@ ROWS = (1, 6, 10, 16, 26, 60, 64)
 """Rows of steps. A kernel may have a variant for one row, and one for multiples of 16."""
 CACHED, TOP = 500, 10
 NOWHERE = torch.device("meta")
-"""What the operations read and write is not there: results of kernels that do not run are noise."""
+"""Tensors of the operations hold no data, since the kernels are compiled and not run."""
 
 
 class Kernel(NamedTuple):

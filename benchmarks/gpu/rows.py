@@ -48,7 +48,7 @@ LEAST_S = 90.0
 class Row:
     """A run if it has a spec, else a command, with its folder in place of "{}".
 
-    It usually takes `usual_s` seconds. A command begins only if so many are left in the call.
+    It usually takes `usual_s` seconds. A command begins only if the call has that much time left.
     """
 
     name: str

@@ -47,20 +47,12 @@ def _tune(
     quiet_libraries()
     from specbench.tune import tune
 
-    model = values.pop("model", "tiny")
     with progress_view() as view:
-        found = tune(
-            model,
-            values.pop("methods", ()),
-            output=out,
-            minutes=minutes,
-            offline=call.offline,
-            progress=view,
-            **values,
-        )
+        found = tune(output=out, minutes=minutes, offline=call.offline, progress=view, **values)
     for choice in found:
         for line in choice.lines:
             say(line, is_error=False)
+    model = values.get("model", "tiny")
     say(f"Use them: specbench run --model {model} --settings {out}/settings.toml", is_error=False)
 
 
@@ -85,10 +77,7 @@ def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     from specbench.tune import profile as make
     from specbench.tune import replay
 
-    model = values.pop("model", "tiny")
-    found = make(
-        model, values.pop("methods", ()), output=out, offline=call.offline, say=say, **values
-    )
+    found = make(output=out, offline=call.offline, say=say, **values)
     for label in found.header.methods:
         walks = replay(found, label)
         tokens = sum(sum(walk.accepts) for walk in walks)
@@ -107,16 +96,7 @@ def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) 
     from specbench.tune import cost as make
     from specbench.tune.plots import cost_curve
 
-    model = values.pop("model", "tiny")
-    curve = make(
-        model,
-        values.pop("methods", ()),
-        output=out,
-        minutes=minutes,
-        offline=call.offline,
-        say=say,
-        **values,
-    )
+    curve = make(output=out, minutes=minutes, offline=call.offline, say=say, **values)
     write_files(out, plot_files([cost_curve(curve)]))
     say(f"A step of vanilla: {curve.header.vanilla_s * 1e3:.3g} ms", is_error=False)
     say(f"Cost curve: {out}", is_error=False)

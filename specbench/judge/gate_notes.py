@@ -18,7 +18,7 @@ Asked = Mapping[str, Collection[str]]
 def unjudged(checks: Sequence[Check], asked: Asked) -> dict[str, list[str]]:
     """By kind that was asked for, the methods in words that have no judged number of it.
 
-    No methods stand for a kind of which there is no number at all.
+    Empty for a kind that has no number at all.
     """
     found: dict[str, dict[str, bool]] = {kind: {} for kind in asked}
     for check in checks:

@@ -103,7 +103,7 @@ def connected(address: str) -> Iterator[Any]:
         where, fix = f"The Ray cluster at {address} cannot be reached", _REACH
         if address == "auto":
             where = "No Ray cluster runs on this machine"
-        elif is_local:  # its limit is no option
+        elif is_local:  # nobody can change its limit
             where, fix = "Ray did not start on this machine", _BUSY
         raise UserError(f"{where}: {reason_of(error).rstrip('.')}.", fix) from error
     finally:

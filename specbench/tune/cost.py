@@ -120,7 +120,7 @@ class _Enough(Exception):
 
 
 class Laps(Stopwatch):
-    """Seconds of so many whole steps, less what was `pausing`. The first step is left out."""
+    """Seconds of the first `num_steps` steps after one warm-up step, without time in `pausing`."""
 
     def __init__(self, clock: DeviceClock, num_steps: int) -> None:
         self.now, self._num_steps = clock.now, num_steps
@@ -146,7 +146,7 @@ class Laps(Stopwatch):
 
 
 class Forced(Drafter):
-    """A drafter with right tokens in its trees: so many are accepted in turn (`ACCEPTED`)."""
+    """A drafter whose trees get right tokens: `ACCEPTED` says how many, step by step."""
 
     def __init__(self, drafter: Drafter, answer: Sequence[int], laps: Laps) -> None:
         self._drafter, self._answer, self._laps = drafter, answer, laps

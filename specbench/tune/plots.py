@@ -36,7 +36,7 @@ def cost_curve(curve: Curve) -> Plot:
         return drawn
 
     most = f"{steps[0, len(head.lengths) // 2, -1]:.2f} at {head.rows[-1]} rows"
-    caption = "A step of the target over so many rows, in steps of vanilla at the middle length."
+    caption = "Time of a step of the target by rows; 1 is a step of vanilla at the middle length."
     return Plot("cost_curve", title, f"Line chart. {most}.", caption, draw)
 
 

@@ -50,7 +50,7 @@ class Draft(NamedTuple):
 
 
 DraftAt = Callable[[int], Draft]
-"""The draft of a setting that begins after so many tokens of an answer."""
+"""From the number of tokens before a draft to the draft of a setting."""
 
 
 class Replay(NamedTuple):

@@ -151,7 +151,7 @@ def check_free(folder: Path) -> None:
 
 
 def too_large(size: int) -> UserError:
-    """The error for a profile of so many bytes."""
+    """The error for a profile of this size in bytes."""
     return UserError(
         f"The profile has about {size:,} bytes, more than {MOST_BYTES:,}.",
         "Give fewer prompts (--limit N), or profile the methods one by one.",

@@ -38,7 +38,7 @@ UNSAFE = next(
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """GPUs with so many GB free."""
+    """GPUs with this much memory free, in GB."""
     free: list[float] = []
     monkeypatch.setattr(device, "_count", lambda torch: len(free))
     monkeypatch.setattr(

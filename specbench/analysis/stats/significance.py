@@ -23,7 +23,7 @@ Key = TypeVar("Key")
 def slower(a: Value, b: Value, limit: float, machine: Variance | None) -> float | None:
     """The p-value of "`a` is slower than `b` by at most the share `limit`".
 
-    `a` and `b` are speeds, or other numbers of which more is better, paired by prompts.
+    `a` and `b` are speeds, or other numbers where higher is better, paired by prompts.
     `machine` is the variance that passes or runs add to log(a / b). None where it is unknown,
     or where there are too few samples for an interval over prompts: then nothing can be
     claimed. `EXACT` where the limit is what the machine is allowed to differ by.

@@ -167,7 +167,7 @@ NO_OVERLAP = "launches do not overlap"
 WINDOW = 100
 """Window of attention in a trial, shorter than its cache."""
 HIDDEN, EXPERT_HIDDEN, VOCAB = 1104, 544, 33_000
-"""Sizes of inputs, each more than one block of its kernel and no whole number of them."""
+"""Sizes of inputs: each is larger than a block of its kernel, and not a multiple of one."""
 
 
 def pick_ops(device: torch.device, dtype: torch.dtype, kind: str = "auto") -> Ops:

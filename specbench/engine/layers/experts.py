@@ -2,7 +2,7 @@
 
 On a GPU no value reaches the host, so a call can be captured: the rows of each expert are
 multiplied in one grouped product. Where torch has none, or one that waits, every expert
-multiplies all rows, unless there are so few pairs of row and expert that copies of weights are
+multiplies all rows, unless the pairs of row and expert are so few that copies of weights are
 faster.
 """
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CHUNK = 2**20
 """Integers summed at once: their wide copies need 16 MB."""
 LEAST_BYTES, LEAST_S, SHARE = 2**25, 0.1, 0.01
-"""Each fingerprint is of so many bytes or more, and then takes at most these seconds, or this
-share of the loading or of the run.
+"""A fingerprint reads at least these bytes. Beyond them it takes at most these seconds, or this
+share of the time of the loading or of the run.
 """
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 

@@ -34,7 +34,7 @@ class StepTimes(NamedTuple):
     threads: dict[int, int]
 
     def at(self, rows: float) -> float:
-        """Seconds of a step over so many rows, linear between those measured."""
+        """Seconds of a step over `rows` rows, linear between those measured."""
         best = [(n, by_threads[self.threads[n]]) for n, by_threads in self.seconds.items()]
         for (below, first), (above, second) in pairwise(best):
             if rows <= above or above == best[-1][0]:
@@ -42,7 +42,7 @@ class StepTimes(NamedTuple):
         return best[0][1]
 
     def threads_at(self, rows: float) -> int:
-        """The best number of threads for so many rows."""
+        """The best number of threads for `rows` rows."""
         return self.threads[min(self.threads, key=lambda n: abs(n - rows))]
 
     def shown(self) -> dict[str, dict[str, float]]:

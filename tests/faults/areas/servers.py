@@ -79,7 +79,7 @@ def _answer(prompt: Sequence[int]) -> Sequence[int]:
 
 
 def _mutated(random: Random, key: str) -> Any:
-    """The chunks of an answer, some of them with another value; the key is no process's word."""
+    """The chunks of an answer, some of them with another value; no process may show the key."""
     rate = random.choice((0.0, 0.05, 0.5))
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
