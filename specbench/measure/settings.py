@@ -158,15 +158,11 @@ def with_stored(
         return tuple(methods)
     content_hash, found = sha256(path.read_bytes()).hexdigest(), []
     for one in methods:
-        options = _checked(one.method.name, file.methods.get(one.method.name, {}))
-        weights = one.describe().weights
-        is_same = file.weights.get(one.method.name, "") == (
-            hash_of(weights.files) if weights else ""
-        )
-        is_free = (
-            is_same and one.method.name in file.methods and not {*options} & {*one.asked.given}
-        )
-        found.append(one.tuned(options, TUNED, content_hash) if is_free else one)
+        name, weights = one.method.name, one.describe().weights
+        options = _checked(name, file.methods.get(name, {}))
+        is_free = name in file.methods and not {*options} & {*one.asked.given}
+        is_same = file.weights.get(name, "") == (hash_of(weights.files) if weights else "")
+        found.append(one.tuned(options, TUNED, content_hash) if is_free and is_same else one)
     return tuple(found)
 
 
