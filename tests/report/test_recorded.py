@@ -24,6 +24,12 @@ HINT = "stale: run `make reports`"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
+@pytest.fixture(autouse=True)
+def no_published_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages in the repository hold no prompts of others, so none may be found in the cache."""
+    monkeypatch.setenv("SPECBENCH_CACHE", str(tmp_path))
+
+
 @cache
 def files_of(run: Path) -> dict[str, bytes]:
     every = report_files(make_report(read_run(run), sort="speedup"))
