@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from re import findall
 
 from specbench.errors import CheckpointError
 from tests.methods.checkpoints import Tensors
@@ -41,6 +42,7 @@ def attack(random: Random, folder: Path) -> None:
         assert any(words in error.message for words in refusals), error.message
         return
     assert not refusals, f"not refused: {refusals}"
-    for case in kept:
-        assert not case.told or any(case.told in note for note in drafter.weights_notes), case
+    notes = " ".join(drafter.weights_notes)
+    for case in kept:  # notes list the fields of all cases together
+        assert all(word in notes for word in findall(r"\w+", case.told)), case
     assert tokens == unchanged(method), "other drafts"
