@@ -23,13 +23,16 @@ THROTTLED_SHARE = 0.02
 def gpu_numbers(device: str) -> range:
     """The numbers of the GPUs that a device names: "cuda" (the first), "cuda:1" or "cuda:0-3".
 
-    None of them for a CPU. Raises ValueError for anything but a number.
+    None of them for a CPU, or for anything but numbers.
     """
     kind, _, numbers = device.partition(":")
     if kind != "cuda":
         return range(0)
     first, dash, last = (numbers or "0").partition("-")
-    return range(int(first), int(last if dash else first) + 1)
+    last = last if dash else first
+    if not (first.isdecimal() and last.isdecimal()):
+        return range(0)
+    return range(int(first), int(last) + 1)
 
 
 class Git(Struct, frozen=True):

@@ -7,48 +7,35 @@ reads it when torch is loaded.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import signal
 import socket
 import sys
-from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import msgspec
-from msgspec.structs import replace as replace_part
 
-from specbench.errors import SpecbenchError, TooLarge, UserError, describe_error, reason_of
+from specbench.errors import SpecbenchError, UserError, describe_error, reason_of
 from specbench.log.backend import WorkerHeader
 from specbench.log.differences import WORKERS
 from specbench.log.header import MethodHeader, RunHeader
-from specbench.log.machine import Environment
+from specbench.log.machine import gpu_numbers
 from specbench.machine import environment
 from specbench.machine.sampler import CpuSampler
-from specbench.machine.threads import wait_briefly
 from specbench.measure.backends import make_setup
-from specbench.measure.base import (
-    BackendInfo,
-    Codec,
-    Log,
-    Plan,
-    Progress,
-    Sample,
-    Setup,
-    SetupInfo,
-)
-from specbench.measure.progress import Lines
+from specbench.measure.base import BackendInfo, Codec, Log, Plan, Progress, Sample, SetupInfo
+from specbench.measure.progress import Messages
 from specbench.measure.runner import Runner
 from specbench.measure.settings import AUTO, PAPER
 from specbench.measure.spec import RunSpec
-from specbench.types import Record, Request, RequestKey, seed_of
+from specbench.types import Record, RecordKey, Request, seed_of
 
 MOST_ATTEMPTS = MOST_RESTARTS = 3
 """Workers that may be lost at one sample before it counts as failed; restarts of one by Ray."""
@@ -74,7 +61,7 @@ def connected(address: str) -> Iterator[Any]:
     Raises:
         UserError: Ray is not installed, or the cluster cannot be reached.
     """
-    handlers = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    handler = signal.getsignal(signal.SIGTERM)
     is_local = address == "local"
     if is_local and "ray" not in sys.modules:  # it reads them when imported
         # Workers are as nice as this process, not 15 nicer. Ray's ports are open to the network,
@@ -94,7 +81,7 @@ def connected(address: str) -> Iterator[Any]:
             address=address,
             include_dashboard=False if is_local else None,
             log_to_driver=False,
-            logging_level=logging.ERROR,
+            logging_level="ERROR",
         )
     except ImportError as error:
         text = "--ray needs Ray, which is not installed."
@@ -107,8 +94,7 @@ def connected(address: str) -> Iterator[Any]:
             where, fix = "Ray did not start on this machine", _BUSY
         raise UserError(f"{where}: {reason_of(error).rstrip('.')}.", fix) from error
     finally:
-        for one, handler in handlers.items():  # Ray's own would end the process
-            signal.signal(one, handler)
+        signal.signal(signal.SIGTERM, handler)  # Ray's own would end the process
     try:
         yield ray
     finally:
@@ -127,30 +113,38 @@ def make_cluster_setup(ray: Any, spec: RunSpec, *, is_offline: bool) -> ClusterS
             "Leave out --ray, or --backend and --engine.",
         )
     if spec.settings == AUTO:  # measured on one machine
-        spec = replace_part(spec, settings=PAPER)
+        spec = msgspec.structs.replace(spec, settings=PAPER)
     setups = _start(ray, spec, is_offline=is_offline)
     setups.sort(key=lambda one: msgspec.json.encode(one.about.environment))
-    about = setups[0].about
-    assert about.environment is not None
+    first, about = setups[0], setups[0].about
+    environments = [one.about.environment for one in setups if one.about.environment]
     # The driver computes nothing, so that its torch may be another build.
-    here = replace_part(environment.capture(), torch=about.environment.torch)
+    here = msgspec.structs.replace(environment.capture(), torch=environments[0].torch)
     for one in setups:
-        one.check(replace_part(about, environment=here))
+        one.check(msgspec.structs.replace(about, environment=here))
     if remembering := [label for label, one in about.methods.items() if one.scope == "run"]:
         raise UserError(
             f"{', '.join(remembering)} remembers earlier prompts, which --ray hands to several "
             "workers.",
             "Leave out scope=run, or --ray.",
         )
-    number = f"{len(setups)} worker{'s' * (len(setups) > 1)}"
-    return replace(setups[0], title=f"{setups[0].title} on {number}", about=_about_all(setups))
+    told = [text for one in setups for text in one.about.warnings]
+    device = about.values.get("device", "cpu")
+    machines = sorted({one.device_phrase(device, None) for one in environments})
+    if len(machines) > 1:
+        told.append(f"The workers differ: {', '.join(machines)}. Tokens/s mix them.")
+    # Defaults are left out of files by identity, which another process does not keep.
+    methods = msgspec.convert(msgspec.to_builtins(about.methods), dict[str, MethodHeader])
+    about = msgspec.structs.replace(about, methods=methods, warnings=tuple(dict.fromkeys(told)))
+    title = f"{first.title} on {len(setups)} worker{'s' * (len(setups) > 1)}"
+    return replace(first, title=title, about=about)
 
 
 def _start(ray: Any, spec: RunSpec, *, is_offline: bool) -> list[ClusterSetup]:
-    """Start a run's workers, each with its setup.
+    """Start a run's workers. Returns the setups of those that find a place; the others end.
 
-    A worker has a GPU, or several on one machine for a model that is too large for fewer. On a
-    CPU it has all cores of the smallest machine, so that none disturbs another.
+    A worker has a GPU, or as many on one machine as `--device` names. On a CPU it has all
+    cores of the smallest machine, so that none disturbs another.
 
     Raises:
         UserError: no worker can be started, or one has not what the run needs.
@@ -159,76 +153,36 @@ def _start(ray: Any, spec: RunSpec, *, is_offline: bool) -> list[ClusterSetup]:
     is_on_gpu = spec.device != "cpu" and any(node.get("GPU") for node in nodes)
     resource = "GPU" if is_on_gpu or spec.device.startswith("cuda") else "CPU"
     counts = [count for node in nodes if (count := int(node.get(resource, 0)))]
-    if not counts:
+    num_gpus = max(1, len(gpu_numbers(spec.device)))
+    amount = num_gpus if resource == "GPU" else min(counts, default=1)
+    if (most := max(counts, default=0)) < amount:
+        several = "s of one machine" if amount > 1 else ""
         raise UserError(
-            f"A worker needs 1 {resource}, and the cluster has 0.",
+            f"A worker needs {amount} {resource}{several}, and the cluster has {most}.",
             f"Start its machines with `ray start --num-{resource.lower()}s N`, or choose a "
             "--device.",
         )
-    amount = 1 if resource == "GPU" else min(counts)
-    variables = {name: os.environ[name] for name in SHARED if name in os.environ}
-    while True:
-        kind = ray.remote(Worker).options(
-            max_restarts=MOST_RESTARTS, **{f"num_{resource.lower()}s": amount}
-        )
-        actors = [
-            kind.remote(spec, is_offline=is_offline, variables=variables)
-            for _ in range(sum(count // amount for count in counts))
-        ]
-        try:
-            return _setups(ray, actors)
-        except TooLarge as error:
-            amount = max(error.num_gpus_needed, amount + 1)  # an estimate may be too low
-            if not error.num_gpus_needed:
-                raise
-            if amount > max(counts):
-                most = f" The largest machine of the cluster has {max(counts)}."
-                raise TooLarge(error.message + most, error.hint) from error
-
-
-def _setups(ray: Any, actors: Sequence[Any]) -> list[ClusterSetup]:
-    """The setups of the workers that find a place; the others end."""
-    places = {actor.__ray_ready__.remote(): actor for actor in actors}
-    placed, late = ray.wait([*places], num_returns=len(places), timeout=PLACE_S)
-    for ref in late:
-        ray.kill(places[ref])
+    shared = {name: os.environ[name] for name in SHARED if name in os.environ}
+    resources = {f"num_{resource.lower()}s": amount}
+    kind = ray.remote(Worker).options(max_restarts=MOST_RESTARTS, **resources)
+    number = sum(count // amount for count in counts)
+    started = [kind.remote(spec, is_offline=is_offline, shared=shared) for _ in range(number)]
+    places = {actor.__ray_ready__.remote(): actor for actor in started}
+    placed, _ = ray.wait([*places], num_returns=number, timeout=PLACE_S)
     if not placed:
         raise UserError(
-            f"None of {len(actors)} workers found a place within {PLACE_S:.0f} s.",
+            f"None of {number} workers found a place within {PLACE_S:.0f} s.",
             "See `ray status`: other jobs use the cluster.",
         )
-    actors = tuple(places[ref] for ref in placed)
+    actors = tuple(places[ref] for ref in placed)  # Ray ends those that no name is left of
     try:
-        found = [_result(ray, ref) for ref in [actor.report.remote() for actor in actors]]
+        found = ray.get([actor.report.remote() for actor in actors])
     except ray.exceptions.RayActorError as error:
         raise UserError(
             f"A worker could not start: {reason_of(error)}",
             "Install specbench on every machine; `ray logs` has the reason.",
         ) from error
     return [replace(one, ray=ray, actors=actors) for one in found]
-
-
-def _result(ray: Any, call: Any) -> Any:
-    """The result of a call, or the error that the worker raised; RayActorError if it is lost."""
-    try:
-        return ray.get(call)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
-
-
-def _about_all(setups: Sequence[ClusterSetup]) -> SetupInfo:
-    """The first worker's description, with the warnings of all and their differences."""
-    about = setups[0].about
-    device = about.values.get("device", "cpu")
-    environments = [one.about.environment for one in setups]
-    machines = {one.device_phrase(device, None) for one in environments if one}
-    told = [text for one in setups for text in one.about.warnings]
-    if len(machines) > 1:
-        text = ", ".join(sorted(machines))
-        told.append(f"The workers differ: {text}. Tokens/s mix them.")
-    # Defaults are left out of files by identity, which another process does not keep.
-    methods = msgspec.convert(msgspec.to_builtins(about.methods), dict[str, MethodHeader])
-    return replace_part(about, methods=methods, warnings=tuple(dict.fromkeys(told)))
 
 
 @dataclass(frozen=True)
@@ -251,13 +205,13 @@ class ClusterSetup:
 
     def check(self, run: SetupInfo) -> None:
         """Raise UserError unless versions and files here are those of the run."""
-        if found := WORKERS.conflicts(self.about, run):
-            listed = ", ".join(
-                f"{one.field.removeprefix('environment.')} {one.first} (elsewhere {one.second})"
-                for one in found
-            )
+        found = [
+            f"{one.field.removeprefix('environment.')} {one.first} (elsewhere {one.second})"
+            for one in WORKERS.conflicts(self.about, run)
+        ]
+        if found:
             raise UserError(
-                f"{self.address} has other versions or files: {listed}.",
+                f"{self.address} has other versions or files: {', '.join(found)}.",
                 "Install the same versions and files on every machine of the cluster.",
             )
 
@@ -266,10 +220,11 @@ class ClusterSetup:
 
 
 class Job(NamedTuple):
-    """A sample to complete, with the records of it that are known."""
+    """A sample to complete, with its records that are known, and the workers lost at it."""
 
     sample: Sample
-    known: Sequence[Record]
+    known: Mapping[RecordKey, Record]
+    num_lost: int = 0
 
 
 class Result(NamedTuple):
@@ -280,7 +235,7 @@ class Result(NamedTuple):
     """
 
     info: BackendInfo | None
-    records: tuple[Record, ...] = ()
+    records: tuple[Record, ...]
 
 
 class ClusterBackend:
@@ -293,7 +248,7 @@ class ClusterBackend:
         self._setup, self._ray, self._num_named = setup, setup.ray, num_named
         self._names: dict[Any, str] = {}
         self._infos: dict[str, BackendInfo] = {}
-        self._idle = deque[Any]()
+        self._idle, self._waiting = deque[Any](), deque[Job]()
         self._calls: dict[Any, tuple[Any, Job | None]] = {}
 
     def __enter__(self) -> Self:
@@ -301,9 +256,9 @@ class ClusterBackend:
 
     def __exit__(self, *exception: object) -> None:
         last = {actor.close.remote(): self._names[actor] for actor in self._idle}
-        for call in self._ended(last, CLOSE_S, len(last)):
-            with suppress(SpecbenchError, self._ray.exceptions.RayError):  # the run is done
-                self._infos[last[call]] = _result(self._ray, call)
+        for call in self._ray.wait([*last], num_returns=len(last), timeout=CLOSE_S)[0]:
+            with suppress(self._ray.exceptions.RayError):  # the run is done
+                self._infos[last[call]] = self._ray.get(call)
         for actor in self._setup.actors:
             self._ray.kill(actor)
 
@@ -323,21 +278,11 @@ class ClusterBackend:
         )
 
     def warm_up(self, requests: Sequence[Request]) -> None:
-        """Let all workers load and warm up.
-
-        Raises:
-            SpecbenchError: a worker refused the model, or none is ready.
-        """
+        """Let all workers load and warm up. How that ended is seen when the run begins."""
         self._opening = self._ray.put((self._setup.about, requests))
         for actor in self._setup.actors:
             self._submit(actor)
-        while self._calls:
-            self._next_result(None)
-        if not self._idle:
-            raise SpecbenchError(
-                "No worker could load the model: all are lost.",
-                "See `ray logs` or the dashboard, then go on with --resume.",
-            )
+        self._ray.wait([*self._calls], num_returns=len(self._calls))
 
     def runner(self, plan: Plan, log: Log, progress: Progress) -> ClusterBackend:
         """This driver of the workers, who look for pauses themselves.
@@ -351,15 +296,12 @@ class ClusterBackend:
         """Run all samples. Yields each new record after it is stored.
 
         The records of a sample are written when it is done: if its worker is lost, another one
-        repeats all of it. If the number of passes is open, one ends before the next begins.
+        repeats all of it. A pass ends before the next one begins.
 
         Raises:
             SpecbenchError: no worker is left, and none came back in time.
         """
-        self._waiting, self._num_lost = deque[Job](), Counter[RequestKey]()
-        is_open = self._plan.spec.until_ci is not None
-        jobs = _jobs(self._plan, done)
-        for _, one_pass in groupby(jobs, key=lambda job: job.sample.repeat if is_open else 0):
+        for _, one_pass in groupby(_jobs(self._plan, done), lambda job: job.sample.repeat):
             self._waiting.extend(one_pass)
             while self._waiting or self._is_working:
                 while self._idle and self._waiting:
@@ -378,20 +320,13 @@ class ClusterBackend:
         complete = actor.complete.options(max_task_retries=0 if job else -1)
         self._calls[complete.remote(self._opening, job)] = actor, job
 
-    def _ended(self, calls: Collection[Any], timeout_s: float | None, number: int = 1) -> list[Any]:
-        """The calls that have ended, once `number` have; fewer after the timeout."""
-        if not calls:
-            return []
-        done, _ = self._ray.wait([*calls], num_returns=number, timeout=timeout_s)
-        return list(done)
-
-    def _next_result(self, timeout_s: float | None) -> tuple[Any, Job | None, Result | str]:
-        """Wait until a call ends. Returns its result, or the reason why its worker is lost.
+    def _next_records(self) -> Sequence[Record]:
+        """Wait until a call ends. Returns its records, or error records of a job given up.
 
         Raises:
-            SpecbenchError: its worker refuses the model, or no call ended within the time.
+            SpecbenchError: a worker refuses the model, or none came back within the time.
         """
-        done = self._ended(self._calls, timeout_s)
+        done, _ = self._ray.wait([*self._calls], timeout=None if self._is_working else RESTART_S)
         if not done:
             raise SpecbenchError(
                 f"No worker is left, and none came back within {RESTART_S:.0f} s.",
@@ -399,89 +334,67 @@ class ClusterBackend:
             )
         actor, job = self._calls.pop(done[0])
         try:
-            result: Result = _result(self._ray, done[0])
+            result: Result = self._ray.get(done[0])
         except self._ray.exceptions.RayActorError as error:
-            return actor, job, f"{reason_of(error).rstrip('.')}."
-        if result.info is not None:
-            self._num_named += 1
-            self._names[actor] = f"worker-{self._num_named}"
-            self._infos[self._names[actor]] = result.info
+            return self._lost(actor, job, f"{reason_of(error).rstrip('.')}.")
         self._idle.append(actor)
-        return actor, job, result
+        if result.info is not None:
+            name = self._names[actor] = f"worker-{self._num_named + len(self._infos) + 1}"
+            self._infos[name] = result.info
+            self._log.changed()
+            self._progress.message(f"{name} has joined.")
+        return [replace(record, worker=self._names[actor]) for record in result.records]
 
-    def _next_records(self) -> Sequence[Record]:
-        """Wait until a call ends. Returns its records, or error records of a job given up."""
-        actor, job, result = self._next_result(None if self._is_working else RESTART_S)
-        name = self._names.get(actor, "A worker")
-        if isinstance(result, Result):
-            if result.info is not None:
-                self._log.changed()
-                self._progress.message(f"{name} has joined.")
-            return [replace(record, worker=name) for record in result.records]
+    def _lost(self, actor: Any, job: Job | None, reason: str) -> Sequence[Record]:
+        """Let another worker repeat a lost one's job. Returns error records if it is given up.
+
+        A worker that is lost without a job was not started again, and Ray will not do it.
+        """
         again = f" Another worker repeats {job.sample.prompt.sample_id}." if job else ""
-        self._progress.message(f"{name} is lost: {result}{again}")
+        self._progress.message(f"{self._names.get(actor, 'A worker')} is lost: {reason}{again}")
         if job is None:
             return ()
         self._submit(actor)
-        key = job.sample.key(0)
-        self._num_lost[key] += 1
-        if self._num_lost[key] < MOST_ATTEMPTS:
-            self._waiting.appendleft(job)
+        if job.num_lost + 1 < MOST_ATTEMPTS:
+            self._waiting.appendleft(job._replace(num_lost=job.num_lost + 1))
             return ()
-        return _failed_records(
-            self._plan, job, f"{MOST_ATTEMPTS} workers were lost at it: {result}"
-        )
+        error = f"{MOST_ATTEMPTS} workers were lost at it: {reason}"
+        return [
+            Record(key, "error", 0, seed=seed_of(self._plan.spec.seed, key.request), error=error)
+            for label in self._setup.labels
+            for key in job.sample.keys(label)
+            if key not in job.known
+        ]
 
 
 def _jobs(plan: Plan, done: Iterable[Record]) -> Iterator[Job]:
     """Samples with records that are missing, in the run's order."""
-    known = defaultdict[RequestKey, list[Record]](list)
-    for record in done:
-        known[record.key.request._replace(turn=0)].append(record)
+    known = {record.key: record for record in done}
     for sample in plan.samples:
-        own = known.pop(sample.key(0), [])
-        if len(own) < len(plan.setup.labels) * len(sample.prompt.turns):
+        keys = [key for label in plan.setup.labels for key in sample.keys(label)]
+        own = {key: known[key] for key in keys if key in known}
+        if len(own) < len(keys):
             yield Job(sample, own)
-
-
-def _failed_records(plan: Plan, job: Job, error: str) -> list[Record]:
-    """Error records of what is missing of a job."""
-    known = {record.key for record in job.known}
-    return [
-        Record(key, "error", 0, seed=seed_of(plan.spec.seed, key.request), error=error)
-        for label in plan.setup.labels
-        for key in job.sample.keys(label)
-        if key not in known
-    ]
 
 
 class Worker:
     """Completes samples of a run. Ray makes it again, in another process, when this one dies.
 
-    `variables` are the driver's environment variables that change speed or numerics: Ray sets
+    `shared` are the driver's environment variables that change speed or numerics: Ray sets
     some of them.
     """
 
-    def __init__(self, spec: RunSpec, *, is_offline: bool, variables: Mapping[str, str]) -> None:
-        self._spec, self._is_offline = spec, is_offline
-        self._stack, self._sampler = ExitStack(), CpuSampler()
-        self._runner: Runner | None = None
+    def __init__(self, spec: RunSpec, *, is_offline: bool, shared: dict[str, str]) -> None:
+        import ray
+
+        self._spec, self._is_offline, self._shared = spec, is_offline, shared
+        self._stack, self._sampler, self._ray = ExitStack(), CpuSampler(), ray
+        self._setup: Any = None
+        self._runner: Any = None
         self._done: list[Record] = []
         for name in SHARED:
             os.environ.pop(name, None)
-        os.environ.update(variables)
-        wait_briefly()
-
-    @cached_property
-    def _setup(self) -> Setup:
-        return make_setup(self._spec, is_offline=self._is_offline)
-
-    @cached_property
-    def _environment(self) -> Environment:
-        """This machine, without the choice of GPUs, which the place says."""
-        found = environment.capture()
-        own = {k: v for k, v in found.variables.items() if k != "CUDA_VISIBLE_DEVICES"}
-        return replace_part(found, variables=own)
+        os.environ.update(shared)
 
     def report(self) -> ClusterSetup:
         """The setup on this machine.
@@ -489,19 +402,20 @@ class Worker:
         Raises:
             UserError: it cannot be made here; the message names the machine.
         """
-        import ray
-
-        address = str(ray.util.get_node_ip_address())
+        address = str(self._ray.util.get_node_ip_address())
         try:
-            setup, about = self._setup, self._setup.describe()
+            self._setup = self._setup or make_setup(self._spec, is_offline=self._is_offline)
+            about = self._setup.describe()
         except SpecbenchError as error:
             raise error.at(address) from error
         except Exception as error:
             raise UserError(f"A worker on {address} failed: {describe_error(error)}") from error
+        # Ray has set others, such as the choice of GPUs, which the worker's place says.
+        self._machine = msgspec.structs.replace(environment.capture(), variables=self._shared)
         told = filter(None, (*about.warnings, environment.busy_warning()))
-        about = replace_part(about, environment=self._environment, warnings=tuple(told))
-        own = {one.name: getattr(setup, one.name) for one in fields(ClusterSetup)[2:-2]}
-        return ClusterSetup(address, about, **own)
+        about = msgspec.structs.replace(about, environment=self._machine, warnings=tuple(told))
+        kept = {one.name: getattr(self._setup, one.name) for one in fields(ClusterSetup)[2:-2]}
+        return ClusterSetup(address, about, **kept)
 
     def complete(self, opening: tuple[SetupInfo, Sequence[Request]], job: Job | None) -> Result:
         """The records of a sample that are not known yet; without one, the model is loaded only.
@@ -509,22 +423,20 @@ class Worker:
         The first call loads it, checks that it is that of the run (`opening`), and warms up
         with the requests in it.
         """
-        is_new = self._runner is None
-        runner = self._runner = self._runner or self._load(*opening)
-        info = self._describe() if is_new else None
-        known = {record.key: record for record in job.known} if job else {}
-        return Result(info, tuple(runner.run_sample(job.sample, known)) if job else ())
+        info = None if self._runner else self._load(*opening)
+        records = self._runner.run_sample(job.sample, job.known) if job else ()
+        return Result(info, tuple(records))
 
-    def _load(self, run: SetupInfo, requests: Sequence[Request]) -> Runner:
-        self._backend = self._stack.enter_context(self._setup.open(Path()))
+    def _load(self, run: SetupInfo, requests: Sequence[Request]) -> BackendInfo:
+        self.report()  # makes the setup, if Ray started this process again
+        backend = self._stack.enter_context(self._setup.open(Path()))
         self._stack.enter_context(self._sampler)
-        self.report().check(run)
-        self._backend.warm_up(requests)
+        self.report().check(run)  # the files may have changed while they were loaded
+        backend.warm_up(requests)
         plan = Plan(self._spec, self._setup, (), requests[0].max_new_tokens)
-        runner = self._backend.runner(plan, self, Lines(lambda text: None))
-        assert isinstance(runner, Runner)
-        self._stack.enter_context(runner.watch)
-        return runner
+        self._runner = Runner(plan, backend, self, Messages(lambda text: None))
+        self._stack.enter_context(self._runner.watch)
+        return self._describe()
 
     def close(self) -> BackendInfo:
         """Free the model. Returns the last description of the worker."""
@@ -535,18 +447,13 @@ class Worker:
         """Keep what describes the work; the driver writes the record."""
         self._done.append(replace(record, token_ids=(), text="", token_ends=(), trace=()))
 
-    def changed(self) -> None:
-        """Do nothing: the driver writes the header."""
-
     def _describe(self) -> BackendInfo:
         """The worker as measured so far. It has no name yet."""
-        import ray
-
-        info, context = self._backend.describe(self._done), ray.get_runtime_context()
+        info, context = self._runner.backend.describe(self._done), self._ray.get_runtime_context()
         header = WorkerHeader(
             node=context.get_node_id()[:12],
             gpu_ids=tuple(map(str, context.get_accelerator_ids().get("GPU", ()))),
-            environment=self._environment,
+            environment=self._machine,
             preparation=info.preparation,
             threads=info.threads,
             roofline=info.roofline,

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from specbench.data.prompts import Prompt
-from specbench.errors import CheckpointError, SpecbenchError, TooLarge, UserError
+from specbench.errors import CheckpointError, SpecbenchError, UserError
 from specbench.log.machine import Environment
 from specbench.log.run import Run
 from specbench.log.store import read_header, read_run
@@ -313,6 +313,11 @@ def test_a_worker_has_a_gpu_or_the_cores_of_the_smallest_machine(
     [
         ("cuda", NODES[1:2], "A worker needs 1 GPU, and the cluster has 0."),
         ("cpu", ({"GPU": 1.0},), "A worker needs 1 CPU, and the cluster has 0."),
+        (
+            "cuda:0-2",
+            ({"GPU": 2.0}, {"GPU": 2.0}),
+            "A worker needs 3 GPUs of one machine, and the cluster has 2.",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_hold_a_worker_is_refused(
@@ -324,21 +329,10 @@ def test_a_cluster_that_cannot_hold_a_worker_is_refused(
     assert error.value.message == message and error.value.hint
 
 
-def test_a_model_larger_than_a_card_gets_workers_with_more_of_them(ray: Use) -> None:
-    used = ray(resources=({"GPU": 5.0}, {"CPU": 8.0}, {"GPU": 2.0}, {"GPU": 1.0}), num_gpus=2)
-    setup()
-    assert used.demands == [{"num_gpus": 1}] * 8 + [{"num_gpus": 2}] * 3
-
-
-def test_a_model_larger_than_a_machine_is_told_with_the_gpus_it_needs(ray: Use) -> None:
-    ray(resources=({"GPU": 2.0}, {"GPU": 2.0}), num_workers=1, num_gpus=3)
-    with pytest.raises(TooLarge) as told:
-        setup()
-    assert told.value.message == (
-        "On 10.0.0.0: It does not fit: 3 such GPUs are needed. "
-        "The largest machine of the cluster has 2."
-    )
-    assert told.value.hint == "Other."
+def test_a_worker_has_as_many_gpus_of_one_machine_as_the_device_names(ray: Use) -> None:
+    used = ray(resources=({"GPU": 5.0}, {"CPU": 8.0}, {"GPU": 2.0}, {"GPU": 1.0}))
+    setup(RunSpec(device="cuda:0-1"))
+    assert used.demands == [{"num_gpus": 2}] * 3
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

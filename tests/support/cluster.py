@@ -13,26 +13,18 @@ from typing import Any
 
 import pytest
 
-from specbench.errors import SpecbenchError, TooLarge
+from specbench.errors import SpecbenchError
 from specbench.measure import cluster
 from specbench.measure.base import Sample
 from specbench.measure.cluster import ClusterSetup, Worker
-from specbench.types import Record
+from specbench.types import Record, RecordKey
 from tests.support.backend import Answer, FakeSetup
 
-Given = tuple[str, Sample, Sequence[Record]]
+Given = tuple[str, Sample, Mapping[RecordKey, Record]]
 
 
 class ActorDied(Exception):
     """A worker's process is gone."""
-
-
-class TaskError(Exception):
-    """An error that a worker raised, as `cause`."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
 
 
 def sent(value: Any) -> Any:
@@ -46,8 +38,8 @@ class FakeRay:
 
     `dies` tells if a node dies at a sample, and `has_restarts` if its worker then comes back.
     `changed` maps the number of a worker to a change of its report, `refusals` to the error
-    with which it refuses to load. A worker needs `num_gpus` of its node's `resources`; `demands`
-    are those it was given. `given` are the samples that were handed out, with what was known.
+    with which it refuses to load. `demands` are what each worker was given of its node's
+    `resources`. `given` are the samples that were handed out, with what was known.
     """
 
     methods: Mapping[str, Answer]
@@ -57,14 +49,11 @@ class FakeRay:
     changed: Mapping[int, Callable[[ClusterSetup], ClusterSetup]] = field(default_factory=dict)
     refusals: Mapping[int, SpecbenchError] = field(default_factory=dict)
     resources: Sequence[dict[str, float]] = ()
-    num_gpus: int = 1
     given: list[Given] = field(default_factory=list)
     demands: list[dict[str, int]] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     here: int = 0
-    exceptions = SimpleNamespace(
-        RayTaskError=TaskError, RayActorError=ActorDied, RayError=(TaskError, ActorDied)
-    )
+    exceptions = SimpleNamespace(RayActorError=ActorDied, RayError=(SpecbenchError, ActorDied))
     kill: Callable[[Any], None] = lambda actor: None
     put: Callable[[Any], Any] = sent
 
@@ -94,14 +83,19 @@ class FakeRay:
 
         return SimpleNamespace(options=options)
 
-    def wait(self, refs: list[Any], *, num_returns: int, timeout: float | None) -> Any:
+    def wait(
+        self, refs: list[Any], *, num_returns: int = 1, timeout: float | None = None
+    ) -> tuple[list[Any], list[Any]]:
         ready = [ref for ref in refs if ref.is_ready]
         assert ready or timeout is not None, "the driver would wait for ever"
-        self._draw.shuffle(ready)
+        # Models have been loaded before samples are completed.
+        ready.sort(key=lambda ref: self._draw.random() if ref.is_job else -1)
         return ready[:num_returns], []
 
-    def get(self, ref: FakeCall) -> Any:
-        return sent(ref.result())
+    def get(self, call: FakeCall | list[FakeCall]) -> Any:
+        calls = call if isinstance(call, list) else [call]
+        found = [sent(one.result()) for one in calls]
+        return found if isinstance(call, list) else found[0]
 
     def get_runtime_context(self) -> Any:
         return SimpleNamespace(
@@ -114,7 +108,8 @@ class FakeCall:
     """A call of a worker. It runs when its result is asked for."""
 
     result: Callable[[], Any]
-    is_ready: bool = True
+    is_ready: bool
+    is_job: bool
 
 
 class FakeActor:
@@ -128,7 +123,8 @@ class FakeActor:
     def __getattr__(self, name: str) -> Any:
         def remote(*args: Any) -> FakeCall:
             has_room = self._is_alive or self._ray.has_restarts
-            return FakeCall(partial(self._call, name, *map(sent, args)), has_room)
+            is_job = name == "complete" and args[1] is not None
+            return FakeCall(partial(self._call, name, *map(sent, args)), has_room, is_job)
 
         call = SimpleNamespace(remote=remote)
         call.options = lambda **_: call
@@ -137,23 +133,16 @@ class FakeActor:
     def _call(self, name: str, *args: Any) -> Any:
         ray = self._ray
         ray.here = self._number
-        if name == "report" and ray.demands[-1].get("num_gpus", 9) < ray.num_gpus:
-            text = f"It does not fit: {ray.num_gpus} such GPUs are needed."
-            error = TooLarge(text, "Other.", num_gpus_needed=ray.num_gpus)
-            raise TaskError(sent(error.at(f"10.0.0.{self._number}")))
         job = args[1] if name == "complete" else None
         if name == "complete" and self._number in ray.refusals:
-            raise TaskError(ray.refusals[self._number])
+            raise ray.refusals[self._number]
         if job is not None:
             ray.given.append((f"node-{self._number}", job.sample, job.known))
             if ray.dies(job.sample):
                 self._is_alive, self._worker = False, self._make()
                 raise ActorDied("the node was killed.")
-        try:
-            is_ready = name == "__ray_ready__"
-            result: Any = None if is_ready else getattr(self._worker, name)(*args)
-        except SpecbenchError as error:
-            raise TaskError(error) from error
+        is_ready = name == "__ray_ready__"
+        result: Any = None if is_ready else getattr(self._worker, name)(*args)
         change = ray.changed.get(self._number) if name == "report" else None
         return change(result) if change else result
 
@@ -161,6 +150,5 @@ class FakeActor:
 def use_ray(monkeypatch: pytest.MonkeyPatch, ray: FakeRay) -> FakeRay:
     """Put a fake Ray in the place of Ray."""
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(cluster, "wait_briefly", lambda: None)
     monkeypatch.setattr(cluster, "make_setup", lambda spec, is_offline: FakeSetup(ray.methods))
     return ray

@@ -87,10 +87,7 @@ def pick_device(requested: str) -> Device:
     reason = "" if count else _no_gpu_reason(torch)
     if requested == "cpu" or (requested == "auto" and not count):
         return Device("cpu", reason)
-    try:
-        numbers = gpu_numbers("cuda" if requested == "auto" else requested)
-    except ValueError:
-        numbers = range(0)
+    numbers = gpu_numbers("cuda" if requested == "auto" else requested)
     if not numbers or numbers[-1] >= count:
         there = f"there are {count} GPU(s)" if count else reason
         raise UserError(

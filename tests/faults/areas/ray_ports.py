@@ -17,10 +17,9 @@ NEEDS = "ray"
 TRIES = 200
 CLUSTER = """
 import json, sys
-from specbench.measure.cluster.ray_cluster import RayCluster
+from specbench.measure.cluster import connected
 
-with RayCluster("local") as cluster:
-    ray = cluster.ray
+with connected("local") as ray:
     address = ray.get_runtime_context().gcs_address
     node = ray.nodes()[0]
     ports = [value for name, value in node.items() if name.endswith("Port") and value]
