@@ -41,6 +41,13 @@ def _number(text: str) -> Any:
     return typer.Option(metavar="N", help=text)
 
 
+def _check_limits(*numbers: int) -> None:
+    """Raise UserError unless all numbers, in the order of `LIMITS`, are within them."""
+    for (name, (least, most)), value in zip(LIMITS.items(), numbers, strict=True):
+        hint = f"Give --{name} from {least} to {most}."
+        Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
+
+
 @takes(*options(SpecValues, "device", "template"), *options(Call, "resume", "offline"))
 def train(
     values: dict[str, Any],
@@ -62,10 +69,7 @@ def train(
     """Train a method's head for a model that has none."""
     spec = SpecValues(model=model, **values)
     say(f"Starting: {method} for {model}")
-    numbers = (steps, rows, length, seed, tokens, draft_vocab, unroll)
-    for (name, (least, most)), value in zip(LIMITS.items(), numbers, strict=True):
-        hint = f"Give --{name} from {least} to {most}."
-        Option("measure", "note", name=name, least=least, most=most, hint=hint).check(value)
+    _check_limits(steps, rows, length, seed, tokens, draft_vocab, unroll)
     card = find_model(model)
     if str(data) != "self" and not data.exists():
         raise UserError(f"There is no file {data}.", "Give --data a JSONL file of chats or text.")
