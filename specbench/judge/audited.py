@@ -7,7 +7,7 @@ from specbench.judge.checks import Check
 from specbench.judge.comparison import MEAN
 from specbench.log.audit import StoredAudit
 from specbench.log.header import RunHeader
-from specbench.report.notes import audit_failure
+from specbench.report.warning_notes import audit_failure
 
 
 def check_audit(audit: StoredAudit | None, baseline: RunHeader) -> Iterator[Check]:

@@ -13,7 +13,7 @@ from specbench.log.machine import Origin
 from specbench.machine.environment import BUSY_AT_START
 from specbench.models.checkpoints import WEIGHT_SUFFIXES
 from specbench.report.facts import is_on_gpu
-from specbench.report.notes import audit_failure
+from specbench.report.warning_notes import audit_failure
 from specbench.types import Record
 
 WEIGHTS = (*WEIGHT_SUFFIXES, ".gguf")

@@ -17,7 +17,7 @@ from specbench.log.header import RunHeader
 from specbench.log.record import RecordLine, RecordReader
 from specbench.log.run import Run
 from specbench.log.store import read_run
-from specbench.report.notes import warnings
+from specbench.report.warning_notes import warnings
 from specbench.types import Record
 from tests.analysis.run_factory import header, make_run, record
 from tests.before_after import RECORDED, _chosen, _noisy

@@ -18,7 +18,7 @@ from specbench.log.backend import BlockHeader
 from specbench.log.header import RunHeader
 from specbench.log.run import Load, Run, loads_of
 from specbench.log.store import read_run
-from specbench.report.notes import warnings
+from specbench.report.warning_notes import warnings
 from specbench.types import Record, RecordKey, Serving, StopReason
 from tests.analysis.run_factory import make_run, number
 from tests.support.headers import make_header

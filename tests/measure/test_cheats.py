@@ -8,7 +8,7 @@ from specbench.analysis.metrics import measure
 from specbench.judge.gate import check
 from specbench.judge.limits import Limits
 from specbench.log.run import Run
-from specbench.report.notes import warnings
+from specbench.report.warning_notes import warnings
 from tests.support.cheats import CHEATS, cheating_run
 
 NAMED = {

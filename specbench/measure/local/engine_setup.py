@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specbench.errors import CheckpointError
 from specbench.log.header import ModelHeader, RunHeader, precision
@@ -39,9 +38,6 @@ from specbench.models.hub import resolve_model
 from specbench.models.memory import check_context, check_fits
 from specbench.models.tokenizers import load_tokenizer
 
-if TYPE_CHECKING:
-    pass
-
 FLOAT16_WARNING = (
     "The model ran in float16: GPUs below compute capability 8.0 emulate bfloat16, several times "
     "slower. `--dtype bfloat16` uses it all the same."
@@ -56,6 +52,13 @@ SPREAD_WARNING = (
 )
 EMBEDDED_BUDGET, DEFAULT_BUDGET = 128, 512
 """Default new tokens: of `tiny` and stand-ins, and of real models, as in papers."""
+
+
+def context_length(path: Path, what: str) -> int | None:
+    """Tokens that the context of a folder's model holds; None if its config has no number."""
+    config = read_config(path, what)
+    length = (config.get("text_config") or config).get("max_position_embeddings")
+    return length if isinstance(length, int) else None
 
 
 class EngineSetup(EngineParts):
@@ -76,9 +79,7 @@ class EngineSetup(EngineParts):
 
     @property
     def context(self) -> int | None:
-        config = read_config(self.path, self.card.name)
-        length = (config.get("text_config") or config).get("max_position_embeddings")
-        return length if isinstance(length, int) else None  # loading the model will say why
+        return context_length(self.path, self.card.name)  # loading the model will say why
 
     @property
     def default_budget(self) -> int:

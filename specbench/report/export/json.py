@@ -17,10 +17,10 @@ from specbench.analysis.metrics import RunMetrics
 from specbench.analysis.stats.bootstrap import LEVEL, Estimate, Missing
 from specbench.log.header import header_values
 from specbench.log.run import loads_of
-from specbench.report.notes import with_advice
 from specbench.report.report import Report, Source
 from specbench.report.results import ranking_of, verdict
 from specbench.report.texts import note
+from specbench.report.warning_notes import with_advice
 
 SCHEMA = 1
 """Version of the document. It grows when a key changes its meaning or goes."""

@@ -23,13 +23,13 @@ from specbench.log.machine import Gpu
 from specbench.machine import environment
 from specbench.measure.server import llama_server
 from specbench.measure.server import servers as process_module
-from specbench.measure.server import setup as server_setup
+from specbench.measure.server import started as started_setup
 from specbench.measure.server.client import Client
 from specbench.measure.server.engine import Launch, load_engine
 from specbench.measure.server.engines.llamacpp import gguf_file
 from specbench.measure.server.find import FoundServer, find_server
 from specbench.measure.server.servers import ServerProcess, Start, StartedServers, without_folders
-from specbench.measure.server.setup import StartedSetup, _device, make_started_setup
+from specbench.measure.server.started import StartedSetup, _device, make_started_setup
 from specbench.measure.server.stream import ChatRequest, RequestFailed
 from specbench.measure.spec import RunSpec, make_spec
 from specbench.models.cards import find_model
@@ -344,11 +344,11 @@ def llamacpp_setup(monkeypatch: pytest.MonkeyPatch, folder: Path, **values: Any)
     """The setup where no `llama-server` is on the PATH, and a wheel is installed."""
     write_gguf(folder / "small.gguf")
     monkeypatch.setenv("SPECBENCH_CACHE", str(folder / "cache"))
-    monkeypatch.setattr(server_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
+    monkeypatch.setattr(started_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
     util = types.SimpleNamespace(find_spec=lambda name: name == "xllamacpp" or None)
-    monkeypatch.setattr(server_setup, "util", util)
+    monkeypatch.setattr(started_setup, "util", util)
     metadata = types.SimpleNamespace(version=lambda name: "7.5")
-    monkeypatch.setattr(server_setup, "metadata", metadata)
+    monkeypatch.setattr(started_setup, "metadata", metadata)
     spec = make_spec(
         model=str(folder / "small.gguf"), methods=("ngram",), device="cpu", backend="server",
         serving_engine="llamacpp", **values,
@@ -411,7 +411,7 @@ def test_threads_are_set_for_engines_that_have_them(monkeypatch: pytest.MonkeyPa
 def test_without_engine_and_wheel_the_message_names_the_wheel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
+    monkeypatch.setattr(started_setup, "shutil", types.SimpleNamespace(which=lambda name: None))
     spec = make_spec(backend="server", serving_engine="llamacpp", device="cpu")
     with pytest.raises(UserError, match="there is no llama-server") as caught:
         make_started_setup(spec, is_offline=True)

@@ -1,0 +1,314 @@
+"""Everything a run on servers that are started for it needs before its first request.
+
+An engine's executable, the model and the draft weights of its methods are found and checked.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from msgspec.structs import replace as replace_header
+
+from specbench.errors import CheckpointError, UserError, unknown_name
+from specbench.log.header import MethodHeader, RunHeader
+from specbench.machine import environment
+from specbench.measure.base import SetupInfo
+from specbench.measure.local.engine_setup import context_length
+from specbench.measure.methods import BASELINE, check_labels, label_of
+from specbench.measure.server.backend import ServerBackend
+from specbench.measure.server.engine import WEIGHTS, Engine, EngineMethod, Launch, load_engine
+from specbench.measure.server.servers import Start, StartedServers
+from specbench.measure.server.setup import (
+    default_budget,
+    finder,
+    method_header,
+    model_header,
+    request_s,
+)
+from specbench.measure.spec import RunSpec
+from specbench.models.cards import ModelCard, find_model
+from specbench.models.chat import ChatCodec, load_codec
+from specbench.models.checkpoints import identify
+from specbench.models.hub import resolve, resolve_model, resolve_weights
+from specbench.registry import MethodChoice, parse_choices
+from specbench.types import Scope
+
+LOGS = "engines"
+"""The folder in a run with the logs of the engines that it started."""
+_NUM_TOKENS, _SCOPE = "num_tokens", "scope"
+_MOST_CONTEXT = 4096
+"""Tokens of context that an engine is started with at most: its memory grows with it."""
+_MEMORY = (
+    "{} learns from earlier requests, so that repeats and further loads flatter it: scope=request "
+    "turns this off."
+)
+_WHEEL = (
+    "{} is that of the wheel {}, which is compiled for many processors: a build for this machine "
+    "may be faster."
+)
+_SLOTS_AT_A_RATE = 64
+"""Requests at once that an engine takes if requests come at a rate; further ones wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRun:
+    """A method of an engine, with its draft weights. `asked` has the options that were given."""
+
+    asked: MethodChoice
+    method: EngineMethod
+    num_tokens: int
+    weights: Path | None
+    scope: Scope
+
+    @property
+    def label(self) -> str:
+        return label_of(self.asked)
+
+
+@dataclass(frozen=True)
+class StartedSetup:
+    """An engine's methods on a model, ready to be started one after the other.
+
+    `wheel` is the package that has the engine, with its version, if no executable is installed.
+    `refused` says which methods were left out since the engine cannot read their weights.
+    """
+
+    spec: RunSpec
+    card: ModelCard
+    path: Path
+    codec: ChatCodec
+    engine: Engine
+    executable: tuple[str, ...]
+    methods: tuple[EngineRun, ...]
+    device: str
+    wheel: str = ""
+    no_checkpoint: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        origin = f" of {self.wheel}" if self.wheel else ""
+        return f"{self.card.title} ({self.engine.title}{origin}, {self.device})"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(one.label for one in self.methods)
+
+    @property
+    def context(self) -> int:
+        return min(context_length(self.path, self.card.name) or _MOST_CONTEXT, _MOST_CONTEXT)
+
+    @property
+    def default_budget(self) -> int:
+        return default_budget(self.card)
+
+    def describe(self) -> SetupInfo:
+        model = model_header(self.card, self.codec, self.spec, served_by=(self.engine.title,))
+        notes = [_MEMORY.format(one.label) for one in self.methods if one.scope == "run"]
+        notes += [_WHEEL.format(self.engine.title, self.wheel)] if self.wheel else []
+        warnings = (self.codec.template.warning, *notes, *self.refused)
+        return SetupInfo(
+            replace_header(model, files=identify(self.path).files),
+            {one.label: self._method(one) for one in self.methods},
+            values={"template": self.codec.template.name, "device": self.device},
+            warnings=tuple(text for text in warnings if text),
+        )
+
+    def open(self, folder: Path, before: RunHeader | None = None) -> ServerBackend:
+        spec = self.spec
+        starts = {one.label: self._start(one) for one in self.methods}
+        find = finder(self.card, self.codec, self.card.name)
+        source = StartedServers(starts, find, folder / LOGS, request_s=request_s(spec))
+        return ServerBackend(source, max(spec.concurrency, default=1))
+
+    def _start(self, one: EngineRun) -> Start:
+        spec, engine = self.spec, self.engine
+
+        def command(scratch: Path, port: int) -> list[str]:
+            launch = Launch(
+                model=self.path,
+                served_name=self.card.name,
+                method=one.asked.name,
+                weights=one.weights,
+                num_tokens=one.num_tokens,
+                port=port,
+                context=self.context,
+                num_at_once=max((*spec.concurrency, _SLOTS_AT_A_RATE if spec.request_rates else 1)),
+                dtype=spec.dtype if spec.dtype != "auto" else "",
+                is_cpu=self.device == "cpu",
+                scratch=scratch,
+                scope=one.scope,
+            )
+            words = [*self.executable, *engine.arguments(launch), *spec.engine_args]
+            if not spec.threads:
+                return words
+            threads = engine.thread_settings.items()
+            return [
+                "env",
+                *(f"{name}={text.format(spec.threads)}" for name, text in threads),
+                *words,
+            ]
+
+        return Start(command, engine.settings, one.num_tokens, self.wheel)
+
+    def _method(self, one: EngineRun) -> MethodHeader:
+        header = method_header(one.asked.name, one.method.title)
+        options = {
+            **({_NUM_TOKENS: one.num_tokens} if one.num_tokens else {}),
+            **({_SCOPE: one.scope} if one.method.scopes else {}),
+        }
+        return replace_header(
+            header,
+            options=options,
+            weights=identify(one.weights) if one.weights else None,
+            scope=one.scope,
+        )
+
+
+def make_started_setup(spec: RunSpec, *, is_offline: bool = False) -> StartedSetup:
+    """Find the engine, the model and the draft weights of the methods.
+
+    Raises:
+        UserError: the engine is not installed or cannot run a method, or a file is missing.
+    """
+    engine = load_engine(spec.serving_engine)
+    if spec.urls or spec.labels:
+        raise UserError(
+            f"--engine {engine.name} starts its own servers, and --url names running ones.",
+            "Give one of them.",
+        )
+    device = _device(spec.device)
+    asked = _asked(spec, engine)
+    card = find_model(spec.model)
+    executable, wheel = _executable(spec, engine)
+    path = resolve_model(card, offline=is_offline)
+    codec = load_codec(path, card, spec.template)
+    engine.check_folder(path, "")
+    runs, missing, refused = [], [], []
+    for one in asked:
+        method = engine.methods[one.name]
+        weights = _weights(card, one, method, is_offline=is_offline)
+        if method.weights and weights is None:
+            missing.append(one)
+            continue
+        try:
+            if weights is not None:
+                engine.check_folder(weights, one.name)
+        except CheckpointError as error:
+            if spec.methods:
+                raise
+            refused.append(error.message)
+            continue
+        scope = _scope(one, method)
+        runs.append(EngineRun(one, method, _num_tokens(one, method), weights, scope))
+    if spec.methods and missing:
+        raise UserError(
+            f"{card.name} has no checkpoint for {', '.join(one.name for one in missing)}.",
+            f"Name one: --method {missing[0].name}:weights=DIR_OR_HUB_ID.",
+        )
+    return StartedSetup(
+        spec=spec,
+        card=card,
+        path=path,
+        codec=codec,
+        engine=engine,
+        executable=executable,
+        methods=tuple(runs),
+        device=device,
+        wheel=wheel,
+        no_checkpoint=tuple(str(one) for one in missing),
+        refused=tuple(refused),
+    )
+
+
+def _device(requested: str) -> str:
+    """The device that an engine takes: a GPU if the driver knows one. Asks no torch, since an
+    engine has its own.
+    """
+    if ":" in requested:
+        raise UserError(
+            f"--device {requested} cannot be passed to an engine.",
+            "Choose GPUs by the environment variable CUDA_VISIBLE_DEVICES.",
+        )
+    if requested == "auto":
+        return "cuda" if environment.gpus() else "cpu"
+    return requested
+
+
+def _asked(spec: RunSpec, engine: Engine) -> list[MethodChoice]:
+    """The methods that run, with vanilla first: the named ones, or the engine's default ones."""
+    asked = parse_choices(spec.methods)
+    for one in asked:
+        if one.name not in engine.methods:
+            raise unknown_name("method", one.name, engine.methods, of=engine.title)
+        known = (_NUM_TOKENS, WEIGHTS, *((_SCOPE,) if engine.methods[one.name].scopes else ()))
+        for option in one.given:
+            if option not in known:
+                raise unknown_name("option", option, known, of=f"{engine.title}'s {one.name}")
+    asked = asked or [MethodChoice(name) for name, one in engine.methods.items() if one.is_default]
+    if spec.is_baseline_run and not any(str(one) == BASELINE for one in asked):
+        asked.insert(0, MethodChoice(BASELINE))
+    check_labels([label_of(one) for one in asked])
+    return sorted(asked, key=lambda one: one.name != BASELINE)
+
+
+def _executable(spec: RunSpec, engine: Engine) -> tuple[tuple[str, ...], str]:
+    """The engine's command, and the package that serves it with its version, if one does.
+
+    The given command, the one on the PATH, or the package's.
+    """
+    if spec.threads and not engine.thread_settings:
+        raise UserError(
+            f"--threads {spec.threads} cannot be passed to {engine.title}.", "Leave it out."
+        )
+    command = spec.engine_command or engine.executable
+    if found := shutil.which(command[0]):
+        return (found, *command[1:]), ""
+    wheel = engine.wheel
+    if spec.engine_command or not wheel or not util.find_spec(wheel.package):
+        raise UserError(
+            f"{engine.title} is not installed: there is no {command[0]}.",
+            f"Install {engine.install}, or name it: --engine-command PATH.",
+        )
+    if reason := wheel.refusal(spec.engine_args):
+        raise UserError(
+            f"--engine-args: {reason}",
+            f"It takes {', '.join(wheel.free_flags())}. For others, name a {command[0]}: "
+            "--engine-command PATH.",
+        )
+    version = metadata.version(wheel.package)
+    return (sys.executable, "-P", str(wheel.script)), f"{wheel.package} {version}"
+
+
+def _weights(
+    choice_card: ModelCard, one: MethodChoice, method: EngineMethod, *, is_offline: bool
+) -> Path | None:
+    """The folder of a method's draft weights: the given one, or the model card's."""
+    if method.weights is None:
+        return None
+    if given := one.given.get(WEIGHTS, ""):
+        what = f"The {one.name} checkpoint"
+        return resolve(given, offline=is_offline, what=what, needs_tokenizer=False)
+    weights = choice_card.weights_of(method.weights)
+    return resolve_weights(choice_card, weights, offline=is_offline) if weights else None
+
+
+def _num_tokens(one: MethodChoice, method: EngineMethod) -> int:
+    text = one.given.get(_NUM_TOKENS, str(method.num_tokens))
+    if not text.isdigit() or (not int(text) and method.num_tokens):
+        raise UserError(
+            f"{one}: {_NUM_TOKENS} {text!r} is not a number of tokens.", "Give 1 or more."
+        )
+    return int(text)
+
+
+def _scope(one: MethodChoice, method: EngineMethod) -> Scope:
+    given = one.given.get(_SCOPE, next(iter(method.scopes), "request"))
+    for scope in method.scopes or ("request",):
+        if given == scope:
+            return scope
+    raise unknown_name("scope", given, method.scopes, of=one.name)
