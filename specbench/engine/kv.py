@@ -44,10 +44,23 @@ class FixedStep:
     span: int  # number of rows that attention reads; a mask hides the ones after `rows`
 
 
-class _Layer(CacheLayerMixin):
-    """One layer's rows [capacity, width], with the interface that attention modules call."""
+class FixedLayer(CacheLayerMixin):
+    """A layer whose keys and values [slots, heads, capacity, head_dim] exist from the start."""
 
     is_sliding = False
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None: ...
+    def get_max_length(self) -> int:
+        return int(self.keys.shape[2])
+
+    def get_max_cache_shape(self) -> int:
+        """The name of `get_max_length` in earlier transformers releases."""
+        return self.get_max_length()
+
+
+class _Layer(FixedLayer):
+    """One layer's rows [capacity, width], with the interface that attention modules call."""
+
     is_croppable = True
 
     def __init__(self, cache: KVCache, shape: LayerShape) -> None:
@@ -61,9 +74,6 @@ class _Layer(CacheLayerMixin):
         """Store keys and values in these rows from now on."""
         self.rows = CacheRows.of(rows, self._shape.key, self._shape.value)
         self.keys, self.values = self.rows.keys[None], self.rows.values[None]
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the rows exist from the start."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -83,13 +93,6 @@ class _Layer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self._cache.length + query_length, 0
-
-    def get_max_length(self) -> int:
-        return self._cache.capacity
-
-    def get_max_cache_shape(self) -> int:
-        """The name of `get_max_length` in earlier transformers releases."""
-        return self._cache.capacity
 
 
 class KVCache(Cache):

@@ -15,19 +15,17 @@ The checks of each cell of the baseline are:
   methods alike. Seconds of another machine mean nothing, so the GPU or CPU has to match.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from specbench.analysis.cells import BASELINE, CellKey
+from specbench.analysis.cells import BASELINE
 from specbench.analysis.records import make_table
-from specbench.analysis.stats.bootstrap import Bootstrap
 from specbench.judge.audited import check_audit
 from specbench.judge.checks import Check, CheckedRun
 from specbench.judge.comparison import MEAN, compare
 from specbench.judge.gate_notes import caution_text, gate_notes, summary, unjudged
 from specbench.judge.limits import Limits, SpeedRule
 from specbench.judge.outputs import check_outputs
-from specbench.judge.pairs import CellPair
 from specbench.judge.performance import check_performance, check_speeds
 from specbench.judge.sources import check_sources
 from specbench.log.differences import CHECK, require_same_work
@@ -39,7 +37,6 @@ def check(
     run: Run,
     baseline: Run,
     limits: Limits | None = None,
-    bootstrap: Bootstrap | None = None,
     more: Sequence[Run] = (),
 ) -> CheckedRun:
     """Check a run against its baseline run. A check of task `MEAN` is about the mean over tasks.
@@ -56,8 +53,9 @@ def check(
     no_speed = _no_speed_reason(run, baseline, limits.speed)
     comparisons, checks = [], []
     for load, found, expected in _by_load(run, baseline):
-        comparison = compare(expected, found, bootstrap=bootstrap, may_be_empty=True)
-        comparisons.append(replace(comparison, cells=_at(load, comparison.cells)))
+        comparison = compare(expected, found, may_be_empty=True)
+        cells = {replace(key, load=load): cell for key, cell in comparison.cells.items()}
+        comparisons.append(replace(comparison, cells=cells))
         outputs = check_outputs(found, expected, baseline.header, max_mismatch=limits.max_mismatch)
         checks += [replace(one, cell=replace(one.cell, load=load)) for one in outputs if one.cell]
     for other in more:
@@ -150,10 +148,6 @@ def _speeds_by_load(run: Run, baselines: Sequence[Run], max_slowdown: float) -> 
     for (name, found, _), load in zip(_by_load(run, baselines[0]), loads, strict=True):
         same = [one.at(load) for one in baselines if load in one.loads]
         yield from check_speeds(found, same, max_slowdown, load=name, num_loads=len(loads))
-
-
-def _at(load: Load, cells: Mapping[CellKey, CellPair]) -> dict[CellKey, CellPair]:
-    return {replace(key, load=load): cell for key, cell in cells.items()}
 
 
 def _no_speed_reason(run: Run, baseline: Run, rule: SpeedRule) -> str | None:

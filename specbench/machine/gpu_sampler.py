@@ -113,11 +113,12 @@ class GpuSampler(Sampler):
         source: Literal["counter", "power"] | None = None
         if not self.is_partition:
             source = "counter" if self._has_counter else "power" if self._integral else None
+        num = self._num_samples
         return GpuUse(
-            num_samples=self._num_samples,
+            num_samples=num,
             interval_s=self.interval_s,
             **{name: values.span() for name, values in self._spans.items()},
-            throttled={THROTTLING[bit]: share for bit, share in self._throttled().items()},
+            throttled={THROTTLING[bit]: n / num for bit, n in sorted(self._reasons.items())},
             percent_busy_before=self.percent_before,
             other_processes_before=self.others_before,
             other_processes_most=self.others_most,
@@ -129,9 +130,6 @@ class GpuSampler(Sampler):
     def warnings(self) -> list[str]:
         """Reasons to doubt the run's times, in sentences."""
         return self.describe().warnings
-
-    def _throttled(self) -> dict[int, float]:
-        return {bit: count / self._num_samples for bit, count in sorted(self._reasons.items())}
 
     def _integrate(self, watts: float) -> None:
         now = self._now()

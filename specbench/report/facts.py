@@ -157,7 +157,9 @@ def full_command(info: RunHeader) -> str:
     replaced: dict[str, list[str]] = {
         "methods": [
             f"--method {shlex.quote(one)}"
-            for has_options, group in groupby(methods if not values.urls else (), _has_options)
+            for has_options, group in groupby(
+                () if values.urls else methods, lambda one: ":" in one
+            )
             for one in (group if has_options else [",".join(group)])
         ],
         "until_ci": [],
@@ -188,15 +190,11 @@ def full_command(info: RunHeader) -> str:
     return _wrapped(parts)
 
 
-def _has_options(method: str) -> bool:
-    return ":" in method
-
-
-def _wrapped(parts: Iterable[str], width: int = 88) -> str:
+def _wrapped(parts: Iterable[str]) -> str:
     """The parts on as few lines as they need, joined by backslashes."""
     lines: list[str] = []
     for part in parts:
-        if lines and len(lines[-1]) + 1 + len(part) <= width:
+        if lines and len(lines[-1]) + 1 + len(part) <= 88:
             lines[-1] += f" {part}"
         else:
             lines.append(f"  {part}" if lines else part)

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from specbench.data.prompts import load_prompts
 from specbench.data.tasks import load_cards
-from specbench.engine.kv import layer_shapes
+from specbench.engine.kv import FixedLayer, layer_shapes
 from specbench.errors import UserError
 from specbench.log.files import LineFile
 from specbench.training.examples import Codec
@@ -32,19 +32,14 @@ from specbench.training.examples import Codec
 _ATTENTION = "specbench_slots"
 
 
-class _Layer(CacheLayerMixin):
+class _Layer(FixedLayer):
     """Keys and values [slots, heads, capacity, head_dim] of one layer."""
-
-    is_sliding = False
 
     def __init__(self, slots: "Slots", keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self._slots = slots
         self.keys, self.values = keys, values
         self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the slots exist from the start."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -64,13 +59,6 @@ class _Layer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self._slots.end, 0
-
-    def get_max_length(self) -> int:
-        return self.keys.shape[2]
-
-    def get_max_cache_shape(self) -> int:
-        """The name of `get_max_length` in earlier transformers releases."""
-        return self.keys.shape[2]
 
 
 class Slots:

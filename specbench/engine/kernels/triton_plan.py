@@ -36,17 +36,14 @@ class Cut:
 
 
 @cache
-def cut(
-    num_steps: int, num_programs: int, slots: int, *, start: int, share: int = 0,
-    most: int = MOST_SPLITS,
-) -> Cut:  # fmt: skip
+def cut(num_steps: int, num_programs: int, slots: int, *, start: int, share: int = 0) -> Cut:
     """The fastest cut of `num_steps` steps, for each of `num_programs`; of equals, fewest splits.
 
     `slots` programs run at once. A program takes the time of its steps, plus `start`, plus
     `share` if its sums must be added to those of others; all in steps.
     """
     best, least = Cut(num_steps, 1, 0), None
-    for wanted in range(1, min(num_steps, most) + 1):
+    for wanted in range(1, min(num_steps, MOST_SPLITS) + 1):
         steps = -(-num_steps // wanted)
         splits = -(-num_steps // steps)
         waves = -(-num_programs * splits // slots)
