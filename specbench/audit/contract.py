@@ -150,8 +150,6 @@ def _logits(rows: Sequence[LogitNumbers], subject: Subject, what: str) -> Iterat
 
 
 def _named(test: AuditTest, what: str) -> AuditTest:
-    from msgspec.structs import replace
-
     return replace(test, name=f"{test.name}, {what}")
 
 

@@ -14,7 +14,7 @@ from specbench.cli import complete
 from specbench.cli.options import Call, quiet_libraries, say, takes
 from specbench.errors import UserError
 from specbench.log.options import option, options
-from specbench.log.store import run_folder
+from specbench.log.store import read_run, run_folder
 
 
 class Audit(Struct, frozen=True):
@@ -96,7 +96,6 @@ def _audit_run(run: Path, asked: Audit, call: Call) -> None:
     from specbench.audit.run import store_audit
     from specbench.audit.terminal import print_audit
     from specbench.audit.white_box import make_effort
-    from specbench.log.store import read_run
     from specbench.report.export.terminal import report_console
 
     effort = make_effort(asked.tokens, asked.power)

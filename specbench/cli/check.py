@@ -13,7 +13,7 @@ from specbench.cli.options import RunArguments, takes, write_data
 from specbench.errors import UserError
 from specbench.judge.limits import Limits
 from specbench.log.options import options
-from specbench.log.store import run_folder
+from specbench.log.store import read_run, run_folder
 
 if TYPE_CHECKING:
     from specbench.judge.checks import CheckedRun
@@ -59,7 +59,6 @@ def check(
     """
     from specbench.judge.gate import check as check_run
     from specbench.judge.printer import write_junit
-    from specbench.log.store import read_run
 
     limits = Limits(**values)
     if not baseline:

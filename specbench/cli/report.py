@@ -11,7 +11,7 @@ import typer
 from specbench.cli.options import Call, Format, RunArguments, say, takes, write_data
 from specbench.engine.garbage import no_garbage_collection
 from specbench.log.options import options
-from specbench.report.export import FORMATS
+from specbench.report.export import FORMATS, load_format
 
 
 @takes(*options(Call, "full", "sort"))
@@ -43,7 +43,6 @@ def report(
     from specbench.log.run import Run
     from specbench.log.store import read_runs
     from specbench.report.build import make_report, write_report
-    from specbench.report.export import load_format
     from specbench.report.export.terminal import print_report
 
     if plan:
