@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from specbench.data.prompts import Prompt
 from specbench.errors import SpecbenchError, debug_traceback, describe_fault
@@ -19,7 +19,7 @@ from specbench.log.run import Load
 from specbench.machine.sampler import PauseWatch
 from specbench.measure.base import Plan, Progress, RequestBackend, Sample, Sink
 from specbench.measure.requests import make_chat, make_request, token_ends
-from specbench.types import Record, RecordKey, seed_of
+from specbench.types import Completion, Record, RecordKey, seed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +114,13 @@ class Runner:
             key,
             "ok",
             len(prompt_ids),
-            token_ids=done.token_ids,
             text=text,
             token_ends=token_ends(codec, done.token_ids, text),
-            stop_reason=done.stop_reason,
-            prefill_s=done.prefill_s,
-            decode_s=done.decode_s,
-            accept_lengths=done.accept_lengths,
-            num_nodes=done.num_nodes,
             seed=seed,
-            phases=done.phases,
-            peak_memory_bytes=done.peak_memory_bytes,
-            energy_j=done.energy_j,
-            trace=done.trace,
             is_paused=is_paused,
-            draft_prefill_s=done.draft_prefill_s,
-            outer_s=done.outer_s,
+            **{name: getattr(done, name) for name in _MEASURED},
         )
+
+
+_MEASURED = sorted({one.name for one in fields(Record)} & {*dir(Completion)})
+"""Fields of a record that a completion has under the same name."""
