@@ -35,6 +35,7 @@ class Eagle(EagleDrafter):
     """
 
     profile = "ranks"
+    draws_siblings = True
 
     def __init__(self, options: Options, context: BuildContext) -> None:
         target = context.target
@@ -62,8 +63,7 @@ class Eagle(EagleDrafter):
         """Tokens [nodes] after the missing pairs and, if sampled, their `q` [nodes, vocab]."""
         model, tree = self.model, self._tree
         root, hidden = self.feed(end, *missing, cache_span=cache_span)
-        guessed = [root]
-        scores, probs, drawn = [], [], []
+        guessed, scores, probs, drawn = [root], [], [], []
         places = model.stack.tree_slots(end, self._sizes)
         for level, mask, slots in zip(tree.levels, self._masks, places, strict=True):
             logits = model.logits(hidden)

@@ -22,6 +22,7 @@ commands = typer.Typer(
 _WORK = options(SpecValues, "methods", "model", "tasks", "limit", "max_new_tokens", "seed")
 _ENGINE = options(SpecValues, "prompts", "device", "threads", "dtype", "weights", "template")
 _TIMED = options(SpecValues, "execution", "kernels")
+_DRAWN = options(SpecValues, "temperatures", "repeats")
 _OFFLINE = options(Call, "offline")
 _SHOWN = 5
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the result.")]
@@ -31,7 +32,7 @@ Minutes = Annotated[
 ]
 
 
-@takes(*_WORK, *_ENGINE, *_TIMED, *_OFFLINE)
+@takes(*_WORK, *_DRAWN, *_ENGINE, *_TIMED, *_OFFLINE)
 def _tune(
     values: dict[str, Any],
     call: Call,
@@ -67,28 +68,26 @@ commands.callback(invoke_without_command=True)(_group)
 
 
 @commands.command()
-@takes(*_WORK, *_ENGINE, *_OFFLINE)
+@takes(*_WORK, *_DRAWN, *_ENGINE, *_OFFLINE)
 def profile(values: dict[str, Any], call: Call, out: Out) -> None:
     """Record what methods draft at each position of vanilla's answers."""
     from specbench.tune.stored_profile import check_free
 
     check_free(out)
     quiet_libraries()
+    from specbench.tune import mat, replay
     from specbench.tune import profile as make
-    from specbench.tune import replay
 
     found = make(output=out, offline=call.offline, say=say, **values)
     for label in found.header.methods:
         walks = replay(found, label)
-        tokens = sum(sum(walk.accepts) for walk in walks)
-        steps = sum(len(walk.accepts) for walk in walks)
-        if steps:
-            say(f"{label}: MAT {tokens / steps:.2f} in {steps:,} steps", is_error=False)
+        if steps := sum(walk.num_steps for walk in walks):
+            say(f"{label}: MAT {mat(walks):.2f} in {steps:,.0f} steps", is_error=False)
     say(f"Profile: {out}", is_error=False)
 
 
 @commands.command()
-@takes(*_WORK, *_ENGINE, *_TIMED, *options(SpecValues, "temperatures"), *_OFFLINE)
+@takes(*_WORK, *_DRAWN[:1], *_ENGINE, *_TIMED, *_OFFLINE)
 def cost(values: dict[str, Any], call: Call, out: Out, minutes: Minutes = None) -> None:
     """Measure the time of a step by rows and context, and of methods' drafts."""
     quiet_libraries()

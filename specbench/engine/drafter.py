@@ -123,6 +123,9 @@ class Drafter:
     committed tokens: not on the trees of earlier steps, nor on earlier completions.
     """
 
+    draws_siblings: bool = False
+    """True if, above temperature 0, it draws several tokens after one node."""
+
     tree_sizes: Collection[int] = NUM_NODES
     """Numbers of nodes that its trees may have, as far as known.
 

@@ -18,3 +18,4 @@ from specbench.tune.trees import best_tree as best_tree
 from specbench.tune.tuner import Choice as Choice
 from specbench.tune.tuner import tune as tune
 from specbench.tune.walk import Walk as Walk
+from specbench.tune.walk import mat as mat

@@ -30,33 +30,21 @@ from specbench.engine.tree import DraftTree, padded_size
 from specbench.errors import UserError
 from specbench.machine.threads import thread_counts
 from specbench.measure.base import Plan, Progress
+from specbench.measure.local import threads as cores
 from specbench.measure.local.engine import describe_kernels
 from specbench.measure.local.engine_load import build_drafters, load_engine, warm_up
 from specbench.measure.local.engine_setup import EngineSetup
 from specbench.measure.local.memory import MemoryLedger
-from specbench.measure.local.threads import (
-    PREFILL_S,
-    Trial,
-    choose_threads,
-    reading,
-    set_threads,
-    step_times,
-)
 from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import BASELINE, RunMethod
 from specbench.measure.progress import Lines
 from specbench.measure.requests import user
 from specbench.measure.settings import fits_of
 from specbench.measure.spec import RunSpec
+from specbench.tune import stored_cost as files
 from specbench.tune.profile import engine_plan
-from specbench.tune.stored_cost import (
-    FILE,
-    SCHEMA,
-    CostHeader,
-    Curve,
-    MethodCost,
-    variance_of_pairs,
-)
+from specbench.tune.recorder import kinds_of
+from specbench.tune.stored_cost import FILE, CostHeader, Curve, MethodCost
 from specbench.types import Completion, ProfileKind, Request
 
 TILES = (4, 8, 16, 32, 64)
@@ -106,7 +94,7 @@ def cost(
     Raises:
         UserError: an unknown name, a wrong value, or several temperatures.
     """
-    made = engine_plan(model, methods, values, offline=offline, is_greedy=False)
+    made = engine_plan(model, methods, values, offline=offline)
     if output is not None and (Path(output) / FILE).exists():
         raise UserError(f"{output} holds a cost curve.", "Give --out another folder.")
     curve = Curve(measured(*made, minutes, Lines(say or (lambda text: None))))
@@ -188,7 +176,7 @@ class Rota(Drafter):
     def propose(self, state: State) -> DraftTree:
         with self._laps.pausing():
             rows, threads = next(self._order)
-            set_threads(threads)
+            cores.set_threads(threads)
             self._target.crop(len(state.request.prompt_ids))
         return state.chain([self._token] * (rows - 1))
 
@@ -234,7 +222,7 @@ class Bench:
 
     def block(self) -> None:
         """Measure everything once, at each length."""
-        lengths = range(len(self.requests))
+        lengths, places = range(len(self.requests)), range(len(self.counts))
         steps: dict[int, list[list[float]]] = {}
         vanilla, prefill = dict[int, float](), dict[int, float]()
         for length in self.random.sample(lengths, len(lengths)):
@@ -243,12 +231,8 @@ class Bench:
             prefill[length] = self._drafts(length)
         middle = vanilla[len(lengths) // 2]
         scale = [vanilla[length] / middle for length in lengths]
-        self.steps.append(
-            [
-                [[ratio * scale[length] for ratio in steps[length][place]] for length in lengths]
-                for place in range(len(self.counts))
-            ]
-        )
+        ratios = [[np.array(steps[i][t]) * scale[i] for i in lengths] for t in places]
+        self.steps.append(np.array(ratios).tolist())
         self.prefill.append([prefill[length] for length in lengths])
         self.vanilla_s.append(middle)
 
@@ -264,7 +248,7 @@ class Bench:
         self._complete(rota, length, laps, self.counts[0])
         turn, ratios = BEFORE + IN_TURN, {}
         starts = range(0, len(laps.seconds), turn)
-        beside = [laps.seconds[at + 1 : at + BEFORE] for at in starts]  # of each turn of vanilla's
+        beside = [laps.seconds[at + 1 : at + BEFORE] for at in starts]  # each turn of vanilla
         for i, size in enumerate(sizes):
             own = laps.seconds[i * turn + BEFORE + 1 : (i + 1) * turn]
             ratios[size] = median(own) / median(beside[i] + beside[i + 1])
@@ -287,17 +271,9 @@ class Bench:
             unit = median([*before.seconds[COLD:], *after.seconds[COLD:]])
             rest = own.prefill_s - (before.prefill_s + after.prefill_s) / 2 + own.start_s
             ratios = [seconds / unit for seconds in own.seconds[COLD:]]
-            visit = Visit(
-                len(self.steps),
-                place,
-                length,
-                knot,
-                ratios,
-                forced.rows[COLD + 1 :],
-                forced.contexts[COLD + 1 :],
-                rest / unit,
-            )
-            self.visits.append(visit)
+            rows, contexts = forced.rows[COLD + 1 :], forced.contexts[COLD + 1 :]
+            place_of = len(self.steps), place, length, knot
+            self.visits.append(Visit(*place_of, ratios, rows, contexts, rest / unit))
             prefills.append(after.prefill_s / median(after.seconds[COLD:]))
             before = after
         return median(prefills)
@@ -309,17 +285,16 @@ class Bench:
         return laps, forced
 
     def _complete(self, drafter: Drafter, length: int, laps: Laps, count: int) -> None:
-        set_threads(self.prefill_threads)
+        cores.set_threads(self.prefill_threads)
         began = laps.now()
 
         def prefilled() -> None:
             laps.prefill_s = laps.now() - began
-            set_threads(count)
+            cores.set_threads(count)
 
+        request = self.requests[length]
         with suppress(_Enough):
-            decode(
-                self.target, drafter, self.requests[length], stopwatch=laps, on_prefilled=prefilled
-            )
+            decode(self.target, drafter, request, stopwatch=laps, on_prefilled=prefilled)
 
 
 def measured(
@@ -330,29 +305,23 @@ def measured(
 
     loaded = load_engine(setup)
     target, before = loaded.target, torch.get_num_threads()
-    kinds: dict[str, ProfileKind] = {}
-    for one in setup.methods:
-        if one.label != BASELINE and (kind := loaded.drafters[one.label].profile):
-            kinds[one.label] = kind
-        elif one.label != BASELINE:
-            progress.message(f"{one.label}: has no acceptance profile, and is left out")
-    knots = [
-        knot
-        for one in setup.methods
-        if one.label in kinds
-        for knot in _knots(one, kinds[one.label], target, loaded.drafters[one.label])
-    ]
+    sampling = plan.spec.sampling(plan.spec.temperatures[0])
+    kinds = kinds_of(setup, loaded.drafters, sampling, progress.message)
+    del kinds[BASELINE]
+    knots = list[Knot]()
+    for one in (each for each in setup.methods if each.label in kinds):
+        knots += _knots(one, kinds[one.label], target, loaded.drafters[one.label])
     requests = _requests(plan, target)
-    threads = choose_threads(target, setup.threads)
+    threads = cores.choose_threads(target, setup.threads)
     counts, prefill_threads = [threads.num], threads.num
     if threads.chosen_by == "measured":
         usual = requests[len(requests) // 2].prompt_ids
-        counts += {step_times(target, usual, threads).threads[max(ROWS)]} - {threads.num}
-        read = reading(target, usual)
-        prefill_threads = Trial(thread_counts(), threads.num, PREFILL_S).measure(read).best
-    bench = Bench(
-        target, loaded.drafters[BASELINE], knots, requests, tuple(counts), prefill_threads
-    )
+        counts += {cores.step_times(target, usual, threads).threads[max(ROWS)]} - {threads.num}
+        read = cores.reading(target, usual)
+        trial = cores.Trial(thread_counts(), threads.num, cores.PREFILL_S)
+        prefill_threads = trial.measure(read).best
+    vanilla = loaded.drafters[BASELINE]
+    bench = Bench(target, vanilla, knots, requests, tuple(counts), prefill_threads)
     gc.freeze()
     try:
         with without_cudnn_attention():
@@ -365,7 +334,7 @@ def measured(
                 seconds = perf_counter() - began
                 progress.message(f"Block {len(bench.steps)}/{MOST_BLOCKS}: {seconds:.0f} s")
     finally:
-        set_threads(before)
+        cores.set_threads(before)
         gc.unfreeze()
     return _header(bench, about_of(plan.spec, setup, target), kinds)
 
@@ -377,7 +346,7 @@ def about_of(spec: RunSpec, setup: EngineSetup, target: Target) -> dict[str, str
         "model": model.name,
         **fits_of(model, setup.device.name, setup.mode.name, spec.threads),
         "target": ", ".join(f"{name}={getattr(target.config, name, 0)}" for name in _SHAPE),
-        "temperature": f"{spec.temperatures[0]:g}",
+        "temperature": files.words_of(spec.sampling(spec.temperatures[0])),
         "kernels": f"{kernels.name} ({kernels.reason})" if kernels.reason else kernels.name,
     }
 
@@ -390,8 +359,7 @@ def _requests(plan: Plan, target: Target) -> list[Request]:
     whole = max(len(render([user(" ".join(one.turns))])) for one in prompts)
     turns = max(len(one.turns) for one in prompts)
     room = (len(STEP_ROWS) + 1) * (BEFORE + IN_TURN) + STEPS * (max(ACCEPTED) + 2)
-    longest = whole + turns * plan.max_new_tokens
-    longest = min(longest, target.context - room)
+    longest = min(whole + turns * plan.max_new_tokens, target.context - room)
     shortest, middle, last = texts[0], texts[len(texts) // 2], texts[-1]
     filled = (last * (longest // len(last) + 1))[:longest]
     sampling = plan.spec.sampling(plan.spec.temperatures[0])
@@ -404,12 +372,8 @@ def _knots(one: RunMethod, kind: ProfileKind, target: Target, drafter: Drafter) 
     every = list(enumerate(_sizes(kind, one.options, drafter)))
     for number, (values, options) in [*every, every[-1]]:
         made = replace(one, options=options)
-        yield Knot(
-            one.label,
-            values,
-            build_drafters(target, [made], MemoryLedger(target))[one.label],
-            number,
-        )
+        built = build_drafters(target, [made], MemoryLedger(target))[one.label]
+        yield Knot(one.label, values, built, number)
 
 
 def _sizes(
@@ -452,7 +416,7 @@ def _prepare(bench: Bench) -> None:
 
 def _header(bench: Bench, about: dict[str, str], kinds: Mapping[str, ProfileKind]) -> CostHeader:
     head = CostHeader(
-        schema=SCHEMA,
+        schema=files.SCHEMA,
         about=about,
         vanilla_s=median(bench.vanilla_s),
         threads=bench.counts,
@@ -469,7 +433,7 @@ def _header(bench: Bench, about: dict[str, str], kinds: Mapping[str, ProfileKind
     prefill = nested((np.array(bench.prefill) * _units(curve)).tolist())
     methods = {label: _method(label, kind, bench, curve) for label, kind in kinds.items()}
     pairs = [_difference([one for one in bench.visits if one.knot.label == k]) for k in kinds]
-    variance = variance_of_pairs(pairs)
+    variance = files.variance_of_pairs(pairs)
     return msgspec.structs.replace(
         head, prefill=prefill, methods=methods, process=variance, num_pairs=len(pairs)
     )
@@ -508,13 +472,9 @@ def _method(label: str, kind: ProfileKind, bench: Bench, curve: Curve) -> Method
 
     blocks, threads = range(len(bench.steps)), range(len(bench.counts))
     numbers, lengths = sorted(knots), range(len(bench.requests))
-    return MethodCost(
-        kind,
-        is_padded,
-        tuple(knots[number] for number in numbers),
-        nested([[[draft(b, t, n) for n in numbers] for t in threads] for b in blocks]),
-        nested([[median(starts[b, i]) for i in lengths] for b in blocks]),
-    )
+    cells = [[[draft(b, t, n) for n in numbers] for t in threads] for b in blocks]
+    begins = nested([[median(starts[b, i]) for i in lengths] for b in blocks])
+    return MethodCost(kind, is_padded, tuple(knots[n] for n in numbers), nested(cells), begins)
 
 
 def nested(values: Sequence[Any]) -> Any:

@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 
 def profile_frame(profile: Profile, method_key: str) -> DataFrame:
-    """One row a step of a setting: `prompt`, `prompt_tokens`, `accepted` and `rows`."""
+    """One row a step: `prompt`, `prompt_tokens`, `accepted`, `rows`, and its expected `times`."""
     import pandas as pd
 
-    columns = ["prompt", "prompt_tokens", "accepted", "rows"]
-    walks = replay(profile, method_key)
+    columns = ["prompt", "prompt_tokens", "accepted", "rows", "times"]
     rows = [
-        (walk.prompt, walk.prompt_tokens, count - 1, size)
-        for walk in walks
-        for count, size in zip(walk.accepts, walk.nodes, strict=True)
+        (walk.prompt, walk.prompt_tokens, count - 1, size, times)
+        for walk in replay(profile, method_key)
+        for count, size, times in zip(walk.accepts, walk.nodes, walk.chances, strict=True)
     ]
     return pd.DataFrame(rows, columns=columns)
 

@@ -24,10 +24,8 @@ def cost_curve(curve: Curve) -> Plot:
         lines = [(t, c) for t in range(len(head.threads)) for c in range(len(head.lengths))]
         words = ", ".join(head.about[name] for name in ("model", "dtype", "machine"))
         names = [f"{head.threads[t]} threads, {head.lengths[c]} tokens before" for t, c in lines]
-        shown = [
-            Look(name, one.colour, one.marker)
-            for name, one in zip(names, shades(len(lines)), strict=True)
-        ]
+        looks = zip(names, shades(len(lines)), strict=True)
+        shown = [Look(name, one.colour, one.marker) for name, one in looks]
         drawn, (axes,) = tiles(title, words, 1, most_columns=1, height=3.6, handles=points(shown))
         for (t, c), look in zip(lines, shown, strict=True):
             axes.plot(head.rows, steps[t, c], markersize=4, **look.point)
@@ -83,14 +81,9 @@ def agreement(found: Sequence[tuple[Prediction, float]]) -> Plot | None:
         names = sorted({about.method for about, _ in found})
         looks = dict(zip(names, shades(len(names)), strict=True))
         shown = [Look(name, one.colour, one.marker) for name, one in looks.items()]
-        drawn, (axes,) = tiles(
-            title,
-            found[0][0].machine,
-            1,
-            most_columns=1,
-            height=4.2,
-            handles=points(shown, has_line=False),
-        )
+        handles = points(shown, has_line=False)
+        where: dict[str, Any] = {"most_columns": 1, "height": 4.2, "handles": handles}
+        drawn, (axes,) = tiles(title, found[0][0].machine, 1, **where)
         for about, value in found:
             ends = [[about.speedup - about.low], [about.high - about.speedup]]
             axes.errorbar(about.speedup, value, xerr=ends, color=EDGE, elinewidth=0.8)

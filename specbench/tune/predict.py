@@ -14,23 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specbench.analysis.stats.bootstrap import (
-    Bootstrap,
-    Draws,
-    FloatArray,
-    Variance,
-    quantile,
-    total,
-)
+from specbench.analysis.stats import bootstrap
+from specbench.analysis.stats.bootstrap import FloatArray, Variance
 from specbench.errors import UserError
 from specbench.measure.local.threads import FASTER
 from specbench.measure.local.tuning import ROWS
 from specbench.measure.methods import BASELINE, RunMethod, parse_methods
 from specbench.registry import MethodChoice
 from specbench.tune.replay import BOUNDED, FREE, replay_counted
-from specbench.tune.stored_cost import AGAIN, Curve, process_of
+from specbench.tune.stored_cost import AGAIN, Curve, words_of
 from specbench.tune.stored_profile import Profile, ProfiledMethod
-from specbench.tune.walk import Walk
+from specbench.tune.walk import Walk, mat
 
 NUM_RESAMPLES = 500
 DEPTHS, CHAINS, COPIED = (0, 1, 2, 3, 5, 7), (1, 2, 3, 4, 6, 8, 12), (1, 2, 3, 4, 6, 10, 16, 24)
@@ -87,7 +81,7 @@ class Estimated(NamedTuple):
     @property
     def half_width(self) -> float:
         """Of the 95 % interval of the logarithm."""
-        return quantile(self.variance.degrees) * math.sqrt(self.variance.value)
+        return bootstrap.quantile(self.variance.degrees) * math.sqrt(self.variance.value)
 
 
 def predict(
@@ -137,7 +131,7 @@ def check_pair(profile: Profile, curve: Curve) -> None:
         "model": own.model.name,
         "dtype": own.model.dtype,
         "quantization": own.model.quantization,
-        "temperature": f"{own.temperature:g}",
+        "temperature": words_of(own.sampling),
     }
     found = [
         f"  {name}: {one or 'none'} in the profile, {about[name] or 'none'} in the curve"
@@ -154,7 +148,6 @@ def _predict(profile: Profile, curve: Curve, setting: str) -> Prediction:
     label, options = label_of(curve, method), asdict(method.options)
     found = replay_counted(profile, setting)
     one = estimate(weigh(found.walks, curve, label, options), curve, label)
-    steps = sum(len(walk.accepts) for walk in found.walks)
     return Prediction(
         method=method.method.name,
         settings=setting,
@@ -162,7 +155,7 @@ def _predict(profile: Profile, curve: Curve, setting: str) -> Prediction:
         speedup=one.speedup,
         low=one.speedup * math.exp(-one.half_width),
         high=one.speedup * math.exp(one.half_width),
-        mat=sum(sum(walk.accepts) for walk in found.walks) / max(1, steps),
+        mat=mat(found.walks),
         threads=curve.header.threads[one.place],
         seconds=one.seconds * curve.header.vanilla_s,
         missed=found.num_missed / max(1, found.num_expanded),
@@ -192,11 +185,8 @@ def weigh(
     """The walks of each task, a row a sample: the turns of one depend on each other."""
     rows: dict[str, dict[str, list[tuple[FloatArray, FloatArray]]]] = {}
     for walk in walks:
-        ones, task = [1] * sum(walk.accepts), walk.prompt.partition("/")[0]
-        pair = (
-            curve.weights(None, {}, walk.prompt_tokens, ones, ones),
-            curve.weights(label, options, walk.prompt_tokens, walk.accepts, walk.nodes),
-        )
+        task = walk.prompt.partition("/")[0]
+        pair = (curve.weights(None, {}, walk), curve.weights(label, options, walk))
         sample = walk.prompt.rpartition("/")[0]
         rows.setdefault(task, {}).setdefault(sample, []).append(pair)
     found = []
@@ -212,12 +202,12 @@ def estimate(tasks: Sequence[Weighed], curve: Curve, label: str) -> Estimated:
     """The mean speedup over tasks, with the threads that a run would choose."""
     every = [_speedups(tasks, curve, label, place) for place in range(len(curve.header.threads))]
     place = min(range(len(every)), key=lambda i: every[i].seconds * (FASTER if i else 1))
-    drawn = every[place]
+    drawn, head = every[place], curve.header
     samples = sum(len(one.samples) for one in tasks)
     degrees = max(1, samples - len(tasks))
     wider = samples / degrees  # drawing from n clusters has the variance of dividing by n
     prompts = Variance(float(np.log(drawn.speedups[1:]).var()) * wider, degrees)
-    variance = total([prompts, process_of(curve.header)])
+    variance = bootstrap.total([prompts, Variance(head.process, max(1, head.num_pairs))])
     return Estimated(float(drawn.speedups[0]), variance, place, drawn.seconds)
 
 
@@ -229,8 +219,8 @@ class Drawn(NamedTuple):
 
 
 @cache
-def _draws(task: str) -> Draws:
-    return Draws(Bootstrap(NUM_RESAMPLES), f"tune/{task}")
+def _draws(task: str) -> bootstrap.Draws:
+    return bootstrap.Draws(bootstrap.Bootstrap(NUM_RESAMPLES), f"tune/{task}")
 
 
 def _speedups(tasks: Sequence[Weighed], curve: Curve, label: str, place: int) -> Drawn:

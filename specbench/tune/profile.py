@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace as replace_part
 
 from specbench.engine.decode import decode, token_limit
-from specbench.engine.drafter import Drafter, State, StepResult
-from specbench.engine.target import Forward, Target
-from specbench.engine.tree import DraftTree
+from specbench.engine.target import Target
 from specbench.errors import SpecbenchError, UserError
 from specbench.measure.base import Plan, Progress
 from specbench.measure.local.engine import EngineBackend
@@ -26,23 +25,14 @@ from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.runner import Runner
 from specbench.measure.spec import make_spec
-from specbench.methods._stored_pool import StoredPool
-from specbench.tune.stored_profile import (
-    MOST_BYTES,
-    SCHEMA,
-    AnswerHeader,
-    Arrays,
-    Profile,
-    ProfiledMethod,
-    ProfileHeader,
-    check_free,
-    packed,
-    placed,
-    too_large,
-)
+from specbench.tune import stored_profile as files
+from specbench.tune.recorder import Recorder, kinds_of
+from specbench.tune.stored_profile import MOST_BYTES, AnswerHeader, Arrays, Profile, packed
 from specbench.types import BASELINE, VERSION, Completion, Record, Request, StopReason
 
 _LIBRARIES = ("torch", "transformers")
+SEEDS = 3
+"""Answers to each prompt above temperature 0."""
 MOST_BYTES_A_POSITION, ZIP_BYTES = 4096, 1000
 """Size of what one method has at one position, and of the names of the file's arrays."""
 
@@ -56,7 +46,7 @@ def profile(
     say: Callable[[str], None] | None = None,
     **values: Any,
 ) -> Profile:
-    """Record what methods draft at every position of vanilla's greedy answers.
+    """Record what methods draft at every position of vanilla's answers.
 
     `profile("tiny", "eagle2:depth=5,top_k=8,pld", tasks="gsm8k", output="profiles/mine")`
 
@@ -69,15 +59,16 @@ def profile(
         offline: use no network.
         say: receives a line per finished answer and message.
         values: further fields of `specbench.log.spec.SpecValues`, such as `tasks`, `limit`,
-            `max_new_tokens`, `dtype` and `threads`.
+            `max_new_tokens`, `dtype`, `threads` and `temperatures`. Above temperature 0 there
+            are `repeats` answers to each prompt, by default 3.
 
     Raises:
-        UserError: an unknown name or wrong value, a temperature above 0, a method without a
+        UserError: an unknown name or wrong value, several temperatures, a method without a
             profile, or a profile that is too large.
     """
     made = engine_plan(model, methods, values, offline=offline)
     if output is not None:
-        check_free(Path(output))
+        files.check_free(Path(output))
     progress = Lines(say or (lambda text: None))
     found = recorded_plan(*made, progress, is_named=bool(methods))
     if output is not None:
@@ -85,84 +76,26 @@ def profile(
     return found
 
 
-class EnginePlan(NamedTuple):
-    """A plan of the engine in this process, with its setup."""
-
-    plan: Plan
-    setup: EngineSetup
-
-
 def engine_plan(
-    model: str,
-    methods: str | Sequence[str],
-    values: Mapping[str, Any],
-    *,
-    offline: bool,
-    is_greedy: bool = True,
-) -> EnginePlan:
-    """The plan of values from Python: one pass, with the paper's settings.
+    model: str, methods: str | Sequence[str], values: Mapping[str, Any], *, offline: bool
+) -> tuple[Plan, EngineSetup]:
+    """The plan of values from Python, with the paper's settings: one pass of greedy answers.
 
     Raises:
-        UserError: an unknown name or wrong value, a server, or temperatures that do not fit.
+        UserError: an unknown name or wrong value, a server, or several temperatures.
     """
-    given = {**values, "model": model} | ({"methods": methods} if methods else {})
-    spec = make_spec(**given | {"repeats": 1, "settings": "paper", "is_baseline_run": True})
-    listed = ",".join(f"{one:g}" for one in spec.temperatures)
-    if is_greedy and spec.temperatures != (0.0,):
-        raise UserError(
-            f"A profile has greedy answers, and the temperature is {listed}.",
-            "Leave it out. Above 0, runs measure settings: specbench run --method 'A:x=1|2'.",
-        )
+    given = {"repeats": SEEDS, **values, **({"methods": methods} if methods else {})}
+    spec = make_spec(**given | {"model": model, "settings": "paper", "is_baseline_run": True})
     if len(spec.temperatures) > 1:
-        raise UserError(f"A cost curve has one temperature, not {listed}.", "Give one of them.")
+        listed = ",".join(f"{one:g}" for one in spec.temperatures)
+        reason = f"A profile and a cost curve have one temperature, not {listed}."
+        raise UserError(reason, "Give one of them.")
+    if spec.sampling(spec.temperatures[0]).is_greedy:
+        spec = replace_part(spec, repeats=1)
     plan = make_plan(spec, is_offline=offline)
     if not isinstance(plan.setup, EngineSetup):
         raise UserError("A server has neither profile nor cost curve.", "Leave --url out.")
-    return EnginePlan(plan, plan.setup)
-
-
-class Recorder(Drafter):
-    """Lets a drafter propose at every position of `answer`; the target gets the root alone.
-
-    The target's answer is therefore vanilla's, and every step emits one token.
-    """
-
-    tree_sizes = (1,)
-
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter, self.needs = drafter, drafter.needs
-        self._pools: list[StoredPool] = []
-        self._rows: list[Any] = []
-        self.answer: Sequence[int] = ()
-
-    def start(self, state: State, prefill: Forward) -> None:
-        self._drafter.start(state, prefill)
-
-    def propose(self, state: State) -> DraftTree:
-        following = self.answer[len(state.token_ids) - len(state.request.prompt_ids) :]
-        if self._drafter.profile == "ranks":
-            self._rows.append(self._drafter.ranks(state, following))
-        else:
-            tree = self._drafter.propose(state)
-            if self._drafter.profile == "pool":
-                self._pools.append(StoredPool.read(tree))
-            else:
-                pairs = zip(tree.tokens.tolist()[1:], following, strict=False)
-                right = takewhile(lambda one: one[0] == one[1], pairs)
-                self._rows.append(sum(1 for _ in right))
-        return state.chain()
-
-    def observe(self, state: State, result: StepResult) -> None:
-        self._drafter.observe(state, result)
-
-    def taken(self) -> Arrays:
-        """The arrays since the last call, a row for each token of an answer but the last."""
-        pools, rows = self._pools, self._rows
-        self._pools, self._rows = [], []
-        if pools:
-            parts = map(np.stack, zip(*pools, strict=True))
-            return dict(zip(StoredPool._fields, parts, strict=True))
-        return {str(self._drafter.profile): np.array(rows, dtype=np.uint16)} if rows else {}
+    return plan, plan.setup
 
 
 class _Backend(EngineBackend):
@@ -188,22 +121,14 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
     A method without a profile is refused if the user named it, else left out.
     """
     setup = replace(setup, methods=tuple(map(_widened, setup.methods)))
-    loaded = load_engine(setup)
-    methods = {}
-    for one in setup.methods:
-        drafter = loaded.drafters[one.label]
-        if (kind := drafter.profile) is None:
-            _ = drafter.needs  # a broken one says why
-            if is_named:
-                raise _no_profile(one.label)
-            progress.message(f"{one.label}: has no acceptance profile")
-        else:
-            methods[one.label] = ProfiledMethod(kind, drafter.has_fixed_size, one.describe())
-    recorders = {
-        label: Recorder(loaded.drafters[label])
-        for label, one in methods.items()
-        if one.kind != "text"
+    loaded, sampling = load_engine(setup), plan.spec.sampling(plan.spec.temperatures[0])
+    kinds = kinds_of(setup, loaded.drafters, sampling, None if is_named else progress.message)
+    about = {one.label: one.describe() for one in setup.methods}
+    methods = {
+        label: files.ProfiledMethod(kind, loaded.drafters[label].has_fixed_size, about[label])
+        for label, kind in kinds.items()
     }
+    recorders = {k: Recorder(loaded.drafters[k]) for k, one in kinds.items() if one != "text"}
     vanilla = tuple(one for one in setup.methods if one.label == BASELINE)
     setup = replace(setup, methods=vanilla)
     plan = replace(plan, setup=setup)
@@ -218,11 +143,11 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
         )
     if not same:
         raise SpecbenchError("No method reproduced any of vanilla's answers.")
-    header = ProfileHeader(
-        schema=SCHEMA,
+    header = files.ProfileHeader(
+        schema=files.SCHEMA,
         model=plan.about.model,
         methods=methods,
-        temperature=0.0,
+        sampling=sampling,
         max_new_tokens=plan.max_new_tokens,
         vocab_size=loaded.target.vocab_size,
         prompts=tuple(one.describe() for one in plan.prompt_sets),
@@ -232,7 +157,7 @@ def recorded_plan(plan: Plan, setup: EngineSetup, progress: Progress, *, is_name
     )
     drafts = {label: _joined([one.drafts[label] for one in same]) for label in recorders}
     rows = ((one.about, one.prompt_ids, one.token_ids) for one in same)
-    return Profile(header, placed(rows), drafts)
+    return Profile(header, files.placed(rows), drafts)
 
 
 class Recorded(NamedTuple):
@@ -256,7 +181,7 @@ def _answers(
         size += sum(_size(label, arrays) for label, arrays in one.drafts.items()) if one else 0
         expected = size * plan.num_records // number
         if expected > 2 * MOST_BYTES:  # answers may be shorter than the first ones
-            raise too_large(expected)
+            raise files.too_large(expected)
         yield one
 
 
@@ -271,21 +196,17 @@ def recorded(
     """What all methods draft on an answer; None if rounding gives one another answer."""
     drafts: dict[str, Arrays] = {}
     is_same = True
-    for label, recorder in recorders.items():
-        recorder.answer = token_ids
-        is_same &= decode(target, recorder, request).token_ids == token_ids
-        drafts[label] = recorder.taken()
+    is_drawn = not request.sampling.is_greedy  # graphs would keep the answer's tokens
+    with target.execution.paused() if is_drawn else nullcontext():
+        for label, recorder in recorders.items():
+            recorder.answer = token_ids
+            is_same &= decode(target, recorder, request).token_ids == token_ids
+            drafts[label] = recorder.taken()
     if not is_same:
         return None
     both = np.array([*request.prompt_ids, *token_ids], dtype=np.int32).tobytes()
-    about = AnswerHeader(
-        prompt,
-        len(request.prompt_ids),
-        len(token_ids),
-        token_limit(target, request),
-        stop_reason,
-        sha256(both).hexdigest(),
-    )
+    sizes = len(request.prompt_ids), len(token_ids), token_limit(target, request)
+    about = AnswerHeader(prompt, *sizes, stop_reason, sha256(both).hexdigest())
     return Recorded(about, request.prompt_ids, token_ids, drafts)
 
 
@@ -297,14 +218,6 @@ def _widened(one: RunMethod) -> RunMethod:
     """The method with the options that its drafts are recorded with."""
     profiled = getattr(one.options, "profiled", None)
     return replace(one, options=profiled()) if profiled else one
-
-
-def _no_profile(label: str) -> UserError:
-    return UserError(
-        f"{label} has no acceptance profile: its drafts depend on more than the tokens before "
-        "them, or the method does not say.",
-        f"Leave it out. Ordinary runs measure its settings: specbench run --method '{label}'",
-    )
 
 
 def _size(label: str, arrays: Arrays) -> int:
@@ -320,6 +233,12 @@ def _size(label: str, arrays: Arrays) -> int:
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:
-    """The arrays of all answers, one after the other."""
-    names = {name: None for one in parts for name in one}
-    return {name: np.concatenate([one[name] for one in parts if one]) for name in names}
+    """The arrays of all answers, one after the other. Chains of short answers may be shorter."""
+    found = {}
+    for name in {name: None for one in parts for name in one}:
+        arrays = [one[name] for one in parts if one]
+        if name == "path" and arrays[0].ndim == 2:
+            width = max(one.shape[1] for one in arrays)
+            arrays = [np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in arrays]
+        found[name] = np.concatenate(arrays)
+    return found

@@ -1,10 +1,12 @@
 """The steps of any setting in a profile over its stored answers: accepted tokens and rows.
 
-A step begins where the last one ended. Nothing is averaged over positions.
+A step begins where the last one ended. Nothing is averaged over positions. If the tokens of a
+chain are drawn, each number of accepted ones has its chance, and the steps are expected ones.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -37,20 +39,31 @@ BOUNDED = {"pool": ("depth", "top_k"), "ranks": (), "path": ("num_tokens",), "to
 """Those of which the profile has the largest value."""
 
 
+class Outcome(NamedTuple):
+    """A number of accepted draft tokens with its chance, given the answer.
+
+    `wanted` are the draft tokens that a schedule then asks for, or None if it asks as before.
+    """
+
+    num_accepted: int
+    chance: float = 1
+    wanted: int | None = None
+
+
 class Draft(NamedTuple):
-    """A step's draft: its rows, the root included, and its accepted draft tokens.
+    """A step's draft: its rows, the root included, and what may be accepted of it.
 
     Of the expansions of a dynamic tree, some may be missing in the profile.
     """
 
     num_nodes: int
-    num_accepted: int
+    outcomes: Sequence[Outcome]
     num_expanded: int = 0
     num_missed: int = 0
 
 
-DraftAt = Callable[[int], Draft]
-"""From the number of tokens before a draft to the draft of a setting."""
+DraftAt = Callable[[int, int | None], Draft]
+"""From the tokens before a draft, and those that a schedule asks for, to the draft."""
 
 
 class Replay(NamedTuple):
@@ -96,13 +109,13 @@ def oracle(profile: Profile, label: str) -> list[Walk]:
     if not {"ranks", *StoredPool._fields} & {*arrays}:
         raise UserError(f"{label} has no recorded tree.", "Methods with heads have one.")
 
-    def draft_at(answer: Answer, at: int) -> Draft:
+    def draft_at(answer: Answer, at: int, wanted: int | None) -> Draft:
         row = {name: array[answer.first + at - 1] for name, array in arrays.items()}
         if "ranks" in row:
             depth = num_before(row["ranks"].tolist(), NUM_RANKS)
         else:
             depth = StoredPool(**row).depth_of(answer.token_ids[at:])
-        return Draft(1 + depth, depth)
+        return Draft(1 + depth, [Outcome(depth)])
 
     return _replayed(profile, lambda answer: partial(draft_at, answer)).walks
 
@@ -124,37 +137,50 @@ def _first_of(
 ) -> DraftAt:
     drafts = first(answer), second(answer)
 
-    def draft_at(at: int) -> Draft:
-        draft = drafts[0](at)
-        return draft if draft.num_nodes > 1 else drafts[1](at)
+    def draft_at(at: int, wanted: int | None) -> Draft:
+        draft = drafts[0](at, wanted)
+        return draft if draft.num_nodes > 1 else drafts[1](at, wanted)
 
     return draft_at
 
 
 def _replayed(profile: Profile, begin: Callable[[Answer], DraftAt]) -> Replay:
-    steps = [list(_steps(answer, begin(answer))) for answer in profile.answers]
-    walks = [
-        Walk(
-            answer.about.prompt,
-            answer.about.prompt_tokens,
-            tuple(count for count, _ in one),
-            tuple(draft.num_nodes for _, draft in one),
-        )
-        for answer, one in zip(profile.answers, steps, strict=True)
-    ]
-    drafts = [draft for one in steps for _, draft in one]
-    expanded = sum(draft.num_expanded for draft in drafts)
-    return Replay(walks, expanded, sum(draft.num_missed for draft in drafts))
+    walks, drafts = [], list[Draft]()
+    for one in profile.answers:
+        steps = list(steps_of(len(one.token_ids), begin(one)))
+        columns = tuple(zip(*(step[:4] for step in steps), strict=True)) or ((),) * 4
+        walks.append(Walk(one.about.prompt, one.about.prompt_tokens, *columns))
+        drafts += [step.draft for step in steps]
+    expanded = sum(one.num_expanded for one in drafts)
+    return Replay(walks, expanded, sum(one.num_missed for one in drafts))
 
 
-def _steps(answer: Answer, draft_at: DraftAt) -> Iterator[tuple[int, Draft]]:
-    """Each step's emitted tokens and draft."""
-    at, end = 1, len(answer.token_ids)
-    while at < end:
-        draft = draft_at(at)
-        count = min(draft.num_accepted + 1, end - at)
-        yield count, draft
-        at += count
+class Step(NamedTuple):
+    """A step: emitted tokens, rows, tokens read before, how often it is expected; its draft."""
+
+    emitted: float
+    num_nodes: int
+    before: int
+    times: float
+    draft: Draft
+
+
+def steps_of(num_tokens: int, draft_at: DraftAt) -> Iterator[Step]:
+    """The steps over an answer, whose first token is the prefill's.
+
+    A position is visited as often as the steps before it are expected to end there.
+    """
+    visits: list[Counter[int | None]] = [Counter() for _ in range(num_tokens + 1)]
+    visits[1][None] = 1
+    for at in range(1, num_tokens):
+        for wanted, times in visits[at].items():
+            draft, emitted = draft_at(at, wanted), 0.0
+            for accepted, chance, following in draft.outcomes:
+                count = min(accepted + 1, num_tokens - at)
+                emitted += chance * count
+                then = wanted if following is None else following
+                visits[at + count][then] += times * chance  # type: ignore[assignment]
+            yield Step(emitted, draft.num_nodes, at - 1, times, draft)
 
 
 def _recorded_as(profile: Profile, method: RunMethod) -> str | None:
@@ -215,13 +241,14 @@ def _text(profile: Profile, method: RunMethod) -> Callable[[Answer], DraftAt]:
         state.append(answer.token_ids[0])
         drafter.start(state, cast(Any, None))
 
-        def draft_at(at: int) -> Draft:
+        def draft_at(at: int, wanted: int | None) -> Draft:
             for token in answer.token_ids[len(state.token_ids) - len(answer.prompt_ids) : at]:
                 state.append(token)
             tree = drafter.propose(state)
             tokens = tree.tokens[: tree.num_verify].tolist()
             parents = tree.layout.parents.tolist()
-            return Draft(tree.num_nodes, num_accepted(tokens, parents, answer.token_ids[at:]))
+            accepted = num_accepted(tokens, parents, answer.token_ids[at:])
+            return Draft(tree.num_nodes, [Outcome(accepted)])
 
         return draft_at
 
@@ -244,27 +271,58 @@ def _drafts(profile: Profile, label: str, options: Any) -> Callable[[Answer], Dr
         pool = HostPool(options.total_tokens, depth, top_k)
         parts = [arrays[name] for name in StoredPool._fields]
 
-        def tree_at(answer: Answer, at: int) -> Draft:
+        def tree_at(answer: Answer, at: int, wanted: int | None) -> Draft:
             place = answer.first + at - 1
             tree = smaller_tree(StoredPool(*(one[place] for one in parts)), pool, depth)
             accepted = num_accepted(tree.tokens, tree.parents, answer.token_ids[at:])
-            return Draft(len(tree.tokens), accepted, tree.num_expanded, tree.num_missed)
+            outcomes = [Outcome(accepted)]
+            return Draft(len(tree.tokens), outcomes, tree.num_expanded, tree.num_missed)
 
         return lambda answer: partial(tree_at, answer)
     (stored,) = arrays.values()
     if recorded.kind == "ranks":
         return _static(profile, options, stored)
-    if recorded.kind == "path":
+    return lambda answer: _chain(recorded, options, answer, stored[answer.first :])
 
-        def chain_at(answer: Answer, at: int) -> Draft:
-            count = options.num_tokens
-            if not recorded.has_fixed_size:
-                count = min(count, answer.about.limit - at - 1)
-            length = int(stored[answer.first + at - 1])
-            return Draft(1 + count, min(length, count))
 
-        return lambda answer: partial(chain_at, answer)
-    return lambda answer: _scheduled(answer, stored[answer.first :], options)
+def _chain(recorded: ProfiledMethod, options: Any, answer: Answer, stored: NDArray[Any]) -> DraftAt:
+    """Chains. `stored` [positions, ...] are of this answer and those after it.
+
+    Of a "path", a row has the number of right tokens, or the chance that each drawn token is
+    accepted. Of a "token", a row has this for the first token alone, and those of the next
+    positions follow.
+    """
+    schedule = getattr(options, "schedule", "constant")
+    is_constant = schedule == "constant"
+
+    def draft_at(at: int, wanted: int | None) -> Draft:
+        asked: int = options.num_tokens if wanted is None else wanted
+        count = asked if recorded.has_fixed_size else min(asked, answer.about.limit - at - 1)
+        if recorded.kind == "token":
+            chances = stored[at - 1 : min(at - 1 + count, len(answer.token_ids) - 1)].tolist()
+        elif stored.ndim == 1:
+            chances = [1] * int(stored[at - 1]) + [0]
+        else:
+            chances = stored[at - 1].tolist()
+        outcomes = [
+            Outcome(n, chance, None if is_constant else next_length(schedule, asked, n))
+            for n, chance in shares(chances[:count])
+        ]
+        return Draft(1 + count, outcomes)
+
+    return draft_at
+
+
+def shares(chances: Sequence[float]) -> Iterator[tuple[int, float]]:
+    """Each number of tokens that may be accepted, with its chance, from each token's own.
+
+    A token is accepted only if all before it are.
+    """
+    reached = 1.0
+    for accepted, chance in enumerate([*chances, 0]):
+        if chance < 1 and reached:
+            yield accepted, reached * (1 - chance)
+        reached *= chance
 
 
 def _static(
@@ -280,9 +338,9 @@ def _static(
         raise UserError(reason, "Choose a smaller tree.")
     nodes, parents = tree.ranks.tolist(), tree.layout.parents.tolist()
 
-    def tree_at(answer: Answer, at: int) -> Draft:
+    def tree_at(answer: Answer, at: int, wanted: int | None) -> Draft:
         following = ranks[answer.first + at - 1].tolist()
-        return Draft(len(nodes), num_accepted(nodes, parents, following))
+        return Draft(len(nodes), [Outcome(num_accepted(nodes, parents, following))])
 
     return lambda answer: partial(tree_at, answer)
 
@@ -293,21 +351,6 @@ def _host(profile: Profile) -> Target:
 
     values = {"device": torch.device("cpu"), "vocab_size": profile.header.vocab_size}
     return cast(Target, SimpleNamespace(**values))
-
-
-def _scheduled(answer: Answer, is_right: NDArray[np.uint16], options: Any) -> DraftAt:
-    """Chains whose lengths follow a schedule; `is_right` [positions] is 0 or 1."""
-    wanted: int = options.num_tokens
-
-    def draft_at(at: int) -> Draft:
-        nonlocal wanted
-        count = min(wanted, answer.about.limit - at - 1)
-        chain = is_right[at - 1 : min(at - 1 + count, len(answer.token_ids) - 1)].tolist()
-        accepted = num_before(chain, 0)
-        wanted = next_length(options.schedule, wanted, accepted)
-        return Draft(1 + count, accepted)
-
-    return draft_at
 
 
 def num_accepted(tokens: Sequence[int], parents: Sequence[int], answer: Sequence[int]) -> int:

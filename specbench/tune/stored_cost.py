@@ -16,13 +16,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from specbench.analysis.stats.bootstrap import FloatArray, Variance
+from specbench.analysis.stats.bootstrap import FloatArray
 from specbench.engine.tree import padded_size
-from specbench.errors import UserError, reading
+from specbench.errors import UserError
 from specbench.log.files import write_whole
-from specbench.types import ProfileKind
+from specbench.tune.stored_profile import SCHEMA as SCHEMA
+from specbench.tune.stored_profile import read_json
+from specbench.tune.walk import Walk
+from specbench.types import ProfileKind, Sampling
 
-SCHEMA = 1
 FILE = "cost.json"
 AXES = {
     "pool": ("depth", "top_k"),
@@ -31,6 +33,12 @@ AXES = {
 }
 """What the time of a draft depends on: for text, whether anything was found (0 or 1)."""
 AGAIN = "Measure it here: specbench tune cost --model M --method A,B --out DIR"
+
+
+def words_of(sampling: Sampling) -> str:
+    """The temperature, with the limits of what is drawn."""
+    limits = f", top_p={sampling.top_p:g}, top_k={sampling.top_k}"
+    return f"{sampling.temperature:g}" + limits * (limits != ", top_p=1, top_k=0")
 
 
 class MethodCost(Struct, frozen=True):
@@ -151,47 +159,44 @@ class Curve:
     def _drawn(self, name: str, blocks: NDArray[np.intp]) -> FloatArray:
         return np.asarray(np.median(np.array(getattr(self.header, name))[blocks], 1))
 
-    def weights(
-        self,
-        label: str | None,
-        options: Mapping[str, Any],
-        prompt_tokens: int,
-        accepts: Sequence[int],
-        rows: Sequence[int],
-    ) -> FloatArray:
+    def weights(self, label: str | None, options: Mapping[str, Any], walk: Walk) -> FloatArray:
         """How often each of the `costs` [k] is in the time of an answer.
 
         Args:
-            label: the method as the curve spells it; None for vanilla.
+            label: the method as the curve spells it; None for vanilla, which needs only the
+                number of tokens of `walk`.
             options: the setting.
-            prompt_tokens: tokens of the prompt.
-            accepts: tokens that each step emits.
-            rows: rows of each step.
+            walk: the steps of the answer.
 
         Raises:
             UserError: rows, options or lengths that were not measured.
         """
         head = self.header
-        one = self.header.methods[label] if label is not None else None
-        sizes = [padded_size(n) for n in rows] if one and one.is_padded else list(rows)
-        before = prompt_tokens + np.cumsum([0, *accepts])[: len(sizes)]
-        if len(before) and before[-1] > head.most_context:
-            raise _outside("context", int(before[-1]), head.most_context)
+        one = head.methods[label] if label is not None else None
+        count = walk.num_tokens if one is None else len(walk.nodes)
+        rows = np.array(walk.nodes if one else [1] * count, dtype=int)
+        times = np.array(walk.chances if one else [1] * count, dtype=float)
+        before = walk.prompt_tokens + np.array(walk.before if one else range(count), dtype=int)
+        if count and before.max() > head.most_context:
+            raise _outside("context", int(before.max()), head.most_context)
+        is_padded = one is not None and one.is_padded
+        sizes = np.array([padded_size(n) for n in rows], int) if is_padded else rows
         found = np.zeros(len(head.rows) + 2 + len(head.lengths))
-        counts = np.bincount(sizes) if sizes else np.zeros(1)
-        for n in np.flatnonzero(counts):
-            found[: len(head.rows)] += counts[n] * _between(head.rows, int(n), "rows of a step")
-        away = before - self.middle
-        found[len(head.rows) : len(head.rows) + 2] = away.sum(), away @ np.array(sizes, float)
-        prefill = _between(head.lengths, prompt_tokens, "length of a prompt")
+        for n in np.unique(sizes):
+            between = _between(head.rows, int(n), "rows of a step")
+            found[: len(head.rows)] += times[sizes == n].sum() * between
+        away = (before - self.middle) * times
+        found[len(head.rows) : len(head.rows) + 2] = away.sum(), away @ sizes
+        prefill = _between(head.lengths, walk.prompt_tokens, "length of a prompt")
         found[len(head.rows) + 2 :] = prefill
         if one is None:
             return found
         drafts = np.zeros(len(one.knots))
-        for n, count in zip(*np.unique(rows, return_counts=True), strict=True):
+        for n in np.unique(rows):
             values = {**options, "rows": int(n), "drafted": int(n > 1)}
             if n > 1 or one.kind == "text":  # else nothing is drafted, at the end of a budget
-                drafts += count * _knots(one, {name: values[name] for name in AXES[one.kind]})
+                knots = _knots(one, {name: values[name] for name in AXES[one.kind]})
+                drafts += times[rows == n].sum() * knots
         return np.concatenate([found, drafts, prefill])
 
 
@@ -246,10 +251,8 @@ def _knots(one: MethodCost, values: Mapping[str, int]) -> FloatArray:
 
 def _outside(what: str, value: int, end: int) -> UserError:
     side = "at most" if value > end else "at least"
-    return UserError(
-        f"{what.capitalize()}: {value}, and {side} {end} in the cost curve.",
-        AGAIN,
-    )
+    what = what.capitalize()
+    return UserError(f"{what}: {value}, and {side} {end} in the cost curve.", AGAIN)
 
 
 def read_curve(folder: str | Path) -> Curve:
@@ -261,17 +264,7 @@ def read_curve(folder: str | Path) -> Curve:
     path = Path(folder) / FILE
     if not path.is_file():
         raise UserError(f"{folder} holds no cost curve ({FILE}).", AGAIN)
-    with reading(path, "Cost curve", AGAIN):
-        header = msgspec.json.decode(path.read_bytes(), type=CostHeader)
-    if header.schema > SCHEMA:
-        reason = f"{path} has schema {header.schema}, newer than {SCHEMA}."
-        raise UserError(reason, "Use a newer specbench.")
-    return Curve(header)
-
-
-def process_of(head: CostHeader) -> Variance:
-    """The variance that a process adds to the logarithm of a method's time."""
-    return Variance(head.process, max(1, head.num_pairs))
+    return Curve(read_json(path, CostHeader, "Cost curve", AGAIN))
 
 
 def variance_of_pairs(differences: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from specbench.log.differences import PROFILE
 from specbench.log.files import write_whole
 from specbench.log.header import MethodHeader, ModelHeader, PromptsHeader
 from specbench.measure.base import SetupInfo
-from specbench.types import ProfileKind, StopReason
+from specbench.types import ProfileKind, Sampling, StopReason
 
 SCHEMA = 1
 HEADER, ARRAYS = "profile.json", "profile.npz"
@@ -67,7 +67,7 @@ class ProfileHeader(Struct, frozen=True, kw_only=True):
     model: ModelHeader
     methods: dict[str, ProfiledMethod]
     """By the spelling that was asked for."""
-    temperature: float
+    sampling: Sampling
     max_new_tokens: int
     vocab_size: int
     prompts: tuple[PromptsHeader, ...]
@@ -174,11 +174,7 @@ def read_profile(folder: str | Path) -> Profile:
     path, hint = Path(folder), "Make it again: specbench tune profile"
     if not (path / HEADER).is_file():
         raise UserError(f"{path} holds no profile ({HEADER}).", hint)
-    with reading(path / HEADER, "Profile", hint):
-        header = msgspec.json.decode((path / HEADER).read_bytes(), type=ProfileHeader)
-    if header.schema > SCHEMA:
-        reason = f"{path} has schema {header.schema}, newer than {SCHEMA}."
-        raise UserError(reason, "Use a newer specbench.")
+    header = read_json(path / HEADER, ProfileHeader, "Profile", hint)
     with reading(path / ARRAYS, "Profile", hint):
         content = (path / ARRAYS).read_bytes()
     if (found := sha256(content).hexdigest()) != header.arrays_sha256:
@@ -197,6 +193,19 @@ def read_profile(folder: str | Path) -> Profile:
         for one in header.answers
     ]
     return Profile(header, placed(rows), drafts)
+
+
+Header = TypeVar("Header", bound=Struct)
+
+
+def read_json(path: Path, kind: type[Header], what: str, hint: str) -> Header:
+    """The header in a file of a profile or curve."""
+    with reading(path, what, hint):
+        found = msgspec.json.decode(path.read_bytes(), type=kind)
+    if (schema := getattr(found, "schema", 0)) > SCHEMA:
+        reason = f"{path} has schema {schema}, newer than {SCHEMA}."
+        raise UserError(reason, "Use a newer specbench.")
+    return found
 
 
 def placed(

@@ -21,6 +21,7 @@ from specbench.errors import UserError
 from specbench.log.files import write_whole
 from specbench.log.run import Run
 from specbench.log.store import HEADER, read_run
+from specbench.measure import settings as files
 from specbench.measure.base import Plan, Progress
 from specbench.measure.local.engine_load import load_model
 from specbench.measure.local.engine_setup import EngineSetup
@@ -29,13 +30,6 @@ from specbench.measure.methods import BASELINE, parse_methods
 from specbench.measure.plan import make_plan
 from specbench.measure.progress import Lines
 from specbench.measure.session import run_plan
-from specbench.measure.settings import (
-    SettingsFile,
-    fits_of,
-    hash_of,
-    keep_settings,
-    toml_text,
-)
 from specbench.measure.spec import RunSpec
 from specbench.registry import MethodChoice
 from specbench.tune.cost import about_of, measured
@@ -135,6 +129,10 @@ def tune(
     found = _profile(folder / "profile", plan, setup, progress)
     third = minutes / 3 if minutes else None
     curve = _curve(folder / "cost", plan, setup, third, progress)
+    if {*curve.header.methods} != {*found.header.methods} - {BASELINE}:
+        both = (", ".join(one.header.methods) for one in (found, curve))
+        reason = "{} has a profile of {} and a cost curve of {}.".format(folder, *both)
+        raise UserError(reason, "Give --out another folder.")
     first, second = halves(found)
     progress.message("Predicting …")
     tried = {
@@ -265,11 +263,10 @@ def _run(
     """An ordinary run of these settings on some of the prompts; a stored one is continued."""
     methods = tuple(one for settings in listed.values() for one in settings)
     if (folder / HEADER).is_file() and (stored := read_run(folder)).header.status == "complete":
-        methods_then = tuple(one for one in stored.header.methods if one != BASELINE)
-        if {*methods_then} != {*map(_label, methods)}:
-            raise UserError(
-                f"{folder} has a run of {', '.join(methods_then)}.", "Give --out another folder."
-            )
+        then = tuple(one for one in stored.header.methods if one != BASELINE)
+        if {*then} != {*map(_label, methods)}:
+            reason = f"{folder} has a run of {', '.join(then)}."
+            raise UserError(reason, "Give --out another folder.")
         return stored
     progress.message("Measuring …")
     plan = make_plan(replace_part(spec, methods=methods, repeats=2), is_offline=offline)
@@ -290,8 +287,9 @@ def _choice(
     label: str, settings: Sequence[str], predicted: Mapping[str, Prediction], run: Run
 ) -> Choice:
     metrics, tried = measure(run), []
+    (temperature,) = metrics.temperatures
     for one in settings:
-        speedup = metrics.overall[_label(one), 0.0].speedup
+        speedup = metrics.overall[_label(one), temperature].speedup
         speed = speedup if isinstance(speedup, Estimate) else None
         tried.append(Tried(one, predicted.get(one), speed))
     best, paper = tried[0], next(one for one in tried if one.settings == paper_of(label))
@@ -310,13 +308,14 @@ def _write(
         names = [name for name in method.asked.given if name not in OWN]
         options[method.method.name] = {name: getattr(method.options, name) for name in names}
         about = run.header.methods[method.label].weights
-        weights[method.method.name] = hash_of(about.files) if about else ""
-    fits = fits_of(setup.describe().model, setup.device.name, setup.mode.name, spec.threads)
+        weights[method.method.name] = files.hash_of(about.files) if about else ""
+    model = setup.describe().model
+    fits = files.fits_of(model, setup.device.name, setup.mode.name, spec.threads)
     name = f"tuned {run.header.created[:10]}"
-    settings = SettingsFile(options, name, setup.card.name, fits, weights)
-    write_whole(folder / "settings.toml", toml_text(settings).encode())
-    if not setup.stand_in:
-        keep_settings(settings)
+    settings = files.SettingsFile(options, name, setup.card.name, fits, weights)
+    write_whole(folder / "settings.toml", files.toml_text(settings).encode())
+    if not setup.stand_in and spec.temperatures == (0.0,):
+        files.keep_settings(settings)
     from specbench.report.build import plot_files, write_files
     from specbench.tune.plots import agreement
 
@@ -330,14 +329,9 @@ def table(choices: Sequence[Choice]) -> str:
     """All measured settings as CSV."""
     import pandas as pd
 
-    rows = [
-        (
-            parse_methods([one.settings])[0].method.name,
-            one.settings,
-            *((about.speedup, about.low, about.high) if (about := one.predicted) else (None,) * 3),
-            one.measured and one.measured.value,
-        )
-        for choice in choices
-        for one in choice.tried
-    ]
+    rows = []
+    for one in (each for choice in choices for each in choice.tried):
+        about, name = one.predicted, parse_methods([one.settings])[0].method.name
+        expected = (about.speedup, about.low, about.high) if about else (None,) * 3
+        rows.append((name, one.settings, *expected, one.measured and one.measured.value))
     return pd.DataFrame(rows, columns=COLUMNS).to_csv(index=False, float_format="%.4f")

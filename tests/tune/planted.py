@@ -25,15 +25,8 @@ def curve(
     `drafts` are the knots of each method of the profile, and the time of its draft at each.
     """
     model = profile.header.model
-    about = {
-        "model": model.name,
-        "dtype": model.dtype,
-        "quantization": "",
-        "temperature": "0",
-        "machine": "a planted machine",
-        "threads": "auto",
-        "torch": "2",
-    }
+    about = {"model": model.name, "dtype": model.dtype, "quantization": "", "temperature": "0"}
+    about |= {"machine": "a planted machine", "threads": "auto", "torch": "2"}
     steps = tuple(
         tuple(rows(n) + SLOPE * (context - MIDDLE) for n in STEP_ROWS) for context in LENGTHS
     )

@@ -23,8 +23,9 @@ from specbench.log.header import MethodHeader
 from specbench.methods._stored_pool import HostPool, StoredPool, smaller_tree
 from specbench.registry import get
 from specbench.tune import Profile, profile, read_profile, replay
-from specbench.tune.profile import Recorder, recorded
-from specbench.tune.stored_profile import ProfiledMethod, placed
+from specbench.tune.profile import recorded
+from specbench.tune.recorder import Recorder
+from specbench.tune.stored_profile import ProfiledMethod, ProfileHeader, placed
 from specbench.types import Request
 from tests.methods import test_mtp, test_peagle
 from tests.methods.building import build_in
@@ -32,14 +33,9 @@ from tests.methods.head_layouts import write_layout
 from tests.support.models import prompts, random_llama
 from tests.support.tracing import TraceRecorder
 from tests.support.weights import build
+from tests.tune import WORK
 
-VALUES: dict[str, Any] = {
-    "tasks": "gsm8k",
-    "limit": 2,
-    "max_new_tokens": 12,
-    "dtype": "float32",
-    "threads": 1,
-}
+VALUES = WORK | {"max_new_tokens": 12}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +76,9 @@ def test_a_setting_outside_of_the_profile_is_refused_with_both_values(
         ("recycling", {}, "recycling has no acceptance profile"),
         ("lookahead", {}, "lookahead has no acceptance profile"),
         ("suffix:scope=run", {}, "suffix:scope=run has no acceptance profile"),
-        ("pld", {"temperatures": 1.0}, "greedy answers, and the temperature is 1"),
+        ("pld", {"temperatures": (0.0, 1.0)}, "one temperature, not 0,1"),
+        ("eagle", {"temperatures": 1.0}, "draws siblings, of which an answer shows one"),
+        ("medusa:acceptance=typical", {"temperatures": 1.0}, "its rule gives other answers"),
         ("eagle2:top_k=24", {"limit": 1}, r"bytes a position, not 4,096"),
     ],
 )
@@ -157,34 +155,46 @@ def peagle(folder: Path, num_tokens: int) -> tuple[Target, Drafter]:
     return target, build_in(folder, "peagle", target, num_tokens=num_tokens)
 
 
-@pytest.mark.parametrize("make", [mtp, peagle], ids=["mtp", "peagle"])
+def published(name: str, folder: Path) -> None:
+    """Write the weights of `mtp` or `peagle`."""
+    if name == "mtp":
+        test_mtp.publish("deepseek", folder)
+    else:
+        layout = test_peagle.LAYOUTS["vLLM"]
+        write_layout(test_peagle.target(), layout, test_peagle.with_mask(layout), folder)
+
+
+def chains(
+    name: str, target: Target, drafter: Drafter, requests: list[Request], like: ProfileHeader
+) -> Profile:
+    """The profile of a drafter of chains."""
+    recorders, rows = {name: Recorder(drafter)}, []
+    vanilla = get("vanilla").build(None, BuildContext(target))
+    for number, request in enumerate(requests):
+        answer = decode(target, vanilla, request).token_ids
+        row = recorded(str(number), target, recorders, request, answer, "budget")
+        assert row is not None
+        other = answer[:-1]
+        assert recorded(str(number), target, recorders, request, other, "budget") is None
+        rows.append(row)
+    about = MethodHeader(name, "", {"num_tokens": 7}, is_lossless=True, weights=None)
+    methods = {name: ProfiledMethod("path", drafter.has_fixed_size, about)}
+    paths = np.concatenate([row.drafts[name]["path"] for row in rows])
+    header = msgspec.structs.replace(like, methods=methods)
+    return Profile(header, placed(row[:3] for row in rows), {name: {"path": paths}})
+
+
+@pytest.mark.parametrize("make", [mtp, peagle])
 def test_a_longest_chain_holds_the_shorter_ones(
     make: Callable[[Path, int], tuple[Target, Drafter]], found: Profile, tmp_path: Path
 ) -> None:
     """Random heads over eight tokens, some of whose drafts are right by chance."""
     name, most = make.__name__, 7
-    if name == "mtp":
-        test_mtp.publish("deepseek", tmp_path)
-    else:
-        layout = test_peagle.LAYOUTS["vLLM"]
-        write_layout(test_peagle.target(), layout, test_peagle.with_mask(layout), tmp_path)
+    published(name, tmp_path)
     target, drafter = make(tmp_path, most)
-    recorders = {name: Recorder(drafter)}
     requests = [Request(prompt, 30) for prompt in test_peagle.PROMPTS]
-    rows = []
-    for number, request in enumerate(requests):
-        answer = decode(target, get("vanilla").build(None, BuildContext(target)), request)
-        row = recorded(str(number), target, recorders, request, answer.token_ids, "budget")
-        assert row is not None
-        other = answer.token_ids[:-1]
-        assert recorded(str(number), target, recorders, request, other, "budget") is None
-        rows.append(row)
-    about = MethodHeader(name, "", {"num_tokens": most}, is_lossless=True, weights=None)
-    methods = {name: ProfiledMethod("path", drafter.has_fixed_size, about)}
-    lengths = {name: {"path": np.concatenate([row.drafts[name]["path"] for row in rows])}}
-    header = msgspec.structs.replace(found.header, methods=methods)
-    profile = Profile(header, placed(row[:3] for row in rows), lengths)
-    assert lengths[name]["path"].max() > 1
+    profile = chains(name, target, drafter, requests, found.header)
+    assert profile.drafts[name]["path"].max() > 1
     for num_tokens in (1, 2, 3, 5, 7):
         drafter = make(tmp_path, num_tokens)[1]
         walks = replay(profile, f"{name}:num_tokens={num_tokens}")

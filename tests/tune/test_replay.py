@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterable
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,14 +22,9 @@ from specbench.registry import get
 from specbench.tune import Profile, Walk, best_tree, oracle, profile, read_profile, replay
 from specbench.types import Record, Request
 from specbench.zoo import TINY
+from tests.tune import WORK
 
-VALUES: dict[str, Any] = {
-    "tasks": "mt_bench,gsm8k",
-    "limit": 1,
-    "max_new_tokens": 48,
-    "dtype": "float32",
-    "threads": 1,
-}
+VALUES = WORK | {"tasks": "mt_bench,gsm8k", "limit": 1, "max_new_tokens": 48}
 DYNAMIC = (
     "total_tokens=60,depth=7,top_k=10",
     "total_tokens=12,depth=3,top_k=4",
@@ -105,10 +99,7 @@ def real(
 
 @pytest.mark.parametrize("method", SETTINGS)
 def test_a_replay_has_the_steps_of_a_real_run(
-    method: str,
-    profiled: Profile,
-    spellings: dict[str, list[str]],
-    real: dict[str, list[Record]],
+    method: str, profiled: Profile, spellings: dict[str, list[str]], real: dict[str, list[Record]]
 ) -> None:
     for spelling in spellings[method]:
         walks = {walk.prompt: walk for walk in replay(profiled, spelling)}

@@ -16,14 +16,9 @@ from specbench.measure.settings import TUNED, read_settings
 from specbench.measure.spec import make_spec
 from specbench.tune import Choice, read_profile, tune
 from specbench.tune.tuner import COLUMNS, halves, paper_of
+from tests.tune import WORK
 
-VALUES: dict[str, Any] = {
-    "tasks": "gsm8k",
-    "limit": 4,
-    "max_new_tokens": 12,
-    "dtype": "float32",
-    "threads": 1,
-}
+VALUES = WORK | {"limit": 4, "max_new_tokens": 12}
 METHODS = "medusa,eagle2:depth=2,top_k=2,recycling"
 
 
@@ -74,7 +69,8 @@ def test_its_files_are_read_by_run_and_by_others(home: Path, choices: list[Choic
     assert len(rows) == sum(len(choice.tried) for choice in choices)
     first, about = rows[0], choices[0].tried[0]
     assert about.predicted and about.measured
-    assert float(first["predicted_speedup"]) == pytest.approx(about.predicted.speedup, abs=1e-4)
+    speedup = float(first["predicted_speedup"])
+    assert speedup == pytest.approx(about.predicted.speedup, abs=1e-4)
     assert float(first["measured_speedup"]) == pytest.approx(about.measured.value, abs=1e-4)
     assert (home / "tune" / "predicted_and_measured.svg").is_file()
     trees = sorted((home / "tune" / "trees").iterdir())
@@ -118,14 +114,8 @@ def test_auto_takes_a_tune_that_fits(
     from specbench.zoo import TINY
 
     spelling = method.replace("EAGLE", str(TINY / "eagle"))
-    values = {
-        "model": "tiny",
-        "methods": spelling,
-        "settings": "auto",
-        "dtype": "float32",
-        "threads": 1,
-        **changes,
-    }
+    given = {"model": "tiny", "methods": spelling, "settings": "auto", "dtype": "float32"}
+    values = given | {"threads": 1} | changes
     (one,) = [
         one for one in make_engine_setup(make_spec(**values)).methods if one.label != "vanilla"
     ]

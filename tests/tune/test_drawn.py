@@ -1,0 +1,114 @@
+"""Profiles above temperature 0: walks along drawn answers, and expected steps of drawn chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from specbench import run
+from specbench.engine.accept import Sampler
+from specbench.engine.decode import decode
+from specbench.engine.drafter import Drafter
+from specbench.engine.target import Target
+from specbench.measure.methods import parse_methods
+from specbench.methods.sps import next_length
+from specbench.tune import mat, profile, replay
+from specbench.tune.replay import Draft, Outcome, shares, steps_of
+from specbench.types import Request, Sampling
+from tests.methods import test_peagle
+from tests.tune import WORK
+from tests.tune.test_profile import chains, mtp, peagle, published
+
+VALUES = WORK | {"max_new_tokens": 40, "temperatures": 1.0}
+DRAWN = "eagle2:depth=2,top_k=3", "medusa", "hydra", "pld"
+
+
+def second_best(self: Sampler, probs: Tensor) -> Tensor:
+    """What is "drawn" depends on the distribution alone: the best token, or the second."""
+    best = probs.topk(2).indices
+    return best.gather(1, (best[:, :1] % 8 == 0).long())[:, 0]
+
+
+def test_a_walk_along_a_drawn_answer_has_the_steps_of_a_run_with_the_same_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sampler, "draw", second_best)
+    found = profile("tiny", DRAWN, repeats=1, **VALUES)
+    settings = ["eagle2:total_tokens=7,depth=1,top_k=2", *DRAWN]
+    real = run("tiny", settings, output=tmp_path, settings="paper", repeats=1, **VALUES)
+    greedy = profile("tiny", "pld", **VALUES | {"temperatures": 0.0})
+    assert found.answers[0].token_ids != greedy.answers[0].token_ids
+    for setting in settings:
+        label = parse_methods([setting])[0].label
+        of_run = {(r.key.method, f"gsm8k/{r.key.sample_id}/0"): r for r in real.records}
+        for walk in replay(found, setting):
+            record = of_run[label, walk.prompt]
+            assert walk.accepts == record.accept_lengths, setting
+            assert walk.nodes == record.num_nodes and {*walk.chances} == {1}
+    assert mat(replay(found, "medusa")) > 1.2
+
+
+def test_several_seeds_give_several_answers_to_a_prompt() -> None:
+    found = profile("tiny", "sps", **VALUES)
+    assert len(found.answers) == 6 and len({one.token_ids for one in found.answers}) > 3
+    chances = found.drafts["sps"]["token"]
+    assert len({*chances.tolist()}) > 20
+    assert chances.min() >= 0 and chances.max() == 1
+    longer = [mat(replay(found, f"sps:num_tokens={n},schedule=constant")) for n in (1, 3, 6)]
+    assert longer == sorted(longer)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "heuristic"])
+def test_expected_steps_are_those_of_all_outcomes(schedule: Any) -> None:
+    """Every token of a made-up answer is accepted or not: all cases, one by one."""
+    chances, first = [0.9, 0.25, 1.0, 0.5, 0.0, 0.7], 2
+    end = len(chances) + 2
+
+    def draft_at(at: int, wanted: int | None) -> Draft:
+        num = wanted or first
+        found = shares(chances[at - 1 : at - 1 + num])
+        return Draft(1 + num, [Outcome(n, c, next_length(schedule, num, n)) for n, c in found])
+
+    def walked(accepted: tuple[bool, ...]) -> list[int]:
+        at, asked, rows = 1, first, list[int]()
+        while at < end:
+            rows.append(1 + asked)
+            right = [*accepted[at - 1 : at - 1 + asked], False].index(False)
+            at, asked = at + right + 1, next_length(schedule, asked, right)
+        return rows
+
+    steps, rows = 0.0, 0.0
+    for accepted in product([True, False], repeat=len(chances)):
+        pairs = zip(chances, accepted, strict=True)
+        weight = float(np.prod([one if is_kept else 1 - one for one, is_kept in pairs]))
+        steps += weight * len(walked(accepted))
+        rows += weight * sum(walked(accepted))
+    found = [*steps_of(end, draft_at)]
+    assert sum(one.times for one in found) == pytest.approx(steps)
+    assert sum(one.times * one.num_nodes for one in found) == pytest.approx(rows)
+    assert sum(one.times * one.emitted for one in found) == pytest.approx(end - 1)
+
+
+@pytest.mark.parametrize("make", [mtp, peagle])
+def test_expected_steps_of_a_drawn_chain_are_those_of_many_runs(
+    make: Callable[[Path, int], tuple[Target, Drafter]], tmp_path: Path
+) -> None:
+    name, seeds = make.__name__, 150
+    published(name, tmp_path)
+    target, drafter = make(tmp_path, 7)
+    like = profile("tiny", "pld", **VALUES | {"limit": 1}).header
+    prompt = test_peagle.PROMPTS[0]
+    requests = [Request(prompt, 20, Sampling(0.7), seed=n) for n in range(seeds)]
+    found = chains(name, target, drafter, requests, like)
+    expected = [one.num_steps for one in replay(found, f"{name}:num_tokens=4")]
+    drafter = make(tmp_path, 4)[1]
+    real = [len(decode(target, drafter, one).steps) for one in requests]
+    error = (np.var(real) + np.var(expected)) ** 0.5 / seeds**0.5
+    assert 6 < np.mean(expected) < 18
+    assert abs(np.mean(real) - np.mean(expected)) < 3 * error
