@@ -30,10 +30,6 @@ class Datastore:
     def __init__(self, token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> None:
         self._token_ids, self._order = token_ids, order
 
-    @property
-    def largest_id(self) -> int:
-        return int(self._token_ids.max())
-
     @classmethod
     def build(cls, texts: Iterable[Sequence[int]]) -> Datastore:
         """Sort the texts, given as token ids."""
@@ -63,21 +59,13 @@ class Datastore:
         try:
             parts = load_file(path)
             token_ids, order = parts["token_ids"], parts["order"]
+            problem = _problem(token_ids, order)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{path} is not a datastore: {error}.",
-                "Make one: specbench datastore build FILE.jsonl --model M --output F.",
-            ) from error
-        problem = None
-        if token_ids.size == 0 or token_ids.ndim != 1 or token_ids.shape != order.shape:
-            problem = f"{token_ids.size} tokens, {order.size} in order"
-        elif token_ids.dtype != np.int32 or token_ids.min() < SEPARATOR:
-            problem = "its tokens are not token ids"
-        elif not _is_permutation(order):
-            problem = "its order does not name each token once"
+            problem = str(error)
         if problem:
             raise CheckpointError(
-                f"{path} is not a datastore: {problem}.", "Make it anew: specbench datastore build."
+                f"{path} is not a datastore: {problem}.",
+                "Make one: specbench datastore build FILE.jsonl --model M --output F.",
             )
         return cls(token_ids, order)
 
@@ -122,12 +110,22 @@ class Datastore:
         return text[: text.index(SEPARATOR)] if SEPARATOR in text else text
 
 
-def _is_permutation(order: NDArray[np.int32]) -> bool:
-    is_seen = np.zeros(len(order), dtype=bool)
-    if order.dtype != np.int32 or order.min() < 0 or order.max() >= len(order):
-        return False
-    is_seen[order] = True
-    return bool(is_seen.all())
+def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | None:
+    """What is wrong with the arrays of a datastore."""
+    if token_ids.size == 0 or token_ids.ndim != 1 or token_ids.shape != order.shape:
+        return f"{token_ids.size} tokens, {order.size} in order"
+    if not token_ids.dtype == order.dtype == np.int32 or token_ids.min() < SEPARATOR:
+        return "its tokens are not token ids"
+    if not np.array_equal(np.sort(order), np.arange(len(order))):
+        return "its order does not name each token once"
+    texts = np.append(token_ids, np.full(SORTED_BY, SEPARATOR - 1, token_ids.dtype))
+    first, second = order[:-1], order[1:]
+    for depth in range(SORTED_BY):
+        one, other = texts[first + depth], texts[second + depth]
+        if (one > other).any():
+            return "its order does not sort its tokens"
+        first, second = first[one == other], second[one == other]
+    return None
 
 
 def read_datastore(context: BuildContext) -> Datastore:
@@ -138,9 +136,10 @@ def read_datastore(context: BuildContext) -> Datastore:
     """
     assert isinstance(context.weights, Path)
     found = Datastore.load(context.weights)
-    if found.largest_id >= context.target.vocab_size:
+    largest = int(found._token_ids.max())
+    if largest >= context.target.vocab_size:
         raise CheckpointError(
-            f"{context.weights} holds token {found.largest_id}; the target's vocabulary has "
+            f"{context.weights} holds token {largest}; the target's vocabulary has "
             f"{context.target.vocab_size}.",
             "Build the datastore with this model.",
         )

@@ -123,6 +123,7 @@ def test_what_is_no_datastore_for_the_target_is_refused(tmp_path: Path) -> None:
         (ids, [0, 1, 1], "its order does not name each token once"),
         (ids, [0, 1, 3], "its order does not name each token once"),
         (ids, [0, 1, -1], "its order does not name each token once"),
+        (ids, [2, 1, 0], "its order does not sort its tokens"),
         (ids, [0, 1], "3 tokens, 2 in order"),
         (ids.reshape(1, 3), [[0, 1, 2]], "3 tokens, 3 in order"),
         (ids - 1, [0, 1, 2], "its tokens are not token ids"),
