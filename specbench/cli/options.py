@@ -104,7 +104,7 @@ def _parameter(declared: Option) -> Parameter:
     if declared.is_many:
         kind, default = list[str], None
     elif declared.form or declared.word or declared.item in (int, float):
-        kind, default = str, declared.word or (None if default is None else str(default))
+        kind, default = str, declared.word or (None if default in (None, ()) else str(default))
     return Parameter(
         declared.parameter,
         Parameter.KEYWORD_ONLY,
