@@ -144,6 +144,13 @@ def _put_in_words(command: Any) -> None:
             param.display_type_rich = lambda **_: ""
 
 
+_EPILOG = """\b
+Examples:
+  specbench run --limit 2                   a first look, without a download
+  specbench run --model DIR --method pld    a model of yours
+  specbench audit --method my_idea          is a new method lossless?
+
+An option is also an environment variable: SPECBENCH_RUN_MODEL is --model of run."""
 _app = typer.Typer(
     name="specbench",
     cls=Commands,
@@ -152,7 +159,7 @@ _app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SPECBENCH"},
-    epilog="An option is also an environment variable: SPECBENCH_RUN_MODEL is --model of run.",
+    epilog=_EPILOG,
 )
 
 

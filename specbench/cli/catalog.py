@@ -147,11 +147,11 @@ def _method(name: str) -> list[TextTable]:
 
 
 def _models() -> TextTable:
-    rows = [
-        [card.name, _source(card), ", ".join(one.method for one in card.draft_weights) or "-"]
-        for card in known_models().values()
-    ]
-    return text_table(["model", "weights", "draft weights for"], rows)
+    rows = []
+    for card in known_models().values():
+        drafts = ", ".join(one.method for one in card.draft_weights)
+        rows.append([card.name, _source(card) + (f" with {drafts}" if drafts else "")])
+    return text_table(["model", "weights, with draft weights for"], rows)
 
 
 def _model(card: ModelCard) -> TextTable:

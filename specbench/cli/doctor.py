@@ -24,10 +24,14 @@ def doctor(values: dict[str, Any], call: Call) -> None:
     check_names(spec)
     quiet_libraries()
     from specbench.measure.doctor import examine
+    from specbench.report.console import Prose, SafeConsole
 
-    is_sound = True
+    console, num_problems = SafeConsole(), 0
     for finding in examine(spec, is_offline=call.offline):
         mark = {True: "ok", False: "PROBLEM", None: "note"}[finding.is_ok]
-        say(f"{mark:8}{finding.name}: {finding.text}", is_error=False)
-        is_sound &= finding.is_ok is not False
-    raise typer.Exit(0 if is_sound else 1)
+        line = Prose(f"{finding.name}: {finding.text}", label=mark, indent=8)
+        console.print(line, crop=False)
+        num_problems += finding.is_ok is False
+    end = f"Not ready: {num_problems} of the above." if num_problems else "Ready."
+    say(end, is_error=False)
+    raise typer.Exit(1 if num_problems else 0)

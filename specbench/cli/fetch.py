@@ -16,13 +16,15 @@ from specbench.log.spec import SpecValues
 def fetch(values: dict[str, Any]) -> None:
     """Download prompts, models and draft weights ahead of a run."""
     from specbench.measure.fetch import fetch as fetch_files
+    from specbench.report.formats import num_bytes
 
     model = values.get("model")
     tasks = values.get("tasks") or (() if model else None)
     errors: list[UserError] = []
     for fetched in fetch_files(tasks, model):
         if fetched.error is None:
-            say(f"{fetched.what}: {fetched.num_bytes / 1e6:.1f} MB", is_error=False)
+            size = num_bytes(fetched.num_bytes)
+            say(f"{fetched.what}: {size} in {fetched.path}", is_error=False)
         else:
             errors.append(fetched.error)
             say(fetched.error.message)

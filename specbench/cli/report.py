@@ -48,6 +48,8 @@ def report(
     if plan:
         print_power(run)
         return
+    if len(run) > 1:
+        say(f"{len(run)} runs in one report: {', '.join(path.name for path in run)}")
     formula, exporter = check_arithmetic(arithmetic), load_format(format)
     with no_garbage_collection():  # among a million records, a search takes seconds
         stored = [read_runs(path, is_lenient=lenient) for path in run]

@@ -42,7 +42,8 @@ def fetch(
     cards = _cards(tasks)
     card = find_model(model) if model is not None else None
     for task in cards:
-        yield _attempt(f"{task.name} prompts", partial(_prompts, task, offline))
+        number = f"{task.paper.num_prompts} " if task.paper else ""
+        yield _attempt(f"{number}prompts of {task.name}", partial(_prompts, task, offline))
     if card is not None:
         yield from _fetch_model(card, methods, offline)
 

@@ -43,10 +43,12 @@ class SafeConsole(Console):
 _NARROWEST = 24
 """Least width of the last column of a table of texts, if it has longer words."""
 _WHOLE = re.compile(
-    r"`[^`]+`|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
+    r"`[^`]+`|\d %|(?<=: )(?:specbench|python|pip|/\S+) .*|--[a-z-]+ \S+"
     r"|\S+ \((?=[^()]{,30}\))[^()]*(?:=|; paper: )[^()]*\)"
 )
-"""Commands and options with their values, since a copy of them must run; labels with settings."""
+"""Commands and options with their values, since a copy of them must run; percents; labels with
+settings.
+"""
 
 
 def wrapped(text: str, stream: IO[str]) -> str:

@@ -1,7 +1,7 @@
 """A table in a given number of characters, as parts that rich prints.
 
-Labels and text wrap, then the columns of the highest rank are left out. Columns that still do
-not fit continue in further tables.
+Text wraps, then the columns of the highest rank are left out. Columns that still do not fit
+continue in further tables. A label is on one line, unless it takes more than half the width.
 """
 
 import re
@@ -31,24 +31,20 @@ _PARTS = re.compile(r"\([^()]*\)|\S+")
 """The parts of a label, which is broken between them: words, and all that parentheses hold."""
 
 
-def fits(table: Table, width: int, *, is_whole: bool = False) -> bool:
-    """True if all columns have room side by side in this many characters.
-
-    With `is_whole`, beside labels on one line.
-    """
-    return _Layout(table, width, is_whole=is_whole).fits
+def fits(table: Table, width: int) -> bool:
+    """True if all columns have room side by side in this many characters."""
+    return _Layout(table, width).fits
 
 
 def first_in_full(tables: Sequence[Table], width: int) -> Table:
-    """The first table that has room beside labels on one line, else what fits of the last."""
-    whole = (table for table in tables if fits(table, width, is_whole=True))
-    return next(whole, narrowed(tables[-1], width, is_whole=True))
+    """The first table that has room, else what fits of the last."""
+    return next((table for table in tables if fits(table, width)), narrowed(tables[-1], width))
 
 
-def narrowed(table: Table, width: int, *, is_whole: bool = False) -> Table:
+def narrowed(table: Table, width: int) -> Table:
     """The table without the columns of the highest ranks, as far as this width has no room."""
     for highest in sorted({column.rank for column in table.columns if column.rank}, reverse=True):
-        if fits(table, width, is_whole=is_whole):
+        if fits(table, width):
             break
         table = _with(table, [column.rank != highest for column in table.columns])
     return table
@@ -97,7 +93,7 @@ class _Unit:
 class _Layout:
     """A table in a given width: which columns stand side by side, and how wide they are."""
 
-    def __init__(self, table: Table, width: int, *, is_whole: bool = False) -> None:
+    def __init__(self, table: Table, width: int) -> None:
         self.table, self._width = table, width
         self._cells = [[cells for _, cells in table.by_task(row.cells)] for row in table.rows]
         units = [
@@ -105,10 +101,8 @@ class _Layout:
             for i, (task, columns) in enumerate(table.by_task(table.columns))
         ]
         longest = max(cell_len(text) for text in (table.heading, *map(_label, table.rows)))
-        words = [len(word) for row in table.rows for word in _PARTS.findall(row.label)]
-        least = _MOST_LABEL if is_whole else min(_MOST_LABEL, max(words, default=0))
-        least = min(longest, max(_LEAST_LABEL, least))
-        # Text and labels wrap before columns are cut.
+        least = min(longest, max(_LEAST_LABEL, min(_MOST_LABEL, width // 2)))
+        # Text wraps before columns are cut.
         self._units = _with_narrow_text(units, width - least)
         room = width - sum(_GAP + unit.width for unit in self._units)
         self._label_width = min(longest, max(least, min(_MOST_LABEL, room)))

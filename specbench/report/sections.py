@@ -104,31 +104,33 @@ def mean_first(table: Table) -> Table:
     return replace(table, columns=tuple(table.columns[i] for i in order), groups=groups)
 
 
+def has_speedup(block: Block) -> bool:
+    """True if a method has a speedup over all tasks."""
+    return any(m.tasks and isinstance(m.tasks[-1].speedup, Estimate) for m in block.methods)
+
+
 def screen(results: Results, block: Block, part: Part = SPEEDUP) -> Table:
     """The least to know: mean speedup, tokens/s and MAT, then the speedup on each task.
 
     Without any speedup, tokens/s and MAT. The last tasks are dropped first.
     """
-    has_speedup = any(isinstance(m.tasks[-1].speedup, Estimate) for m in block.methods)
-    whole = results.tasks[-1]
-    others = results.tasks[:-1] if whole.name == MEAN or has_speedup else results.tasks
+    is_sped, whole = has_speedup(block), results.tasks[-1]
+    others = results.tasks[:-1]
     heading = "mean\nspeedup" if whole.name == MEAN else "speedup"
-    shown = part if has_speedup else MAT
+    shown = part if is_sped else MAT
     fields = [field for field in _SCREEN if _known([field], block)]
-    columns = [Column(heading)] * has_speedup + [Column(field.heading) for field in fields]
-    columns += [
-        Column(f"n={task.n}" if task.n else "", task.title, rank=rank)
-        for rank, task in enumerate(others, 1)
-    ]
+    columns = [Column(heading)] * is_sped + [Column(field.heading) for field in fields]
+    columns += [Column(f"n={task.n}", task.title, rank=rank) for rank, task in enumerate(others, 1)]
 
     def cells(method: MethodResults) -> list[Cell]:
         partial = method.overall.partial
         reason = partial.reason if partial else method.reason
-        first = [PLUS_MINUS.cell(method.tasks[-1])] * has_speedup
+        first = [PLUS_MINUS.cell(method.tasks[-1])] * is_sped
         overall = [Cell(field.text(method), reason=reason) for field in fields]
         return [*first, *overall, *map(shown.cell, method.tasks[: len(others)])]
 
-    title = "Speedup over vanilla" if has_speedup else "Tokens/s and mean accepted tokens (MAT)"
+    title = "Speedup over vanilla" if is_sped else "Tokens/s and mean accepted tokens (MAT)"
+    title += f" on {whole.head}" if whole.name != MEAN else ", overall and by task" * (not is_sped)
     return Table(title, tuple(columns), _groups(results, block, cells))
 
 
@@ -227,7 +229,7 @@ def _limit_reached(method: MethodResults) -> str:
 _COSTS = (
     Field("all steps\nMAT", lambda m: formats.mat(m.cost.mat)),
     Field("step\ncost", lambda m: formats.mat(m.cost.relative)),
-    Field("decode\nspeedup", lambda m: formats.speedup(m.cost.decode_speedup)),
+    Field("all steps\nspeedup", lambda m: formats.speedup(m.cost.decode_speedup)),
     Field("draft", _phase(lambda phases: phases.draft_s)),
     Field("verify", _phase(lambda phases: phases.verify_s)),
     Field("commit", _phase(lambda phases: phases.commit_s), 1),
@@ -245,18 +247,13 @@ def step_costs(results: Results, block: Block) -> Table:
     """The numbers that explain a speedup; no columns if no step can be compared."""
     is_known = any(isinstance(m.cost.relative, Estimate) for m in block.methods)
     fields = _known(_COSTS, block) if is_known else ()
-    title = "The cost of a step, steps of all tasks (decode speedup = MAT / step cost)"
+    title = "The cost of a step, steps of all tasks (speedup = MAT / step cost), no prefill"
     return _fields(title, results, block, fields=fields)
 
 
 def _served(text: Callable[[ServingMetrics], str]) -> Callable[[MethodResults], str]:
     """A text about a server; empty for a method without one."""
     return lambda method: text(method.serving) if method.serving else ""
-
-
-def _span(value: Value) -> str:
-    interval = formats.interval_of(value)
-    return f"{interval.low:.0f}–{interval.high:.0f}" if interval else ""
 
 
 def _in_flight(server: ServingMetrics) -> str:
@@ -276,7 +273,6 @@ def _by_position(server: ServingMetrics) -> str:
 _THROUGHPUT = (
     Field("requests/s", _served(lambda server: formats.figures(server.request_throughput))),
     Field("output\ntok/s", _served(lambda server: formats.rate(server.output_throughput))),
-    Field("95 %", _served(lambda server: _span(server.output_throughput)), 4),
     Field("total\ntok/s", _served(lambda server: formats.rate(server.total_throughput)), 3),
     Field("to\nvanilla", _served(_to_vanilla)),
     Field("in flight\n(most)", _served(_in_flight), 1),

@@ -100,10 +100,13 @@ def _slow_baseline(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
 
 def _served(run: RunMetrics) -> Iterable[tuple[str, Numbers]]:
     """Reasons to distrust numbers of a run on servers."""
+    slow = [(*key, one.client_share) for key, one in run.serving.items() if is_slow_client(one)]
+    for temperature in dict.fromkeys(at for _, at, _ in slow):
+        shares = {method: share for method, at, share in slow if at == temperature}
+        told = {"share": max(shares.values()), "methods": [*shares]}
+        yield "slow_client", {**told, "temperature": temperature}
     for (method, temperature), one in run.serving.items():
         where = {"method": method, "temperature": temperature}
-        if is_slow_client(one):
-            yield "slow_client", {**where, "share": one.client_share}
         if one.num_cached_tokens:
             yield "prefix_cache", {**where, "tokens": one.num_cached_tokens}
         if one.num_retries:

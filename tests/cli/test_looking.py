@@ -26,7 +26,7 @@ from tests.cli.conftest import Specbench
 def test_lists_name_everything_there_is(specbench: Specbench) -> None:
     methods = specbench("list", "methods").out
     assert all(name in methods for name in names())
-    assert "vicuna-13b" in specbench("list", "models").out
+    assert "lmsys/vicuna-33b-v1.3 with sps, medusa" in specbench("list", "models").out
     assert "natural_questions" in specbench("list", "datasets").out
     assert specbench("list", "runs").code == 0
 
@@ -96,6 +96,7 @@ def test_doctor_finds_a_baseline_with_other_tokens(
     said = specbench("doctor", "--model", model, "--offline")
     assert said.code == 1
     assert "PROBLEM baseline tokens: vanilla in our loop DIFFERS from generate" in said.out
+    assert "times as fast as generate" in said.out and "Not ready: " in said.out
 
 
 def test_a_fetch_without_network_does_not_tell_to_fetch(
@@ -131,6 +132,7 @@ def test_help_shows_words_instead_of_types(specbench: Specbench, command: str) -
 def test_help_explains_environment_variables(specbench: Specbench) -> None:
     shown = " ".join(specbench("--help").out.split())
     assert "SPECBENCH_RUN_MODEL is --model of run" in shown
+    assert "Examples: specbench run --limit 2" in shown
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,8 @@ def test_a_cache_folder_that_cannot_be_written_is_one_message(
 def test_fetch_goes_on_after_a_task_that_fails_and_says_why() -> None:
     done = list(fetch(["gsm8k", "alpaca"], offline=True))
     assert [(one.what, one.is_ok) for one in done] == [
-        ("gsm8k prompts", False),
-        ("alpaca prompts", False),
+        ("80 prompts of gsm8k", False),
+        ("80 prompts of alpaca", False),
     ]
     assert all(one.error is not None for one in done)
 

@@ -1,10 +1,11 @@
 """The plot of a swept option."""
 
 import numpy as np
+from matplotlib.path import Path
 
 from specbench.report.build import make_report
 from specbench.report.plots import make_plots
-from specbench.report.plots.style import save
+from specbench.report.plots.style import looks, save
 from specbench.report.plots.sweeps import sweeps
 from tests.analysis.run_factory import full_run, make_run, record
 
@@ -18,6 +19,9 @@ def test_a_swept_option_is_plotted_with_its_front() -> None:
     assert plot.name in [one.name for one in make_plots(report)]
     drawn = save(plot.draw()).svg
     assert b"mean accepted tokens" in drawn and b"Pareto front" in drawn
+    shown = looks(report.results).values()
+    assert {look.marker for look in shown if look.is_numbered} == {"$1$", "$2$", "$3$"}
+    assert all(isinstance(look.shape, Path) is look.is_numbered for look in shown)
 
 
 def test_the_front_is_one_for_all_lines_of_a_panel() -> None:

@@ -49,7 +49,11 @@ def print_report(report: Report, console: Console | None = None, *, is_full: boo
     for table in report.categories if is_full else ():
         parts += [Text(table.title, style="bold"), *draw(table, console.width)]
     told = results.notes if is_full else short_notes(results.notes)
-    parts.append(notes_grid([*([colours()] if console.color_system else []), *told]))
+    if not any(sections.has_speedup(block) for block in results.blocks):
+        told = tuple(one for one in told if one.key != "short_speedup")
+    elif console.color_system:
+        told = (colours(), *told)
+    parts.append(notes_grid(told))
     print_parts(parts, console)
 
 

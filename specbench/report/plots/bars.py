@@ -51,8 +51,8 @@ def speedups(report: Report) -> Plot | None:
         name="speedup",
         title=_TITLE,
         alt=f"Bar chart of {bars}. By method: {'; '.join(texts)}.",
-        caption=f"Bars are {bars} with their 95 % intervals ({results.scope}), points are tasks. "
-        "The dashed line is vanilla.",
+        caption=f"Bars are {bars} with their 95 % intervals ({results.scope})"
+        f"{', points are tasks' * (len(results.tasks) > 1)}. The dashed line is vanilla.",
         draw=lambda: _draw(report),
     )
 
@@ -68,7 +68,8 @@ def _draw(report: Report) -> Figure:
 
     found, results = panels(report.results), report.results
     shown = {m: look for m, look in looks(results).items() if m != BASELINE}
-    styles = {"a task": _POINT, "Vanilla": LINE}
+    points = {"a task": _POINT} if len(results.tasks) > 1 else {}
+    styles = {**points, "Vanilla": LINE}
     handles = [Line2D([], [], label=label, **style) for label, style in styles.items()]
     heights = [0.8 + 0.29 * len(shown)] * max(1, len(found))
     drawn = figure(_TITLE, results.caption, sum(heights), handles)
@@ -88,11 +89,13 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
             continue
         axes.barh(-i, value.value, height=0.72, **shown[method.method].bar)
         each = [_number(task.speedup) for task in method.tasks[:-1]]
-        around = interval_of(value) or Interval(value.value, value.value)
-        _draw_interval(axes, value.value, -i, around)
+        around = interval_of(value)
+        if around:
+            _draw_interval(axes, value.value, -i, around)
         axes.plot(each, [-i] * len(each), **_POINT)
-        at, text = (max(around.high, *each, 0), -i), f"{value.value:.2f}"
-        axes.annotate(text, at, (8, 0), textcoords="offset points", fontsize=8, va="center")
+        at = (max(around.high if around else 0, value.value, *each), -i)
+        beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "center"}
+        axes.annotate(f"{value.value:.2f}", at, (8, 0), path_effects=[_halo()], zorder=4, **beside)
     axes.axvline(1.0, zorder=3, **LINE)
     name_rows(axes, [shown[method.method] for method in methods])
     axes.set_ylim(0.6 - max(1, len(methods)), 0.6)
@@ -102,11 +105,16 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
 
 def _draw_interval(axes: Axes, x: float, y: float, around: Interval) -> None:
     """An interval that is visible on dark bars."""
-    from matplotlib.patheffects import withStroke
-
     drawn = axes.errorbar(x, y, xerr=[[x - around.low], [around.high - x]], **_ERROR_BAR)
     for line in drawn.get_children():
-        line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+        line.set_path_effects([_halo()])
+
+
+def _halo() -> Any:
+    """A white rim, by which what is drawn stays apart from what is below it."""
+    from matplotlib.patheffects import withStroke
+
+    return withStroke(linewidth=2.2, foreground="white")
 
 
 def _number(value: Value) -> float:

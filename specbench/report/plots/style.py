@@ -32,6 +32,8 @@ WIDTH = 9.0
 """Inches. Text is legible where a page shows the plot 800 pixels wide."""
 _DPI = 120
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "d", "H", "8")
+_WIDE_NUMBER = 6.4
+"""Half the width of two digits, in the units of their outlines."""
 _BASELINE_COLOUR = "#777777"
 _PLAIN_TEXT: Any = {"text.parse_math": False}
 """Names from outside may have a "$", which begins a formula otherwise."""
@@ -62,10 +64,24 @@ class Look:
         return self.marker.startswith("$")
 
     @property
+    def shape(self) -> Any:
+        """The marker as matplotlib takes it: a number as the outlines of its digits."""
+        if not self.is_numbered:
+            return self.marker
+        from matplotlib.path import Path
+        from matplotlib.textpath import TextPath
+        from matplotlib.transforms import Affine2D
+
+        path = TextPath((0, 0), self.marker.strip("$"))
+        (left, bottom), (right, top) = path.get_extents().get_points()
+        middle = path.transformed(Affine2D().translate(-(left + right) / 2, -(bottom + top) / 2))
+        return Path.make_compound_path(middle, Path([(_WIDE_NUMBER, 0)]))  # one size for all
+
+    @property
     def point(self) -> dict[str, Any]:
         face = INK if self.is_numbered else self.colour
         edge = {"markerfacecolor": face, "markeredgecolor": EDGE, "markeredgewidth": 0.5}
-        return {"color": self.colour, "marker": self.marker, **edge}
+        return {"color": self.colour, "marker": self.shape, **edge}
 
 
 @dataclass(frozen=True, slots=True)
