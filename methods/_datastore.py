@@ -111,7 +111,7 @@ class Datastore:
 
 
 def _problem(token_ids: NDArray[np.int32], order: NDArray[np.int32]) -> str | None:
-    """What is wrong with the arrays of a datastore."""
+    """Return why the arrays are not a datastore, or None if they are one."""
     if token_ids.size == 0 or token_ids.ndim != 1 or token_ids.shape != order.shape:
         return f"{token_ids.size} tokens, {order.size} in order"
     if not token_ids.dtype == order.dtype == np.int32 or token_ids.min() < SEPARATOR:

@@ -57,7 +57,7 @@ class DraftModel(FeatureModel):
 
     @property
     def parts(self) -> DraftHead:
-        """What a level of a tree computes, from the nodes' tokens to the logits after them."""
+        """One level of a draft tree: the nodes' tokens in, the logits after them out."""
         raise NotImplementedError
 
     def bytes_read(self, num_levels: int) -> int:

@@ -172,7 +172,7 @@ class Hydra(Drafter):
     def _first(
         self, end: Tensor, path: Tensor, last: Tensor, hidden: Tensor, cache_span: CacheSpan
     ) -> Tensor:
-        """What the first head reads [1, hidden], without a token."""
+        """The input [1, hidden] of the first head, without the token."""
         if self._prefix:
             return self._prefix.feed(hidden.index_select(0, path), last, end, cache_span)
         return hidden.index_select(0, path.index_select(0, last))

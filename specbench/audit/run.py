@@ -92,7 +92,7 @@ def audit(
 
 
 def _unjudged(audit: Audit, info: RunHeader, *, is_full: bool) -> tuple[str, ...]:
-    """What was asked for and not judged, by reason: sampled answers are only in a full audit."""
+    """Say by reason what was asked for and not judged: sampled answers are only in a full audit."""
     found: dict[str, list[str]] = {}
     for label, temperature, reason in find_unjudged(to_stored(audit, 0), info):
         if is_full or not temperature:

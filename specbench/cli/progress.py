@@ -33,7 +33,7 @@ from specbench.report.console import SafeConsole, wrapped
 from specbench.types import Record
 
 _OTHER_LINES = 6
-"""Lines of the live view that are no method's, with that of the cursor."""
+"""Lines of the live view besides one for each method; the cursor's line is counted."""
 _REDRAW_S = 0.1
 """Time between two drawings of the live view, at least: each takes milliseconds of the run."""
 

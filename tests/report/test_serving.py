@@ -140,6 +140,7 @@ def test_a_doubtful_number_is_warned_about(made: Run, words: str) -> None:
     notes = make_report(made).results.notes
     assert [note.key for note in notes].count("slow_client") <= len(made.loads)
     assert any(words in note.text for note in notes if note.is_warning)
+    assert sum("client itself" in note.text for note in notes) <= len(made.loads)
 
 
 def test_the_full_command_names_servers_and_loads() -> None:

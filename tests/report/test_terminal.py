@@ -57,7 +57,8 @@ def test_a_label_is_whole_on_the_screen_and_its_options_are_whole_in_every_table
     for width in (80, 120):
         assert "\nEAGLE-2 (total_tokens=12, depth=3)  " in drawn(run, width, is_full=False)
         lines = drawn(run, width).splitlines()
-        assert all("(total_tokens=12, depth=3)" in line for line in lines if "depth=3" in line)
+        label = "EAGLE-2 (total_tokens=12, depth=3)"
+        assert all(label in line for line in lines if "depth=3" in line)
 
 
 def test_nothing_is_wrapped_in_a_file() -> None:
@@ -77,6 +78,8 @@ def test_methods_without_a_speedup_have_tokens_per_second_the_fastest_first() ->
     shown = [line.split()[:2] for line in lines if re.match("PLD|SpS|Method", line)]
     assert [words[0] for words in shown] == ["Method", "SpS", "PLD"] and shown[0][1] == "tok/s"
     assert float(shown[1][1]) > float(shown[2][1])
+    assert " on GSM8K, n=1, Temperature=0" in "\n".join(lines)
+    assert not any(line.startswith(("Speedup ", "Colours")) for line in lines)
 
 
 @pytest.mark.parametrize(

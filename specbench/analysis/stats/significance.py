@@ -41,7 +41,7 @@ def slower(a: Value, b: Value, limit: float, machine: Variance | None) -> float 
 
 
 def margin(a: Value, b: Value, machine: Variance | None, level: float) -> float | None:
-    """How far log(a / b) has to be beyond a limit for `slower` to be below `level`."""
+    """The distance of log(a / b) from a limit at which the p-value of `slower` falls to `level`."""
     if (found := _log_ratio(a, b, machine)) is None:
         return None
     return quantile(found[1].degrees, 1 - level) * math.sqrt(found[1].value)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _TITLE = "Speedup over vanilla by task"
 _ERROR_BAR: dict[str, Any] = {"color": INK, "elinewidth": 0.8, "capsize": 1.5, "capthick": 0.8}
 _POINT: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 4}
+_NUMBER: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "center"}
+_NUMBER |= {"zorder": 4, "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5}}
 _POINT |= {"color": "white", "markeredgecolor": INK, "markeredgewidth": 0.8}
 
 
@@ -94,8 +96,7 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
             _draw_interval(axes, value.value, -i, around)
         axes.plot(each, [-i] * len(each), **_POINT)
         at = (max(around.high if around else 0, value.value, *each), -i)
-        beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "center"}
-        axes.annotate(f"{value.value:.2f}", at, (8, 0), path_effects=[_halo()], zorder=4, **beside)
+        axes.annotate(f"{value.value:.2f}", at, (8, 0), **_NUMBER)
     axes.axvline(1.0, zorder=3, **LINE)
     name_rows(axes, [shown[method.method] for method in methods])
     axes.set_ylim(0.6 - max(1, len(methods)), 0.6)
@@ -105,16 +106,11 @@ def _draw_bars(axes: Axes, methods: list[MethodResults], shown: Mapping[str, Loo
 
 def _draw_interval(axes: Axes, x: float, y: float, around: Interval) -> None:
     """An interval that is visible on dark bars."""
-    drawn = axes.errorbar(x, y, xerr=[[x - around.low], [around.high - x]], **_ERROR_BAR)
-    for line in drawn.get_children():
-        line.set_path_effects([_halo()])
-
-
-def _halo() -> Any:
-    """A white rim, by which what is drawn stays apart from what is below it."""
     from matplotlib.patheffects import withStroke
 
-    return withStroke(linewidth=2.2, foreground="white")
+    drawn = axes.errorbar(x, y, xerr=[[x - around.low], [around.high - x]], **_ERROR_BAR)
+    for line in drawn.get_children():
+        line.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
 
 
 def _number(value: Value) -> float:
